@@ -12,7 +12,7 @@ SHORTEST_MS = 5
 
 def run(program, *words):
     return json.loads(subprocess.run([program, *map(str, words), "--json"], check=True, capture_output=True,
-                                     text=True).stdout)
+                                     text=True).stdout)["schedules"]
 
 
 def measure(program, row, ranks):

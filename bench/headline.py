@@ -98,7 +98,7 @@ def emulated(options, factor):
                    "32", "--cost", ",".join(["%.4f" % cost] * 3), "--json", "--run", "--unit", "20ms"]
         if row in SLICE:
             command += ["--slices", str(options.slices), "--split"]
-        result = json.loads(output_of(command))[0]
+        result = json.loads(output_of(command))["schedules"][0]
         measured = result["measured"]["makespan"]
         first = first or measured
         print("  %-16s %10.2f %10.2f %12.3f %12.3f" % (row, result["makespan"], measured, measured / first,

@@ -66,7 +66,7 @@ def simulate(program, table, row, column):
         command = [program, "simulate", schedule, configuration.name, *words, "--json", *["--memory"] * table.get("memory", False)]
         output = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=FOLDER).stdout
     figure = FIGURES[column.get("figure", table["figure"])]
-    return figure(json.loads(output)[0], table, row) / column.get("unit", table["unit"])
+    return figure(json.loads(output)["schedules"][0], table, row) / column.get("unit", table["unit"])
 
 
 def compare(program, table):

@@ -51,7 +51,7 @@ def simulate(program, folder, sharded, vocabulary):
     done = subprocess.run([program, "simulate", path, "--json"], capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(done.stderr)
-    return json.loads(done.stdout)[0]
+    return json.loads(done.stdout)["schedules"][0]
 
 
 def memory(result, sharded, vocabulary):

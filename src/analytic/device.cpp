@@ -1,4 +1,5 @@
 #include "analytic/device.h"
+#include "analytic/same_name.h"
 
 #include <fmt/ranges.h>
 
@@ -100,7 +101,7 @@ std::vector<std::string_view> DeviceNames() {
 
 Result<Device> FindDevice(std::string_view name) {
   for (const Device& device : KnownDevices()) {
-    if (device.name == name) return device;
+    if (IsSameName(device.name, name)) return device;
   }
   const std::vector<std::string_view> names = DeviceNames();
   return NotFound(

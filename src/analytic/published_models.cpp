@@ -1,4 +1,5 @@
 #include "analytic/published_models.h"
+#include "analytic/same_name.h"
 
 #include <fmt/ranges.h>
 
@@ -111,7 +112,7 @@ std::vector<std::string_view> PublishedModelNames() {
 
 Result<ModelShape> FindPublishedModel(std::string_view name) {
   for (const ModelShape& model : PublishedModels()) {
-    if (model.name == name) return model;
+    if (IsSameName(model.name, name)) return model;
   }
   const std::vector<std::string_view> names = PublishedModelNames();
   return NotFound(

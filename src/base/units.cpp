@@ -1,6 +1,7 @@
 #include "base/units.h"
 
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -27,6 +28,16 @@ std::optional<double> ParseWithUnit(std::string_view text, std::span<const Unit>
     if (name == unit.name) return value * unit.factor;
   }
   return std::nullopt;
+}
+
+// "8G" may mean 8GiB or 8GB.
+std::string MeantSize(std::string_view text) {
+  if (text.size() < 2) return "";
+  const char letter = static_cast<char>(std::toupper(static_cast<unsigned char>(text.back())));
+  const std::string_view number = text.substr(0, text.size() - 1);
+  const std::array kUnit = {Unit{"", 1}};
+  if (std::string_view("KMGT").find(letter) == std::string_view::npos) return "";
+  return ParseWithUnit(number, kUnit) ? fmt::format(" ({0}{1}iB)", number, letter) : "";
 }
 
 }  // namespace
@@ -60,8 +71,8 @@ Result<std::int64_t> ParseBytes(std::string_view text) {
       Unit{"TB", 1e12}};
   const std::optional<double> bytes = ParseWithUnit(text, kUnits);
   if (bytes && *bytes < 9e18) return static_cast<std::int64_t>(std::llround(*bytes));
-  return InvalidArgument("'{}' is not a size; write a number and B, KiB, MiB, GiB, KB, MB or GB",
-                         text);
+  return InvalidArgument("'{}' is not a size; write a number and B, KiB, MiB, GiB, KB, MB or GB{}",
+                         text, MeantSize(text));
 }
 
 Result<double> ParseSeconds(std::string_view text) {

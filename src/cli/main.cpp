@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "cli/engine_table.h"
 #include "cli/help.h"
 #include "cli/launcher.h"
+#include "cli/other_names.h"
 #include "cli/print_error.h"
 
 namespace penstock {
@@ -46,8 +48,14 @@ std::string UnknownOption(const std::string& word, const CLI::App& app) {
     for (const std::string& name : option->get_snames()) names.push_back("-" + name);
   }
   const std::string name = word.substr(0, word.find('='));
-  return fmt::format("there is no option {}{}", Quote(name),
-                     Suggestion(name, {names.begin(), names.end()}));
+  const std::optional<std::string> ours = OurNameOf(name, app);
+  std::string hint;
+  if (!ours) {
+    hint = Suggestion(name, {names.begin(), names.end()});
+  } else if (!ours->empty()) {
+    hint = fmt::format("; did you mean '{}'?", *ours);
+  }
+  return fmt::format("there is no option {}{}", Quote(name), hint);
 }
 
 // What is wrong with the arguments. An unknown argument comes first: it may be the misspelled form

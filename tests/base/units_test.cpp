@@ -22,6 +22,16 @@ TEST(Units, ParsesBytesAndRefusesTheRest) {
   }
 }
 
+TEST(Units, SizesWithoutBytesGetASuggestion) {
+  for (const auto& [text, meant] :
+       {std::pair("8G", "8GiB"), {"1.5 k", "1.5 KiB"}, {"80m", "80MiB"}}) {
+    EXPECT_TRUE(ParseBytes(text).error().message.ends_with(fmt::format(" ({})", meant))) << text;
+  }
+  for (const char* const text : {"G", "xG", "8Q", "-8G"}) {
+    EXPECT_TRUE(ParseBytes(text).error().message.ends_with("or GB")) << text;
+  }
+}
+
 TEST(Units, ParsesSecondsAndRefusesTheRest) {
   EXPECT_EQ(*ParseSeconds("2s"), 2);
   EXPECT_DOUBLE_EQ(*ParseSeconds("1.5 ms"), 1.5e-3);

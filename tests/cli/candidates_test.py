@@ -9,7 +9,7 @@ SHAPE = ("-p", 4, "-m", 8)
 
 class CandidatesTest(program.CommandTest):
     def figures(self, *words):
-        return [{**row, "schedule": None} for row in self.run_json("simulate", *words)]
+        return [{**row, "schedule": None} for row in self.run_rows("simulate", *words)]
 
     def same(self, words, *expected):
         """Checks that a comparison has the figures of each candidate simulated alone."""
@@ -24,7 +24,7 @@ class CandidatesTest(program.CommandTest):
         self.same(("v-auto:memory-limit=3", "v-auto:memory_limit=4", *SHAPE),
                   ("v-auto", *SHAPE, "--memory-limit", 3), ("v-auto", *SHAPE, "--memory-limit", 4))
         self.same(("1f1b:pass=recompute", *SHAPE), ("1f1b", *SHAPE, "--pass", "recompute"))
-        self.assertEqual([row["schedule"] for row in self.run_json("simulate", "interleaved:v=4", "1f1b")],
+        self.assertEqual([row["schedule"] for row in self.run_rows("simulate", "interleaved:v=4", "1f1b")],
                          ["interleaved:v=4", "1f1b"])
         self.assertEqual(self.run_ok("schedule", "interleaved:p=2:m=4"),
                          self.run_ok("schedule", "interleaved", "-p", 2, "-m", 4))
@@ -73,7 +73,7 @@ schedule:
     def test_layer_costs_fit_any_number_of_stages(self):
         self.write("layers.yaml", "ranks: 4\nmicrobatches: 8\nlayer_costs:\n- {layers: 1, forward: 3}\n"
                    "- {layers: 9, backward_input: 2, activation: 0.5, activation_after_i: 0.25}\n")
-        rows = self.run_json("simulate", "layers.yaml", "1f1b", "zb-auto", "v-auto", "dualpipe", "interleaved:v=2")
+        rows = self.run_rows("simulate", "layers.yaml", "1f1b", "zb-auto", "v-auto", "dualpipe", "interleaved:v=2")
         self.assertEqual(len(rows), 5)
         # 10 layers over 4 stages are 3, 3, 2, 2, as `penstock train` divides them; each forward and backward takes 3 or more.
         self.write("stages.yaml", """ranks: 4
@@ -88,7 +88,7 @@ stage_costs:
             self.same(("layers.yaml", name), ("stages.yaml", name))
         self.assertIn("layer_costs", self.refuse("simulate", "stages.yaml", "1f1b", "v-auto"))
         # A slice takes its share of a microbatch's time. The busy times of all ranks add up to those of all layers.
-        for row in self.run_json("simulate", "layers.yaml", "seq1f1b:slices=2", "interleaved", "dualpipe", "zbv",
+        for row in self.run_rows("simulate", "layers.yaml", "seq1f1b:slices=2", "interleaved", "dualpipe", "zbv",
                                   "--overlap", "sum"):
             self.assertAlmostEqual(sum(rank["busy"] for rank in row["per_rank"]), 8 * (12 + 19 + 10), msg=row)
         self.assertEqual(self.figures("layers.yaml", "1f1b", "--cost", "1"), self.figures("1f1b", *SHAPE))
@@ -101,7 +101,7 @@ stage_costs:
 
     def test_rows_above_the_memory_limit_are_marked(self):
         words = ("simulate", "gpipe", "1f1b", "v-auto", *SHAPE, "--memory-limit", 3)
-        rows = self.run_json(*words)
+        rows = self.run_rows(*words)
         self.assertEqual([row["above_memory_limit"] for row in rows], [True, True, False])
         self.assertEqual([row["memory_limit"] for row in rows], [3, 3, 3])
         lines = [line for line in self.run_ok(*words).splitlines() if "> limit" in line]
@@ -110,16 +110,16 @@ stage_costs:
         self.assertEqual([row["above_memory_limit"] for row in table], ["true", "true", "false"])
         self.assertIn("above the limit", self.run_ok("show", *words[1:]))
         sized = ("--activation-bytes", "2GiB", "--memory-limit", "6GiB")
-        rows = self.run_json("simulate", "gpipe", "v-auto", *SHAPE, *sized)
+        rows = self.run_rows("simulate", "gpipe", "v-auto", *SHAPE, *sized)
         self.assertEqual([(row["above_memory_limit"], row["memory_limit"]) for row in rows],
                          [(True, 6 * 2**30), (False, 6 * 2**30)])
-        rows = self.run_json("simulate", "gpipe", "1f1b", *SHAPE)
+        rows = self.run_rows("simulate", "gpipe", "1f1b", *SHAPE)
         self.assertNotIn("memory_limit", rows[0])
         for name in ("1f1b", "gpipe", "zbv"):
-            (alone,) = self.run_json("simulate", name, *SHAPE, "--memory-limit", 3)
+            (alone,) = self.run_rows("simulate", name, *SHAPE, "--memory-limit", 3)
             self.assertTrue(alone["above_memory_limit"])
             self.assertIn("> limit", self.run_ok("simulate", name, *SHAPE, "--memory-limit", 3))
-            self.assertFalse(self.run_json("simulate", name, *SHAPE, "--memory-limit", 9)[0]["above_memory_limit"])
+            self.assertFalse(self.run_rows("simulate", name, *SHAPE, "--memory-limit", 9)[0]["above_memory_limit"])
         # One candidate with its own limit.
         table = list(csv.DictReader(io.StringIO(self.run_ok("simulate", "gpipe", "1f1b:memory_limit=3", *SHAPE,
                                                             "--format", "csv"))))
@@ -127,10 +127,10 @@ stage_costs:
 
     def test_passes_take_sizes_as_the_memory_limit_does(self):
         for pass_name in ("offload", "recompute"):
-            (count,) = self.run_json("simulate", "gpipe", *SHAPE, "--activation-bytes", "1GiB",
+            (count,) = self.run_rows("simulate", "gpipe", *SHAPE, "--activation-bytes", "1GiB",
                                      "--pass", f"{pass_name}=6", "--price", "offload=0.1"
                                      if pass_name == "offload" else "recompute=1")
-            (size,) = self.run_json("simulate", "gpipe", *SHAPE, "--activation-bytes", "1GiB",
+            (size,) = self.run_rows("simulate", "gpipe", *SHAPE, "--activation-bytes", "1GiB",
                                     "--pass", f"{pass_name}=6GiB", "--price", "offload=0.1"
                                     if pass_name == "offload" else "recompute=1")
             self.assertEqual(count, size)
@@ -146,17 +146,17 @@ stage_costs:
                       (*SHAPE, "layers.yaml", "--comm", 0.7, "--message-bytes", "4MiB"), SHAPE):
             for name in ("1f1b", "zb-auto", "interleaved", "dualpipev"):
                 overlap = ("--overlap", "0.6") if name == "dualpipev" else ()
-                (made,) = self.run_json("simulate", name, *words, *overlap, "--dump", "dumps")
-                (read,) = self.run_json("simulate", f"dumps/{name}")
+                (made,) = self.run_rows("simulate", name, *words, *overlap, "--dump", "dumps")
+                (read,) = self.run_rows("simulate", f"dumps/{name}")
                 for key in ("makespan", "bubble", "peak_memory", "messages", "bytes_per_microbatch", "per_rank"):
                     self.assertEqual(read[key], made[key], (name, words, key))
                 unit = words != SHAPE
                 self.assertEqual("memory in activations" in self.run_ok("simulate", f"dumps/{name}"), not unit)
-                (slower,) = self.run_json("simulate", f"dumps/{name}", "--comm", 2)
+                (slower,) = self.run_rows("simulate", f"dumps/{name}", "--comm", 2)
                 self.assertGreater(slower["makespan"], made["makespan"])
         self.run_ok("simulate", "1f1b", *SHAPE, "--activation-bytes", "1GiB", "--dump", "dumps")
         self.refuse("simulate", "dumps/1f1b", "--activation-bytes", "1GiB")
-        (row,) = self.run_json("simulate", "dumps/1f1b", "--memory-limit", "3GiB")
+        (row,) = self.run_rows("simulate", "dumps/1f1b", "--memory-limit", "3GiB")
         self.assertTrue(row["above_memory_limit"])
         self.assertIn("unit", self.refuse("simulate", "dumps/1f1b", "--memory-limit", 3))
         config = self.folder / "dumps/1f1b/penstock.json"
@@ -170,7 +170,7 @@ stage_costs:
         self.run_ok("simulate", "1f1b", *SHAPE, "--cost", 2, "--dump", "others")
         for rank in range(4):
             (self.folder / f"others/1f1b/pp_rank_{rank}.json").rename(self.folder / f"dumps/1f1b/pp_rank_{rank}.json")
-        (row,) = self.run_json("simulate", "dumps/1f1b")
+        (row,) = self.run_rows("simulate", "dumps/1f1b")
         self.assertEqual(row["makespan"], 2 * 33)
 
 

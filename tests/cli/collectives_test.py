@@ -27,7 +27,7 @@ class CollectivesTest(program.CommandTest):
 
     def spans(self, text, op):
         out = self.run_ok("simulate", self.config(text), "--time-steps", "--json")
-        return [step["end"] - step["start"] for rank in json.loads(out)[0]["time_steps"]
+        return [step["end"] - step["start"] for rank in json.loads(out)["schedules"][0]["time_steps"]
                 for step in rank if op in step["action"]]
 
     def test_times_are_those_of_the_algorithm(self):

@@ -189,7 +189,7 @@ class CompletionTest(program.CommandTest):
                 self.run_ok("simulate", schedule, option, value, *more)
         for value in self.answer("show", "--color", ""):
             self.run_ok("show", "1f1b", "--color", value)
-        for row in self.run_json("schedules"):
+        for row in self.run_rows("schedules"):
             self.assertIn(row["name"], self.answer("show", ""))
         listing = json.loads(self.run_ok("schedules", "--passes", "--json"))
         self.assertEqual(self.answer("show", "--pass", ""), [row["name"] for row in listing["passes"]])

@@ -45,9 +45,9 @@ class DiffTest(program.CommandTest):
 
     def test_recorded_times_are_measured(self):
         dump = self.dump(2)
-        (simulated, measured) = self.run_json("show", dump)
+        (simulated, measured) = self.run_rows("show", dump)
         self.assertEqual(measured["schedule"], dump + ", measured")
-        (original,) = self.run_json("simulate", "1f1b", "-p", 3, "-m", 6, "--comm", 0.25)
+        (original,) = self.run_rows("simulate", "1f1b", "-p", 3, "-m", 6, "--comm", 0.25)
         self.assertEqual(measured["makespan"], 2 * original["makespan"])
         self.assertEqual(simulated["makespan"], 2 * 8 * 3)  # the dump has no latency
         result = self.run_json("diff", dump)
@@ -61,7 +61,7 @@ class DiffTest(program.CommandTest):
 
     def test_dumps_of_penstock_are_simulated(self):
         self.run_ok("simulate", "1f1b", "--dump", "dumps")
-        self.assertEqual(len(self.run_json("show", "dumps/1f1b")), 1)
+        self.assertEqual(len(self.run_rows("show", "dumps/1f1b")), 1)
         self.assertIn("a dump with measured times", self.refuse("diff", "dumps/1f1b"))
 
     def test_refusals(self):

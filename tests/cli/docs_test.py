@@ -13,7 +13,7 @@ class DocsTest(program.CommandTest):
     def test_committed_files_are_what_the_program_writes(self):
         self.run_ok("schedules", "--docs", ".")
         names = ["schedules.md"] + [f"pictures/{row['name']}.svg"
-                                    for row in self.run_json("schedules")]
+                                    for row in self.run_rows("schedules")]
         for name in names:
             written = (self.folder / name).read_text(encoding="utf-8")
             committed = DOCS / name
@@ -26,9 +26,9 @@ class DocsTest(program.CommandTest):
 
     def test_every_schedule_has_a_section_with_its_picture_and_figures(self):
         page = (DOCS / "schedules.md").read_text(encoding="utf-8")
-        rows = self.run_json("schedules")
+        rows = self.run_rows("schedules")
         names = ",".join(row["name"] for row in rows)
-        for row, priced in zip(rows, self.run_json("simulate", "-s", names, "-p", 8, "-m", 32), strict=True):
+        for row, priced in zip(rows, self.run_rows("simulate", "-s", names, "-p", 8, "-m", 32), strict=True):
             section = page.partition(f"\n## {row['name']}\n")[2].partition("\n## ")[0]
             for text in (row["summary"][1:], row["when"], row["memory"], row["source"],
                          f"pictures/{row['name']}.svg"):

@@ -41,7 +41,7 @@ class ShowTest(program.CommandTest):
         self.assertEqual(len(ESCAPE.findall(text)), 2 * text.count("\x1b[0m"))
 
     def test_json_has_the_times(self):
-        (row,) = self.run_json("show", "--schedule", "1f1b", "-p", 3, "-m", 4)
+        (row,) = self.run_rows("show", "--schedule", "1f1b", "-p", 3, "-m", 4)
         self.assertEqual([len(lane) for lane in row["time_steps"]], [8, 8, 8])
 
     def test_misuse_is_refused(self):
@@ -157,7 +157,7 @@ class ReportTest(program.CommandTest):
         events = json.loads(self.report("a.trace.json", "--comm", 0.25))["traceEvents"]
         slices = [event for event in events if event["ph"] == "X"]
         by_phase = {phase: {event["id"]: event for event in events if event["ph"] == phase} for phase in "sfbe"}
-        (result,) = self.run_json("simulate", "interleaved", "-p", 3, "-m", 5)
+        (result,) = self.run_rows("simulate", "interleaved", "-p", 3, "-m", 5)
         for phase in "sfbe":
             self.assertEqual(len(by_phase[phase]), result["messages"])
         for number, start in by_phase["s"].items():

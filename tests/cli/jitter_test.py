@@ -9,11 +9,11 @@ SPREAD = ["mean", "median", "p95"]
 
 class JitterTest(program.CommandTest):
     def jittered(self, *words):
-        return self.run_json("simulate", *words)[0]["jittered"]
+        return self.run_rows("simulate", *words)[0]["jittered"]
 
     def test_figures(self):
-        (row,) = self.run_json("simulate", "zb-h1", "--jitter", 0.2)
-        (plain,) = self.run_json("simulate", "zb-h1")
+        (row,) = self.run_rows("simulate", "zb-h1", "--jitter", 0.2)
+        (plain,) = self.run_rows("simulate", "zb-h1")
         jittered = row.pop("jittered")
         self.assertEqual(row, plain)  # the others are without jitter
         self.assertEqual([jittered.pop(key) for key in ("jitter", "seed", "runs")], [0.2, 0, 100])
@@ -30,7 +30,7 @@ class JitterTest(program.CommandTest):
         self.assertEqual(self.jittered(*words, "--seed", 0), first)
         self.assertNotEqual(self.jittered(*words, "--seed", 1)["makespan"], first["makespan"])
         # A schedule's figures do not depend on what it is compared with.
-        self.assertEqual(self.run_json("simulate", "zbv", *words)[1]["jittered"], first)
+        self.assertEqual(self.run_rows("simulate", "zbv", *words)[1]["jittered"], first)
 
     def test_every_schedule_and_pass(self):
         self.run_ok("schedule", "1f1b", "-p", 4, "-m", 8, "--lower", "-o", "a.csv")
@@ -38,7 +38,7 @@ class JitterTest(program.CommandTest):
                       ("1f1b", "--pass", "recompute,optimizer", "--price", "step=1"),
                       ("1f1b", "--model", "llama-3-8b"), ("1f1b", "--microbatch-lengths", "1,2", "--slow-rank", "1=2")):
             spread = self.jittered(*words, "--jitter", 0.2)["makespan"]
-            (plain,) = self.run_json("simulate", *words)
+            (plain,) = self.run_rows("simulate", *words)
             self.assertGreater(spread["mean"], plain["makespan"], words)
 
     def test_tables(self):
@@ -53,7 +53,7 @@ class JitterTest(program.CommandTest):
         self.assertEqual(float(row["jittered_makespan_p95"]), self.jittered("1f1b", "--jitter", 0.1)["makespan"]["p95"])
 
     def test_jitter_0_is_the_plan(self):
-        (row,) = self.run_json("simulate", "zb-h1", "--jitter", 0)
+        (row,) = self.run_rows("simulate", "zb-h1", "--jitter", 0)
         for figure in ("makespan", "bubble", "span_bubble"):
             self.assertEqual(row["jittered"][figure], dict.fromkeys(SPREAD, row[figure]))
 
@@ -61,7 +61,7 @@ class JitterTest(program.CommandTest):
         self.write("a.yaml", "schedule: [1f1b, {schedule: 1f1b, jitter: 0.5, runs: 7}]\njitter: 0.2\nseed: 3\nruns: 20\n")
         for command in ("show", "validate"):  # a configuration may serve several commands
             self.assertIn("only 'penstock simulate'", self.refuse(command, "a.yaml"))
-        self.assertEqual([row["jittered"] for row in self.run_json("simulate", "a.yaml")],
+        self.assertEqual([row["jittered"] for row in self.run_rows("simulate", "a.yaml")],
                          [self.jittered("1f1b", "--jitter", 0.2, "--seed", 3, "--runs", 20),
                           self.jittered("1f1b", "--jitter", 0.5, "--seed", 3, "--runs", 7)])
         self.write("b.yaml", "schedule: 1f1b\njitter: 0.2\nseed: 3\n")
@@ -87,7 +87,7 @@ class JitterTest(program.CommandTest):
         self.assertIn("only 'penstock simulate'", self.refuse("show", "1f1b:jitter=0.1"))
 
     def test_sweeps(self):
-        rows = self.run_json("simulate", "1f1b", "zb-h1", "--runs", 30, "--sweep", "jitter=0,0.1,0.4", "launch=0,0.2")["schedules"]
+        rows = self.run_rows("simulate", "1f1b", "zb-h1", "--runs", 30, "--sweep", "jitter=0,0.1,0.4", "launch=0,0.2")
         self.assertEqual([(row["jitter"], row["launch"], row["schedule"]) for row in rows],
                          [(j, launch, name) for j in (0, 0.1, 0.4) for launch in (0, 0.2) for name in ("1f1b", "zb-h1")])
         for row in rows:

@@ -10,7 +10,7 @@ NAME = "a" * 100_000
 class LimitsTest(program.CommandTest):
     def figures(self, *words):
         """Checks that every figure of a run is a finite number, and that no printed one is too long."""
-        for row in self.run_json(*words):
+        for row in self.run_rows(*words):
             for value in (row["makespan"], row["bubble"], row["span_bubble"], row["peak_memory"]):
                 self.assertIsInstance(value, (int, float), row)
         self.assertLess(max(map(len, self.run_ok(*words).split())), 40)

@@ -11,7 +11,7 @@ STATES = "weights=3,gradients=2,optimizer=6,workspace=0.5"
 
 class MemoryTest(program.CommandTest):
     def memory(self, *words):
-        return self.run_json("simulate", *words, "--memory")[0]["memory"]
+        return self.run_rows("simulate", *words, "--memory")[0]["memory"]
 
     def test_kinds_of_every_rank(self):
         ranks = self.memory("1f1b", "-p", 4, "-m", 8, "--price", STATES)
@@ -74,7 +74,7 @@ stage_costs:
         needed = max(sum(peak[kind] for kind in ("weights", "gradients", "optimizer", "activations")) for peak in peaks)
         for name, memory, above in (("fits", needed * 1.001, False), ("small", needed * 0.999, True)):
             self.write(f"{name}.yaml", f"{{name: {name}, like: h100, memory: {int(memory)}}}")
-            (row,) = self.run_json("simulate", *words, "--device", f"{name}.yaml")
+            (row,) = self.run_rows("simulate", *words, "--device", f"{name}.yaml")
             self.assertEqual(row["above_memory_limit"], above, name)
 
     def test_formats_and_refusals(self):

@@ -6,7 +6,7 @@ SHAPE = ("-p", 4, "-m", 8)
 
 class MicrobatchLengthsTest(program.CommandTest):
     def makespan(self, *words):
-        return self.run_json("simulate", *words)[0]["makespan"]
+        return self.run_rows("simulate", *words)[0]["makespan"]
 
     def test_every_source_of_costs(self):
         self.run_ok("schedule", "1f1b", *SHAPE, "-o", "a.csv")
@@ -24,7 +24,7 @@ class MicrobatchLengthsTest(program.CommandTest):
 
     def test_times_memory_and_messages_scale(self):
         words = ("1f1b", "-p", 2, "-m", 4, "--message-bytes", "1MiB")
-        (row,) = self.run_json("simulate", *words, "--microbatch-lengths", "1,0.5,2,0.5")
+        (row,) = self.run_rows("simulate", *words, "--microbatch-lengths", "1,0.5,2,0.5")
         self.assertEqual([rank["busy"] for rank in row["per_rank"]], [12, 12])
         self.assertEqual([rank["peak_memory"] for rank in row["per_rank"]], [2.5, 2])
         self.assertEqual(row["bytes_per_microbatch"], 2 * 2**20)
@@ -43,7 +43,7 @@ class MicrobatchLengthsTest(program.CommandTest):
         self.assertEqual(self.makespan(*single, "--launch", 0.5, "--slow-rank", "0=2"), 2 * (3 * (1 + 3) + 4 * 0.5))
 
         def busy(*words):
-            return self.run_json("simulate", "1f1b", "-p", 2, "-m", 4, "--pass", "recompute", *words)[0]["per_rank"][0]["busy"]
+            return self.run_rows("simulate", "1f1b", "-p", 2, "-m", 4, "--pass", "recompute", *words)[0]["per_rank"][0]["busy"]
 
         count = busy("--price", "recompute=1") - 4 * 3
         self.assertGreater(count, 0)
@@ -51,7 +51,7 @@ class MicrobatchLengthsTest(program.CommandTest):
 
     def test_searches_keep_to_their_limit(self):
         for name in ("zb-auto", "v-auto"):
-            (row,) = self.run_json("simulate", name, *SHAPE, "--microbatch-lengths", "1,0.5,2", "--memory-limit", 5)
+            (row,) = self.run_rows("simulate", name, *SHAPE, "--microbatch-lengths", "1,0.5,2", "--memory-limit", 5)
             self.assertLessEqual(row["peak_memory"], 5)
         self.assertIn("limit", self.refuse("simulate", "zb-auto", *SHAPE, "--microbatch-lengths", "1,7", "--memory-limit", 5))
 
@@ -62,15 +62,15 @@ class MicrobatchLengthsTest(program.CommandTest):
 
     def test_a_dump_keeps_the_costs(self):
         words = ("--launch", 0.25, "--slow-rank", "1=2", "--microbatch-lengths", "1,2,0.5", "--message-bytes", "1KiB")
-        (made,) = self.run_json("simulate", "1f1b", *SHAPE, *words, "--dump", "dumps")
-        (read,) = self.run_json("simulate", "dumps/1f1b")
+        (made,) = self.run_rows("simulate", "1f1b", *SHAPE, *words, "--dump", "dumps")
+        (read,) = self.run_rows("simulate", "dumps/1f1b")
         for key in ("makespan", "bubble", "peak_memory", "bytes_per_microbatch", "per_rank"):
             self.assertEqual(read[key], made[key], key)
 
     def test_configurations(self):
         self.write("a.yaml", "schedule: [1f1b, {schedule: zb-h1, microbatch_lengths: [2, 1]}]\n"
                    "microbatch_lengths: [1, 0.5, 2, 0.5]\n")
-        self.assertEqual([row["makespan"] for row in self.run_json("simulate", "a.yaml")],
+        self.assertEqual([row["makespan"] for row in self.run_rows("simulate", "a.yaml")],
                          [self.makespan("1f1b", "--microbatch-lengths", "1,0.5,2,0.5"),
                           self.makespan("zb-h1", "--microbatch-lengths", "2,1")])
         for text, words in (("[1, -2]", "microbatch_lengths -2"), ("[1, x]", "microbatch_lengths 'x'"), ("[]", "empty"),

@@ -8,7 +8,7 @@ LLAMA_70B = ("--model", "llama-3-70b", "--device", "h100", "--nodes", "8x8", "--
 
 class ModelCostsTest(program.CommandTest):
     def test_seconds_and_bytes(self):
-        rows = self.run_json("simulate", "1f1b", "zb-h1", "zbv", *LLAMA_70B)
+        rows = self.run_rows("simulate", "1f1b", "zb-h1", "zbv", *LLAMA_70B)
         for row in rows:
             self.assertEqual(row["ranks"], 8)
             # 32 microbatches of 4096 tokens, 6 FLOPs per parameter and token, at 30% to 70% of the peak
@@ -28,7 +28,7 @@ class ModelCostsTest(program.CommandTest):
         # The Llama 3 Herd of Models, 2024, table 4: TFLOP/s per GPU on 8192 and 16384 H100.
         flops = 6 * 405.85e9 * 8192 + 12 * 126 * 8192 ** 2 * 16384  # of a microbatch
         for data, microbatches, published in ((64, 32, 430e12), (128, 16, 400e12)):
-            (row,) = self.run_json("simulate", "interleaved:v=4", "--model", "llama-3-405b", "--nodes",
+            (row,) = self.run_rows("simulate", "interleaved:v=4", "--model", "llama-3-405b", "--nodes",
                                    f"{16 * data}x8", "--tensor", 8, "--data", data, "--zero", 2, "--sequence", 8192,
                                    "-m", microbatches)
             predicted = microbatches * flops / row["makespan"] / (16 * 8)
@@ -36,15 +36,15 @@ class ModelCostsTest(program.CommandTest):
 
     def test_an_algorithm_with_a_memory_limit_stays_within_what_the_device_has_left(self):
         for name in ("zb-auto", "v-auto", "hanayo"):
-            (row,) = self.run_json("simulate", name, "--model", "llama-3-8b", "--nodes", "1x4", "--sequence", 8192,
+            (row,) = self.run_rows("simulate", name, "--model", "llama-3-8b", "--nodes", "1x4", "--sequence", 8192,
                                    "-m", 16)
             self.assertFalse(row["above_memory_limit"], name)
-        (row,) = self.run_json("simulate", "gpipe", "--model", "llama-3-8b", "--nodes", "1x4", "--sequence", 8192,
+        (row,) = self.run_rows("simulate", "gpipe", "--model", "llama-3-8b", "--nodes", "1x4", "--sequence", 8192,
                                "-m", 16)
         self.assertTrue(row["above_memory_limit"])
 
     def test_a_sharded_vocabulary_balances_the_ranks(self):
-        ends, shared = self.run_json("simulate", "1f1b", "1f1b:pass=vocabulary", "--model", "llama-3-8b", "-m", 32)
+        ends, shared = self.run_rows("simulate", "1f1b", "1f1b:pass=vocabulary", "--model", "llama-3-8b", "-m", 32)
         self.assertLess(shared["makespan"], 0.8 * ends["makespan"])
         busy = [[rank["busy"] for rank in row["per_rank"]] for row in (ends, shared)]
         self.assertGreater(max(busy[0]), 1.5 * min(busy[0]))
@@ -53,9 +53,9 @@ class ModelCostsTest(program.CommandTest):
 
     def test_neighbors_in_a_node_have_its_links(self):
         words = ("1f1b", "--model", "llama-3-8b", "--nodes", "2x8", "--tensor", 2, "-m", 32)
-        (mixed,) = self.run_json("simulate", *words)
-        (slow,) = self.run_json("simulate", *words, "--comm", f"{10e-6 + 4096 * 4096 * 2 / 2 / (50e9 * 0.8)}s")
-        (fast,) = self.run_json("simulate", *words, "--comm", f"{10e-6 + 4096 * 4096 * 2 / 2 / (450e9 * 0.8)}s")
+        (mixed,) = self.run_rows("simulate", *words)
+        (slow,) = self.run_rows("simulate", *words, "--comm", f"{10e-6 + 4096 * 4096 * 2 / 2 / (50e9 * 0.8)}s")
+        (fast,) = self.run_rows("simulate", *words, "--comm", f"{10e-6 + 4096 * 4096 * 2 / 2 / (450e9 * 0.8)}s")
         self.assertLess(mixed["makespan"], slow["makespan"])
         self.assertGreater(mixed["makespan"], fast["makespan"])
 
@@ -63,17 +63,17 @@ class ModelCostsTest(program.CommandTest):
         self.write("config.json", json.dumps({
             "model_type": "llama", "vocab_size": 128256, "hidden_size": 8192, "num_hidden_layers": 80,
             "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 28672}))
-        named = self.run_json("simulate", "1f1b", *LLAMA_70B)
-        read = self.run_json("simulate", "1f1b", "--model", "config.json", *LLAMA_70B[2:])
+        named = self.run_rows("simulate", "1f1b", *LLAMA_70B)
+        read = self.run_rows("simulate", "1f1b", "--model", "config.json", *LLAMA_70B[2:])
         self.assertEqual(named, read)
 
     def test_a_configuration_and_a_device_file(self):
         self.write("h20.yaml", "{name: h20, like: h100, bf16_flops: 148e12}")
         self.write("c.yaml", "{schedule: 1f1b, model: gpt2-xl, device: h20.yaml, nodes: 1x4, micro_batch_size: 4, "
                              "zero: 1, data: 2, flops_efficiency: 0.5}")
-        (row,) = self.run_json("simulate", "c.yaml")
+        (row,) = self.run_rows("simulate", "c.yaml")
         self.assertEqual(row["ranks"], 2)
-        (faster,) = self.run_json("simulate", "c.yaml", "--device", "h100")
+        (faster,) = self.run_rows("simulate", "c.yaml", "--device", "h100")
         self.assertLess(faster["makespan"], row["makespan"])
 
     def test_other_commands_read_it(self):
@@ -81,32 +81,32 @@ class ModelCostsTest(program.CommandTest):
         self.run_ok("report", "1f1b", "--model", "qwen3-8b", "-o", "page.html")
         self.assertIn("0F0", self.run_ok("schedule", "zb-auto", "--model", "qwen3-8b"))
         self.run_ok("schedule", "1f1b", "-p", 8, "-m", 4, "-o", "mine.csv")
-        (row,) = self.run_json("simulate", "mine.csv", "--model", "qwen3-8b")
+        (row,) = self.run_rows("simulate", "mine.csv", "--model", "qwen3-8b")
         self.assertEqual(row["makespan"],
-                         self.run_json("simulate", "1f1b", "--model", "qwen3-8b", "-m", 4)[0]["makespan"])
+                         self.run_rows("simulate", "1f1b", "--model", "qwen3-8b", "-m", 4)[0]["makespan"])
 
     def test_every_pass_is_priced(self):
         words = ("simulate", "1f1b", "--model", "llama-3-8b", "--nodes", "1x8", "--data", 2)
-        plain = self.run_json(*words)[0]
-        self.assertGreater(self.run_json(*words, "--pass", "optimizer")[0]["makespan"], plain["makespan"])
-        recomputed = self.run_json(*words, "--pass", "recompute")[0]
+        plain = self.run_rows(*words)[0]
+        self.assertGreater(self.run_rows(*words, "--pass", "optimizer")[0]["makespan"], plain["makespan"])
+        recomputed = self.run_rows(*words, "--pass", "recompute")[0]
         self.assertGreater(recomputed["per_rank"][0]["busy"], plain["per_rank"][0]["busy"])
         self.assertLess(recomputed["peak_memory"], plain["peak_memory"] / 2)
         # A microbatch takes longer to the host and back than it waits.
-        self.assertEqual(self.run_json(*words, "--pass", "offload")[0]["makespan"], plain["makespan"])
+        self.assertEqual(self.run_rows(*words, "--pass", "offload")[0]["makespan"], plain["makespan"])
         self.assertIn("above the limit", self.refuse(*words, "--pass", "offload=6GiB"))
 
     def test_emulated_devices_run_in_real_time(self):
-        (row,) = self.run_json("simulate", "1f1b", "--model", "llama-3-8b", "--nodes", "1x4", "-m", 4, "--run")
+        (row,) = self.run_rows("simulate", "1f1b", "--model", "llama-3-8b", "--nodes", "1x4", "-m", 4, "--run")
         self.assertEqual(row["measured"]["unit_seconds"], 1)
         self.assertGreater(row["measured"]["makespan"], 0.9 * row["makespan"])
 
     def test_recompute_runs_every_forward_again(self):
         for words in (("-p", 1), ("-p", 4)):
             words = ("1f1b", "--model", "gpt2", "-m", 4, *words)
-            plain, recomputed = (self.run_json("simulate", *words, *more)[0]
+            plain, recomputed = (self.run_rows("simulate", *words, *more)[0]
                                  for more in ((), ("--pass", "recompute")))
-            steps = self.run_json("show", *words, "--pass", "recompute")[0]["time_steps"]
+            steps = self.run_rows("show", *words, "--pass", "recompute")[0]["time_steps"]
             for rank, lane in enumerate(steps):
                 count = sum("RECOMPUTE" in step["action"] for step in lane)
                 self.assertEqual(count, 4)
@@ -116,12 +116,12 @@ class ModelCostsTest(program.CommandTest):
 
     def test_times_next_to_a_model_need_a_unit(self):
         words = ("1f1b", "--model", "gpt2", "-p", 2, "-m", 4)
-        by_unit = [self.run_json("simulate", *words, "--comm", comm)[0]["makespan"] for comm in ("500ms", "0.5s")]
+        by_unit = [self.run_rows("simulate", *words, "--comm", comm)[0]["makespan"] for comm in ("500ms", "0.5s")]
         self.assertEqual(*by_unit)
         self.run_ok("simulate", *words, "--comm", 0)
         self.run_ok("simulate", *words, "--launch", "5us", "--pass", "optimizer", "--price", "step=2ms")
         self.write("model.yaml", "{schedule: 1f1b, model: gpt2, ranks: 2, microbatches: 4, comm: 0.5s}")
-        self.assertEqual(self.run_json("simulate", "model.yaml")[0]["makespan"], by_unit[0])
+        self.assertEqual(self.run_rows("simulate", "model.yaml")[0]["makespan"], by_unit[0])
         self.write("plain.yaml", "{schedule: 1f1b, model: gpt2, ranks: 2, comm: 0.5}")
         for more in (("--comm", 0.5), ("--launch", "1e-5"), ("--pass", "optimizer", "--price", "step=2")):
             message = self.refuse("simulate", *words, *more)
@@ -133,15 +133,15 @@ class ModelCostsTest(program.CommandTest):
         self.assertIn("no unit of time", self.refuse("simulate", "1f1b", "--comm", "5ms"))
         self.assertIn("not a time", self.refuse("simulate", "1f1b", "--comm", "5parsecs"))
         self.write("model.yaml", "{schedule: 1f1b, model: gpt2, ranks: 2, microbatches: 4, comm: 0.5, time_unit: s}")
-        self.assertEqual(self.run_json("simulate", "model.yaml")[0]["makespan"], by_unit[0])
+        self.assertEqual(self.run_rows("simulate", "model.yaml")[0]["makespan"], by_unit[0])
         self.write("timed.yaml", "{schedule: 1f1b, ranks: 2, cost: 1, comm: 500ms, time_unit: s}")
         self.write("seconds.yaml", "{schedule: 1f1b, ranks: 2, cost: 1, comm: 0.5, time_unit: s}")
-        self.assertEqual(self.run_json("simulate", "timed.yaml")[0]["makespan"],
-                         self.run_json("simulate", "seconds.yaml")[0]["makespan"])
+        self.assertEqual(self.run_rows("simulate", "timed.yaml")[0]["makespan"],
+                         self.run_rows("simulate", "seconds.yaml")[0]["makespan"])
 
     def test_what_microbatches_and_activations_are_is_said(self):
         words = ("1f1b", "--model", "llama-3-8b", "--nodes", "4x8", "--data", 4, "-m", 16)
-        (row,) = self.run_json("simulate", *words)
+        (row,) = self.run_rows("simulate", *words)
         self.assertEqual((row["microbatches"], row["global_microbatches"]), (16, 64))
         text = self.run_ok("simulate", *words)
         self.assertIn("microbatches are those of each of the 4 replicas, 64 in all", text)

@@ -55,7 +55,7 @@ class OptionsTest(program.CommandTest):
         self.run_ok("schedule", "1f1b", "-o", "a.csv")
         self.run_ok("simulate", "1f1b", "--dump", "dumps")
         # The same as a trace: 4 ranks, 8 microbatches.
-        (run,) = self.run_json("show", "1f1b")
+        (run,) = self.run_rows("show", "1f1b")
         self.write("trace.json", json.dumps([
             {"ph": "X", "name": "PP:" + step["action"], "ts": step["start"], "dur": step["end"] - step["start"],
              "pid": rank, "tid": 0} for rank, steps in enumerate(run["time_steps"]) for step in steps]))

@@ -62,7 +62,7 @@ class PageTest(program.CommandTest):
     def test_hovering_tells_every_action_as_simulated(self):
         for words in (("zb-h1", "-p", 3, "-m", 4, "--comm", 0.25), ("zbv", "-p", 2, "-m", 3)):
             (simulated,) = self.open(*words)
-            (with_steps,) = self.run_json("show", *words)
+            (with_steps,) = self.run_rows("show", *words)
             lanes, box = with_steps["time_steps"], self.canvas()
             for rank, lane in enumerate(lanes):
                 for step in lane:

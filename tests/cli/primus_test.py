@@ -64,7 +64,7 @@ class PrimusTest(program.CommandTest):
         return {"name": "1f1b", "pp_size": 4, "vpp_size": 1, "micro_batches": 8, **keys}
 
     def test_the_example_of_primus_runs_unchanged(self):
-        rows = self.run_json("simulate", self.write("pp_simulation.yaml", EXAMPLE))
+        rows = self.run_rows("simulate", self.write("pp_simulation.yaml", EXAMPLE))
         self.assertEqual([row["makespan"] for row in rows],
                          [117e3, 103e3, 106.5e3, 99.5e3, 104.5e3, 109e3, 103e3])
         self.assertEqual([row["peak_memory"] for row in rows[:6]], [8, 8, 11.5, 8, 5, 4])
@@ -81,7 +81,7 @@ class PrimusTest(program.CommandTest):
             entries = [{"name": str(number), "class": CLASSES + row[0], "pp_size": row[1], "vpp_size": row[2],
                         "micro_batches": row[3], **row[4]} for number, row in enumerate(chosen)]
             config = self.config(schedulers=entries, bwd_time=times[1], wgrad_time=times[2])
-            for row, ours in zip(chosen, self.run_json("simulate", config), strict=True):
+            for row, ours in zip(chosen, self.run_rows("simulate", config), strict=True):
                 if row[0].endswith("Heuristic"):  # ours is another search within the same memory
                     self.assertLessEqual(ours["makespan"], row[6], row)
                     self.assertLessEqual(ours["peak_memory"], row[4].get("max_mem", row[3]), row)
@@ -94,7 +94,7 @@ class PrimusTest(program.CommandTest):
         for name, makespan in BY_NAME.items():
             chunks = 2 if name[0] == "v" or "v" in name or "inter" in name else 1
             entry = self.entry(name=name, pp_size=8, vpp_size=chunks, micro_batches=32)
-            (row,) = self.run_json("simulate", self.config(schedulers=[entry]))
+            (row,) = self.run_rows("simulate", self.config(schedulers=[entry]))
             self.assertEqual(row["makespan"], makespan * 1000, name)
             self.run_ok("simulate", "--schedule", name, "-p", 8, "-m", 32)
         self.assertEqual(self.files(), ["config.yaml"], "no dump without output_dir")
@@ -102,10 +102,10 @@ class PrimusTest(program.CommandTest):
     def test_chunk_times(self):
         chunk = {"fwd": 2, "bwd": 3, "wgrad": 1, "activation": 0.5}
         config = self.config(chunk_time_ms=[[chunk]] * 4, schedulers=[self.entry()])
-        (row,) = self.run_json("simulate", config)
+        (row,) = self.run_rows("simulate", config)
         self.assertEqual([row["makespan"], row["peak_memory"]], [(8 + 3) * 6, 2])
         slow = [[chunk], [chunk], [{**chunk, "fwd": 4}], [chunk]]
-        (row,) = self.run_json("simulate", self.config(chunk_time_ms=slow, schedulers=[self.entry()]))
+        (row,) = self.run_rows("simulate", self.config(chunk_time_ms=slow, schedulers=[self.entry()]))
         self.assertEqual(row["per_rank"][2]["busy"], 8 * 8)
         self.refuse("simulate", self.config(chunk_time_ms=[[chunk]] * 3, schedulers=[self.entry()]))
         self.refuse("simulate", self.config(chunk_time_ms=[[{"fwd": 1}]] * 4, schedulers=[self.entry()]))
@@ -113,7 +113,7 @@ class PrimusTest(program.CommandTest):
 
     def test_times_are_rounded_as_primus_does(self):
         entry = self.entry(name="1f1b-interleaved", pp_size=2, vpp_size=2, micro_batches=4)
-        (row,) = self.run_json("simulate", self.config(fwd_time=5, bwd_time=5, wgrad_time=6, schedulers=[entry]))
+        (row,) = self.run_rows("simulate", self.config(fwd_time=5, bwd_time=5, wgrad_time=6, schedulers=[entry]))
         self.assertEqual(row["per_rank"][0]["busy"], 4 * 2 * (5 // 2 + (5 + 6) // 2))
 
     def test_errors_name_the_key_in_one_line(self):
@@ -137,9 +137,9 @@ class PrimusTest(program.CommandTest):
         for name, options in (("zb-h1", ()), ("interleaved", ("-v", 3)), ("v-half", ()),
                               ("hanayo", ("--waves", 2)), ("dualpipev", ("--overlap", "sum"))):
             shape = ("-p", 3, "-m", 9, "--cost", "3,2,4", *options)
-            (made,) = self.run_json("simulate", "--schedule", name, *shape, "--dump", "dumps")
+            (made,) = self.run_rows("simulate", "--schedule", name, *shape, "--dump", "dumps")
             overlap = options if "--overlap" in options else ()
-            (read,) = self.run_json("simulate", "--csv", f"dumps/{name}", *overlap)
+            (read,) = self.run_rows("simulate", "--csv", f"dumps/{name}", *overlap)
             self.assertIn("valid", self.run_ok("validate", f"dumps/{name}"))
             for key in ("ranks", "chunks", "microbatches", "actions", "makespan", "messages", "peak_memory"):
                 self.assertAlmostEqual(read[key], made[key], msg=f"{name}: {key}")
@@ -158,23 +158,23 @@ class ConfigTest(program.CommandTest):
     def test_keys_equal_options(self):
         self.write("a.yaml", "schedule: [1f1b, interleaved]\nranks: 3\nmicrobatches: 9\ncost: [1, 2, 1.5]\ncomm: 0.25\n")
         options = ("--schedule", "1f1b,interleaved", "-p", 3, "-m", 9, "--cost", "1,2,1.5", "--comm", 0.25)
-        self.assertEqual(self.run_json("simulate", "a.yaml"), self.run_json("simulate", *options))
-        self.assertEqual(self.run_json("simulate", "a.yaml", "-m", 5, "--cost", "1"),
-                         self.run_json("simulate", "-s", "1f1b,interleaved", "-p", 3, "-m", 5, "--comm", 0.25))
-        self.assertEqual([row["schedule"] for row in self.run_json("simulate", "a.yaml", "-s", "gpipe")], ["gpipe"])
+        self.assertEqual(self.run_rows("simulate", "a.yaml"), self.run_rows("simulate", *options))
+        self.assertEqual(self.run_rows("simulate", "a.yaml", "-m", 5, "--cost", "1"),
+                         self.run_rows("simulate", "-s", "1f1b,interleaved", "-p", 3, "-m", 5, "--comm", 0.25))
+        self.assertEqual([row["schedule"] for row in self.run_rows("simulate", "a.yaml", "-s", "gpipe")], ["gpipe"])
 
     def test_stages_may_differ(self):
         self.write("a.yaml", "schedule: 1f1b\nranks: 2\nmicrobatches: 4\nstage_costs:\n- {forward: 1}\n"
                              "- {forward: 3, backward_weight: 2, activation: 2, activation_after_i: 1}\n")
-        (row,) = self.run_json("simulate", "a.yaml")
+        (row,) = self.run_rows("simulate", "a.yaml")
         self.assertEqual([rank["busy"] for rank in row["per_rank"]], [12, 24])
         self.assertEqual([rank["peak_memory"] for rank in row["per_rank"]], [2, 2])
         self.assertIn("stage", self.refuse("simulate", "a.yaml", "-p", 3))
 
     def test_passes(self):
         self.write("a.yaml", "schedule: zb-h1\npass: merge-backward\nranks: 3\n")
-        self.assertEqual(self.run_json("simulate", "a.yaml"),
-                         self.run_json("simulate", "-s", "zb-h1", "-p", 3, "--pass", "merge-backward"))
+        self.assertEqual(self.run_rows("simulate", "a.yaml"),
+                         self.run_rows("simulate", "-s", "zb-h1", "-p", 3, "--pass", "merge-backward"))
 
     def test_refusals(self):
         for text in ("ranks: 4\nspeed: 3\n", "ranks: four\n", "- 1f1b\n", "schedule: {}\n", "split: maybe\n",

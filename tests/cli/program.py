@@ -80,6 +80,10 @@ class CommandTest(unittest.TestCase):
     def run_json(self, *words):
         return json.loads(self.run_ok(*words, "--json"))
 
+    def run_rows(self, *words):
+        """Returns the schedules that a command prints."""
+        return self.run_json(*words)["schedules"]
+
     def refuse(self, *words, code=2, env=None):
         """Runs a command that must fail with one line on stderr and nothing on stdout. Returns the line."""
         result = self.start(*words, env=env)

@@ -7,7 +7,7 @@ import program
 
 class SchedulesTest(program.CommandTest):
     def test_lists_the_algorithms(self):
-        rows = {row["name"]: row for row in self.run_json("schedules")}
+        rows = {row["name"]: row for row in self.run_rows("schedules")}
         for name in ("naive", "gpipe", "1f1b", "interleaved"):
             self.assertIn(name, rows)
             self.assertIn(name, self.run_ok("schedules"))
@@ -15,9 +15,9 @@ class SchedulesTest(program.CommandTest):
 
     def test_with_a_size_closed_forms_are_next_to_simulated_figures(self):
         words = ("schedules", "-p", 8, "-m", 32, "--message-bytes", 1000)
-        rows = self.run_json(*words)
+        rows = self.run_rows(*words)
         names = ",".join(row["name"] for row in rows)
-        for row, priced in zip(rows, self.run_json("simulate", "-s", names, *words[1:]), strict=True):
+        for row, priced in zip(rows, self.run_rows("simulate", "-s", names, *words[1:]), strict=True):
             self.assertEqual(row["closed_form"], priced["closed_form"])
             self.assertEqual(row["simulated"], {key: priced[key] for key in row["simulated"]})
             for key, value in row["closed_form"].items():
@@ -28,12 +28,12 @@ class SchedulesTest(program.CommandTest):
         self.assertLessEqual(max(map(len, lines)), 130)
 
     def test_with_a_size_refusals_are_listed_and_large_schedules_not_simulated(self):
-        rows = {row["name"]: row for row in self.run_json("schedules", "-p", 3, "-m", 5)}
+        rows = {row["name"]: row for row in self.run_rows("schedules", "-p", 3, "-m", 5)}
         self.assertIn("m", rows["dualpipe"]["refused"])
         self.assertIsNone(rows["dualpipe"]["simulated"])
         self.assertIsNone(rows["dualpipe"]["closed_form"]["messages"])
         self.assertIn("schedule dualpipe: ", self.run_ok("schedules", "-p", 3, "-m", 5))
-        rows = {row["name"]: row for row in self.run_json("schedules", "-p", 1024, "-m", 8192)}
+        rows = {row["name"]: row for row in self.run_rows("schedules", "-p", 1024, "-m", 8192)}
         self.assertIsNone(rows["1f1b"]["simulated"])
         self.assertEqual(rows["1f1b"]["closed_form"]["makespan"], 3 * (8192 + 1023))
         self.assertEqual(rows["1f1b"]["closed_form"]["messages"], 2 * 1023 * 8192)
@@ -63,7 +63,7 @@ class ValidateTest(program.CommandTest):
         return json.loads(result.stdout)
 
     def test_every_schedule_written_is_valid(self):
-        for row in self.run_json("schedules"):
+        for row in self.run_rows("schedules"):
             lower = () if row["name"] in ("1f1b", "zbv", "dualpipe") else ("--lower",)
             self.run_ok("schedule", row["name"], "-p", 4, "-m", 8, "-o", "a.csv", *lower)
             self.assertEqual(self.run_json("validate", "a.csv"), {"valid": True, "faults": []})

@@ -4,7 +4,7 @@ import io
 
 import program
 
-KEYS = ["schedule", "ranks", "chunks", "microbatches", "actions", "makespan", "bubble",
+KEYS = ["schedule", "ranks", "chunks", "microbatches", "actions", "time_unit", "memory_unit", "makespan", "bubble",
         "span_bubble", "peak_memory", "messages", "bytes_per_microbatch", "closed_form", "per_rank"]
 FORM_KEYS = ["makespan", "bubble", "peak_memory", "messages", "bytes_per_microbatch"]
 RANK_KEYS = ["busy", "first_start", "last_end", "peak_memory"]
@@ -12,12 +12,12 @@ RANK_KEYS = ["busy", "first_start", "last_end", "peak_memory"]
 
 class SimulateTest(program.CommandTest):
     def test_json_has_the_documented_keys(self):
-        (row,) = self.run_json("simulate", "--schedule", "1f1b", "-p", 8, "-m", 32)
+        (row,) = self.run_rows("simulate", "--schedule", "1f1b", "-p", 8, "-m", 32)
         self.assertEqual(list(row), KEYS)
         self.assertEqual(len(row["per_rank"]), 8)
         for rank in row["per_rank"]:
             self.assertEqual(list(rank), RANK_KEYS)
-        self.assertEqual([row[key] for key in KEYS[:6]], ["1f1b", 8, 1, 32, 512, 117])
+        self.assertEqual([row[key] for key in (*KEYS[:5], "makespan")], ["1f1b", 8, 1, 32, 512, 117])
         self.assertAlmostEqual(row["bubble"], 1 - 96 / 117)
         self.assertEqual(row["peak_memory"], 8)
         self.assertEqual(row["messages"], 2 * 7 * 32)
@@ -25,25 +25,25 @@ class SimulateTest(program.CommandTest):
                          {**{key: row[key] for key in FORM_KEYS}, "bytes_per_microbatch": None})
 
     def test_reference_figures(self):
-        rows = self.run_json("simulate", "--schedule", "naive,gpipe,1f1b,interleaved", "-p", 8,
+        rows = self.run_rows("simulate", "--schedule", "naive,gpipe,1f1b,interleaved", "-p", 8,
                              "-m", 32)
         self.assertEqual([row["makespan"] for row in rows], [768, 117, 117, 106.5])
         self.assertEqual([row["peak_memory"] for row in rows], [1, 32, 8, 11.5])
 
     def test_costs_are_per_rank_and_microbatch(self):
         for name in ("1f1b", "interleaved"):
-            (row,) = self.run_json("simulate", "--schedule", name, "-p", 4, "-m", 8, "--cost",
+            (row,) = self.run_rows("simulate", "--schedule", name, "-p", 4, "-m", 8, "--cost",
                                    "2,3,4", "--comm", 0)
             for rank in row["per_rank"]:
                 self.assertAlmostEqual(rank["busy"], 8 * 9)
 
     def test_comm_delays(self):
         words = ("simulate", "--schedule", "gpipe", "-p", 3, "-m", 1)
-        self.assertEqual(self.run_json(*words)[0]["makespan"], 9)
-        self.assertEqual(self.run_json(*words, "--comm", 0.25)[0]["makespan"], 10)
+        self.assertEqual(self.run_rows(*words)[0]["makespan"], 9)
+        self.assertEqual(self.run_rows(*words, "--comm", 0.25)[0]["makespan"], 10)
 
     def test_time_steps(self):
-        (row,) = self.run_json("simulate", "--schedule", "gpipe", "-p", 2, "-m", 1, "--time-steps")
+        (row,) = self.run_rows("simulate", "--schedule", "gpipe", "-p", 2, "-m", 1, "--time-steps")
         self.assertEqual(row["time_steps"],
                          [[{"action": "0F0", "start": 0, "end": 1},
                            {"action": "0B0", "start": 4, "end": 6}],
@@ -54,7 +54,7 @@ class SimulateTest(program.CommandTest):
 
     def test_run_matches_the_prediction(self):
         names = "1f1b,zbv,dualpipe,seq1f1b,pipedream"
-        for row in self.run_json("simulate", "-s", names, "-p", 4, "-m", 8, "--slices", 2, "--steps",
+        for row in self.run_rows("simulate", "-s", names, "-p", 4, "-m", 8, "--slices", 2, "--steps",
                                  2, "--comm", 0.5, "--run", "--unit", "1ms"):
             run = row["measured"]
             self.assertEqual(run["messages"], row["messages"], row["schedule"])
@@ -88,8 +88,8 @@ class SimulateTest(program.CommandTest):
         for name in ("1f1b", "interleaved"):
             for lower in ((), ("--lower",)):
                 self.run_ok("schedule", name, "-p", 4, "-m", 8, "-o", "a.csv", *lower)
-                (made,) = self.run_json("simulate", "--schedule", name, "-p", 4, "-m", 8)
-                (read,) = self.run_json("simulate", "--csv", "a.csv")
+                (made,) = self.run_rows("simulate", "--schedule", name, "-p", 4, "-m", 8)
+                (read,) = self.run_rows("simulate", "--csv", "a.csv")
                 self.assertEqual(set(read["closed_form"].values()), {None})
                 self.assertEqual({**read, "schedule": name, "closed_form": made["closed_form"]}, made)
 
@@ -136,8 +136,8 @@ class SimulateTest(program.CommandTest):
     def test_overlapped_pairs_are_priced_by_max_and_sum_side_by_side(self):
         for name in ("dualpipe", "dualpipev"):
             words = ("simulate", name, "-p", 8, "-m", 32, "--cost", "1,1.5,0.5")
-            (longer,) = self.run_json(*words)
-            (added,) = self.run_json(*words, "--overlap", "sum")
+            (longer,) = self.run_rows(*words)
+            (added,) = self.run_rows(*words, "--overlap", "sum")
             both = longer["overlap_sum"]
             self.assertEqual(both, {key: added[key] for key in both})
             self.assertGreater(both["makespan"], longer["makespan"])
@@ -154,7 +154,7 @@ class SimulateTest(program.CommandTest):
         for name, words, edges in (("1f1b", (), 3), ("interleaved", (), 7), ("zbv", (), 6),
                                    ("chimera", (), 3), ("hanayo", ("--waves", 2), 12),
                                    ("seq1f1b", ("--slices", 4), 3), ("pipedream", ("--steps", 3), 3)):
-            (row,) = self.run_json("simulate", "-s", name, "-p", 4, "-m", 8, *words,
+            (row,) = self.run_rows("simulate", "-s", name, "-p", 4, "-m", 8, *words,
                                    "--message-bytes", "1KiB")
             self.assertAlmostEqual(row["bytes_per_microbatch"], 2 * edges * 1024, msg=name)
             self.assertEqual(row["closed_form"]["bytes_per_microbatch"],
@@ -163,7 +163,7 @@ class SimulateTest(program.CommandTest):
 
     def test_memory_in_bytes(self):
         words = ("simulate", "-s", "1f1b", "-p", 4, "-m", 8, "--activation-bytes", "1.5GiB")
-        (row,) = self.run_json(*words)
+        (row,) = self.run_rows(*words)
         self.assertEqual(row["peak_memory"], 6 * 2**30)
         self.assertEqual(row["closed_form"]["peak_memory"], 6 * 2**30)
         self.assertIn("6.00 GiB", self.run_ok(*words))
@@ -174,8 +174,8 @@ class SimulateTest(program.CommandTest):
 
     def test_memory_limit_in_activations_or_bytes(self):
         words = ("simulate", "-s", "v-auto", "-p", 4, "-m", 8)
-        (by_count,) = self.run_json(*words, "--memory-limit", 3)
-        (by_size,) = self.run_json(*words, "--memory-limit", "6GiB", "--activation-bytes", "2GiB")
+        (by_count,) = self.run_rows(*words, "--memory-limit", 3)
+        (by_size,) = self.run_rows(*words, "--memory-limit", "6GiB", "--activation-bytes", "2GiB")
         self.assertEqual(by_count["makespan"], by_size["makespan"])
         self.assertEqual(by_count["peak_memory"] * 2**31, by_size["peak_memory"])
         self.assertLessEqual(by_size["peak_memory"], 6 * 2**30)
@@ -186,7 +186,7 @@ class SimulateTest(program.CommandTest):
     def test_memory_limit_of_stages_in_bytes(self):
         stages = "".join(f"- {{activation: {size}}}\n" for size in ("1GiB", "2GiB", "1GiB"))
         self.write("a.yaml", f"schedule: zb-auto\nranks: 3\nstage_costs:\n{stages}")
-        (row,) = self.run_json("simulate", "a.yaml", "--memory-limit", "4GiB")
+        (row,) = self.run_rows("simulate", "a.yaml", "--memory-limit", "4GiB")
         self.assertLessEqual(row["peak_memory"], 4 * 2**30)
         self.assertGreaterEqual(row["peak_memory"], 2 * 2**30)
         self.assertIn("unit", self.refuse("simulate", "a.yaml", "--memory-limit", 4))
@@ -201,18 +201,18 @@ class SimulateTest(program.CommandTest):
     def test_memory_limit_counts_what_stages_hold(self):
         stages = "stage_costs: [{activation: 1}, {activation: 1}, {activation: 1}, {activation: 1}]\n"
         self.write("a.yaml", f"schedule: hanayo\nranks: 2\nmicrobatches: 6\n{stages}")
-        (row,) = self.run_json("simulate", "a.yaml", "--memory-limit", 3)
+        (row,) = self.run_rows("simulate", "a.yaml", "--memory-limit", 3)
         self.assertLessEqual(row["peak_memory"], 3)
         self.assertIn("at least 2", self.refuse("simulate", "a.yaml", "--memory-limit", 1.5))
         self.write("b.yaml", (self.folder / "a.yaml").read_text().replace(": 1}", ": 2GB}"))
-        (row,) = self.run_json("simulate", "b.yaml", "--memory-limit", "9GB")
+        (row,) = self.run_rows("simulate", "b.yaml", "--memory-limit", "9GB")
         self.assertLessEqual(row["peak_memory"], 9e9)
         message = self.refuse("simulate", "b.yaml", "--memory-limit", "3GB")
         self.assertIn("--memory-limit 3GB", message)
         self.assertIn("must be at least 4GB", message)
         by_size = ("simulate", "-s", "hanayo", "-p", 4, "--activation-bytes", "2GiB")
         self.assertIn("must be at least 2GiB", self.refuse(*by_size, "--memory-limit", "1.5GiB"))
-        (row,) = self.run_json(*by_size, "--memory-limit", "100GiB")
+        (row,) = self.run_rows(*by_size, "--memory-limit", "100GiB")
         self.assertLessEqual(row["peak_memory"], 100 * 2**30)
 
     def test_csv_output(self):
@@ -232,7 +232,7 @@ class SimulateTest(program.CommandTest):
         self.refuse("simulate", "--schedule", "1f1b", "--format", "xml")
 
     def test_memory_that_w_keeps(self):
-        last = {kept: self.run_json("simulate", "zb-h2", "-p", 4, "-m", 16, "--cost", f"1,1,1,{kept}")[0]["per_rank"][-1]
+        last = {kept: self.run_rows("simulate", "zb-h2", "-p", 4, "-m", 16, "--cost", f"1,1,1,{kept}")[0]["per_rank"][-1]
                 for kept in (1, 0.5, 0)}
         self.assertLess(last[0.5]["peak_memory"], last[1]["peak_memory"])  # the last rank delays most W
         self.assertEqual(last[0]["peak_memory"], 1)
@@ -240,34 +240,34 @@ class SimulateTest(program.CommandTest):
     def test_a_whole_backward_costs_less_than_its_parts(self):
         stage = "{forward: 1, backward_input: 1, backward_weight: 1, backward: 1.6}"
         self.write("config.yaml", f"schedule: [1f1b, zb-h1]\nranks: 2\nmicrobatches: 8\nstage_costs: [{stage}, {stage}]\n")
-        whole, split = self.run_json("simulate", "config.yaml")
+        whole, split = self.run_rows("simulate", "config.yaml")
         self.assertAlmostEqual(whole["makespan"], 9 * 2.6)
         self.assertAlmostEqual(split["makespan"], 25)
         self.run_ok("simulate", "config.yaml", "--dump", "dumps")
-        self.assertEqual(self.run_json("simulate", "dumps/1f1b")[0]["makespan"], whole["makespan"])
-        ran = self.run_json("simulate", "config.yaml", "--run", "--unit", "10ms")[0]["measured"]
+        self.assertEqual(self.run_rows("simulate", "dumps/1f1b")[0]["makespan"], whole["makespan"])
+        ran = self.run_rows("simulate", "config.yaml", "--run", "--unit", "10ms")[0]["measured"]
         self.assertGreater(ran["makespan"], 0.9 * whole["makespan"])
         self.write("config.yaml", "schedule: 1f1b\nlayer_costs: [{layers: 4, backward: 2.1}]\n")
         self.assertIn("line 2", self.refuse("simulate", "config.yaml"))
 
     def test_repeat(self):
         words = ("-p", 4, "-m", 16, "--repeat", 4)
-        steady = [row["steady_step"] for row in self.run_json("simulate", "1f1b", "zb-h2", "pipedream:steps=4", *words)]
+        steady = [row["steady_step"] for row in self.run_rows("simulate", "1f1b", "zb-h2", "pipedream:steps=4", *words)]
         self.assertEqual(steady, [57, 48, 48])
         self.assertIn("steady step", self.run_ok("simulate", "zb-h2", *words))
-        barrier = self.run_json("simulate", "zb-h2", *words, "--pass", "optimizer", "--price", "step=1")[0]
+        barrier = self.run_rows("simulate", "zb-h2", *words, "--pass", "optimizer", "--price", "step=1")[0]
         self.assertEqual(barrier["steady_step"], 52)
         self.assertIn("2 to 1000", self.refuse("simulate", "1f1b", "--repeat", 1))
         self.assertIn("--steps", self.refuse("simulate", "pipedream", "--repeat", 3))
 
     def test_objective(self):
         words = ("-p", 8, "-m", 24, "--cost", "18.522,18.086,9.337,.367", "--comm", 0.601, "--memory-limit", 16)
-        makespan, span = self.run_json("simulate", "zb-auto", "zb-auto:objective=span", *words)
+        makespan, span = self.run_rows("simulate", "zb-auto", "zb-auto:objective=span", *words)
         self.assertLess(span["span_bubble"], makespan["span_bubble"])
         self.assertLessEqual(makespan["makespan"], span["makespan"])
         self.write("config.yaml", "schedule: zb-auto\nobjective: span\nranks: 8\nmicrobatches: 24\nmemory_limit: 16\n"
                    "comm: 0.601\ncost: [18.522, 18.086, 9.337, 0.367]\n")
-        self.assertEqual(self.run_json("simulate", "config.yaml")[0]["span_bubble"], span["span_bubble"])
+        self.assertEqual(self.run_rows("simulate", "config.yaml")[0]["span_bubble"], span["span_bubble"])
         self.assertIn("did you mean 'span'", self.refuse("simulate", "zb-auto", "--objective", "spam"))
 
 

@@ -17,7 +17,7 @@ class SourcesTest(program.CommandTest):
             text = self.run_ok(command, *source, *COMMANDS[command])
             if command in ("show", "simulate", "report"):
                 rows = json.loads(text)
-                for row in rows["schedules"] if command == "report" else rows:
+                for row in rows["schedules"]:
                     row.pop("schedule")
                 text = json.dumps(rows)
             texts.append(text)
@@ -45,23 +45,23 @@ class SourcesTest(program.CommandTest):
         self.write("config.yaml", "schedule: [gpipe, a.csv]\n")
         for words in (("gpipe", "a.csv", *SHAPE), ("gpipe,a.csv", *SHAPE), ("config.yaml", *SHAPE),
                       ("gpipe", "--csv", "a.csv", *SHAPE), ("-s", "gpipe", "a.csv", *SHAPE)):
-            rows = self.run_json("simulate", *words)
+            rows = self.run_rows("simulate", *words)
             self.assertEqual({row["schedule"] for row in rows}, {"gpipe", "a.csv"}, words)
-            self.assertEqual(len(self.run_json("show", *words)), 2, words)
+            self.assertEqual(len(self.run_rows("show", *words)), 2, words)
             self.run_ok("report", *words, "-o", "a.svg")
             self.assertIn("2 schedules", self.refuse("schedule", *words))
             self.assertIn("2 schedules", self.refuse("validate", *words))
 
     def test_the_command_line_wins_over_the_configuration(self):
         self.write("config.yaml", "schedule: [gpipe, 1f1b]\nranks: 2\nmicrobatches: 4\n")
-        (row,) = self.run_json("simulate", "config.yaml", "zb-h1", "-p", 3)
+        (row,) = self.run_rows("simulate", "config.yaml", "zb-h1", "-p", 3)
         self.assertEqual((row["schedule"], row["ranks"], row["microbatches"]), ("zb-h1", 3, 4))
 
     def test_a_folder_with_the_name_of_a_schedule_does_not_hide_it(self):
         self.run_ok("simulate", "gpipe", *SHAPE, "--dump", ".")
-        (row,) = self.run_json("simulate", "gpipe")
+        (row,) = self.run_rows("simulate", "gpipe")
         self.assertEqual(row["ranks"], 4)
-        (row,) = self.run_json("simulate", "./gpipe")
+        (row,) = self.run_rows("simulate", "./gpipe")
         self.assertEqual(row["ranks"], 2)
 
     def test_primus_configurations_are_drawn_and_written_too(self):

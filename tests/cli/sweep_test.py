@@ -28,7 +28,7 @@ class SweepTest(program.CommandTest):
         self.assertEqual([(r["ranks"], r["microbatches"], r["comm"], r["schedule"]) for r in rows],
                          [(p, m, comm, name) for (p, m, comm, name) in points])
         for row, (ranks, microbatches, comm, name) in zip(rows, points, strict=True):
-            (single,) = self.run_json("simulate", name, "-p", ranks, "-m", microbatches, "--comm", comm)
+            (single,) = self.run_rows("simulate", name, "-p", ranks, "-m", microbatches, "--comm", comm)
             self.assertEqual(row, {**without_ranks(single), "comm": comm})
 
     def test_every_kind_of_value(self):
@@ -46,11 +46,11 @@ class SweepTest(program.CommandTest):
                 f"{key}={','.join(values)}"]
             if key == "price":
                 values, lists = values[:1], lists[:1]
-            rows = self.run_json("simulate", name, *words, "--sweep", *lists)["schedules"]
+            rows = self.run_rows("simulate", name, *words, "--sweep", *lists)
             self.assertEqual(len(rows), len(values), key)
             for row, value in zip(rows, values):
                 option = [f"--{key}"] * (value != "false") if key == "split" else [f"--{key}", value]
-                (single,) = self.run_json("simulate", name, *words, *option)
+                (single,) = self.run_rows("simulate", name, *words, *option)
                 expected = without_ranks(single)
                 self.assertEqual({k: row[k] for k in expected}, expected, (key, value))
 
@@ -61,7 +61,7 @@ class SweepTest(program.CommandTest):
             self.assertEqual([row["microbatches"] for row in rows], values)
 
     def test_all_schedules_and_what_they_refuse(self):
-        names = [row["name"] for row in self.run_json("schedules")]
+        names = [row["name"] for row in self.run_rows("schedules")]
         rows, skipped = self.sweep("schedule=all", "microbatches=8", "ranks=8", "chunks=1,2")
         self.assertEqual(len(rows) + len(skipped), 2 * len(names))
         found = {(row["schedule"], row["chunks"]) for row in rows}
@@ -118,9 +118,9 @@ class SweepTest(program.CommandTest):
         self.assertEqual((result["schedules"], result["skipped"]), self.sweep(*words))
         self.assertEqual(len(result["schedules"]), 24)
         # The command line takes precedence.
-        rows = self.run_json("simulate", "a.yaml", "--ranks", 2)["schedules"]
+        rows = self.run_rows("simulate", "a.yaml", "--ranks", 2)
         self.assertEqual({row["ranks"] for row in rows}, {2})
-        rows = self.run_json("simulate", "a.yaml", "--sweep", "schedule=gpipe", "ranks=3")["schedules"]
+        rows = self.run_rows("simulate", "a.yaml", "--sweep", "schedule=gpipe", "ranks=3")
         self.assertEqual([(row["schedule"], row["ranks"]) for row in rows], [("gpipe", 3)])
         for command in (("show",), ("validate",), ("schedule",), ("report", "-o", "a.html")):
             self.assertIn("a.yaml: line 2: sweep: only 'penstock simulate'", self.refuse(*command, "a.yaml"))
@@ -135,7 +135,7 @@ class SweepTest(program.CommandTest):
         self.assertNotRegex(page, "(src|href)=")
         pictures = re.findall("<svg.*?</svg>", page, re.DOTALL)
         self.assertEqual(len(pictures), 2 * 3)
-        names = [row["name"] for row in self.run_json("schedules")]
+        names = [row["name"] for row in self.run_rows("schedules")]
         for picture in pictures:
             texts = {"".join(element.itertext()) for element in xml.etree.ElementTree.fromstring(picture).iter("text")}
             self.assertLessEqual({*names, "microbatches", "8", "16", "32"}, texts)

@@ -15,7 +15,7 @@ topology:
 
 class TopologyTest(program.CommandTest):
     def makespan(self, *words):
-        return json.loads(self.run_ok("simulate", *words, "--json"))[0]["makespan"]
+        return json.loads(self.run_ok("simulate", *words, "--json"))["schedules"][0]["makespan"]
 
     def config(self, text):
         (self.folder / "links.yaml").write_text(text)
@@ -79,16 +79,16 @@ class TopologyTest(program.CommandTest):
         stages = "schedule: gpipe\nranks: 3\nmicrobatches: 1\nmessage_bytes: 8MiB\nstage_costs:\n" \
                  "  - {message_scale: 0.5}\n  - {message_scale: 3}\n  - {}\n"
         links = "topology: [{level: node, bandwidth: 16MiB}]\n"
-        (row,) = self.run_json("simulate", self.config(stages + links))
+        (row,) = self.run_rows("simulate", self.config(stages + links))
         self.assertAlmostEqual(row["makespan"], 3 * 3 + 2 * (0.25 + 1.5), 9)
         self.assertEqual(row["bytes_per_microbatch"], 2 * 3.5 * 2 ** 23)
         # Layers of a stage: only the output of the last one leaves it.
         layers = stages.replace("stage_costs", "layer_costs").replace("  - {}", "  - {}\n  - {message_scale: 7}")
         layers = layers.replace("ranks: 3", "ranks: 2")
-        (row,) = self.run_json("simulate", self.config(layers + links))
+        (row,) = self.run_rows("simulate", self.config(layers + links))
         self.assertEqual(row["bytes_per_microbatch"], 2 * 3 * 2 ** 23)
         self.run_ok("simulate", self.config(stages), "--dump", "d")
-        (again,) = self.run_json("simulate", "d/gpipe")
+        (again,) = self.run_rows("simulate", "d/gpipe")
         self.assertEqual(again["bytes_per_microbatch"], 2 * 3.5 * 2 ** 23)
         for scale in ("-1", "x", 1e7):
             config = self.config(stages.replace("scale: 3", f"scale: {scale}"))

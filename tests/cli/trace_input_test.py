@@ -47,7 +47,7 @@ class TraceInputTest(program.CommandTest):
     def one_f_one_b(self, ranks=2, microbatches=3, name=None):
         """Events of a 1F1B run of `ranks` processes: the actions of the simulation, in milliseconds."""
         name = name or (lambda rank, action, n: f"rank{rank} {'fwd' if action == 'F' else 'bwd'} mb{n}")
-        (run,) = self.run_json("show", "1f1b", "-p", ranks, "-m", microbatches)
+        (run,) = self.run_rows("show", "1f1b", "-p", ranks, "-m", microbatches)
         events = []
         for rank, steps in enumerate(run["time_steps"]):
             for step in steps:
@@ -72,7 +72,7 @@ class TraceInputTest(program.CommandTest):
     def test_bubbles_of_recorded_runs_add_up(self):
         for folder, (_, ranks) in RECORDED.items():
             with self.subTest(folder=folder):
-                simulated, measured = self.run_json("show", DATA / folder)
+                simulated, measured = self.run_rows("show", DATA / folder)
                 self.assertTrue(measured["schedule"].endswith(", measured"))
                 self.assertLess(0.01, measured["makespan"])
                 self.assertLess(measured["makespan"], 1)  # seconds
@@ -91,7 +91,7 @@ class TraceInputTest(program.CommandTest):
 
     def test_actions_do_not_overlap_and_start_after_their_inputs(self):
         for folder in RECORDED:
-            _, measured = self.run_json("show", DATA / folder)
+            _, measured = self.run_rows("show", DATA / folder)
             ends = {}
             for lane in measured["time_steps"]:
                 for before, after in zip(lane, lane[1:]):
@@ -105,8 +105,8 @@ class TraceInputTest(program.CommandTest):
 
     def test_steps(self):
         folder = DATA / "torch_gpipe"
-        (_, last), (_, first) = self.run_json("show", folder), self.run_json("show", folder, "--iteration", 1)
-        (_, second) = self.run_json("show", folder, "--iteration", 2)
+        (_, last), (_, first) = self.run_rows("show", folder), self.run_rows("show", folder, "--iteration", 1)
+        (_, second) = self.run_rows("show", folder, "--iteration", 2)
         self.assertEqual(last["time_steps"], second["time_steps"])
         self.assertNotEqual(last["time_steps"], first["time_steps"])
         self.assertIn("there is no step 9; the trace has 1 to 2", self.refuse("show", folder, "--iteration", 9))
@@ -119,7 +119,7 @@ class TraceInputTest(program.CommandTest):
         self.assertLess(ideal["makespan"], measured["makespan"])
         found = self.run_json("diff", DATA / "torch_1f1b", "gpipe", "--cost", "1,1,1")
         self.assertEqual(found["schedules"][1]["makespan"], 27)
-        recorded, other = self.run_json("simulate", DATA / "torch_interleaved_1f1b", "interleaved:v=4")
+        recorded, other = self.run_rows("simulate", DATA / "torch_interleaved_1f1b", "interleaved:v=4")
         self.assertLess(other["makespan"], 2 * recorded["makespan"])
         self.assertEqual((other["ranks"], other["microbatches"]), (2, 4))
 
@@ -135,7 +135,7 @@ class TraceInputTest(program.CommandTest):
         self.write("rule.yaml", RULE)
         self.trace(self.one_f_one_b())
         self.assertEqual(self.lanes("a.json", "--trace-rule", "rule.yaml"), expected)
-        (simulated, measured) = self.run_json("show", "a.json:trace_rule=rule.yaml")
+        (simulated, measured) = self.run_rows("show", "a.json:trace_rule=rule.yaml")
         self.assertAlmostEqual(measured["makespan"], 12e-3)
         self.assertAlmostEqual(simulated["makespan"], 12e-3)
         self.assertAlmostEqual(measured["bubble"], 0.25)
@@ -153,13 +153,13 @@ class TraceInputTest(program.CommandTest):
         self.trace([{**each, "tid": each["pid"], "pid": 1} for each in self.one_f_one_b()])
         self.assertEqual(self.lanes("a.json", "--trace-rule", "rule.yaml"), expected)
         self.write("a.yaml", "csv: a.json\ntrace_rule: rule.yaml\n")
-        self.assertEqual(len(self.run_json("show", "a.yaml")), 2)
+        self.assertEqual(len(self.run_rows("show", "a.yaml")), 2)
 
     def test_clocks_of_hosts_are_aligned(self):
         self.write("rule.yaml", RULE)
         for shifts in ((0, 5e4, 0), (0, -2e3, 7e6), (1e4, 0, -1e5)):
             self.trace([{**each, "ts": each["ts"] + shifts[each["pid"] - 100]} for each in self.one_f_one_b(3, 5)])
-            (simulated, measured) = self.run_json("show", "a.json", "--trace-rule", "rule.yaml")
+            (simulated, measured) = self.run_rows("show", "a.json", "--trace-rule", "rule.yaml")
             for lanes in zip(simulated["time_steps"], measured["time_steps"]):
                 for expected, found in zip(*lanes):
                     self.assertAlmostEqual(found["start"], expected["start"], delta=1e-8)
@@ -194,7 +194,7 @@ class TraceInputTest(program.CommandTest):
     def test_megatron_interleaved(self):
         for name, chunks, microbatches in (("interleaved", 2, 4), ("interleaved", 3, 6)):
             lanes = self.lanes(name, "-p", 2, "-v", chunks, "-m", microbatches)
-            (run,) = self.run_json("show", name, "-p", 2, "-v", chunks, "-m", microbatches)
+            (run,) = self.run_rows("show", name, "-p", 2, "-v", chunks, "-m", microbatches)
             self.trace([event("forward-compute" if "F" in step["action"] else "backward-compute", 1e3 * step["start"],
                               1e3 * (step["end"] - step["start"]), pid=rank)
                         for rank, steps in enumerate(run["time_steps"]) for step in steps])
@@ -211,7 +211,7 @@ class TraceInputTest(program.CommandTest):
                 events.append(event(name, at, 90, pid=rank, tid=7, cat="gpu_user_annotation"))
             events.append(event("F0", 150, 90, pid=rank, tid=20, cat="gpu_user_annotation"))  # NCCL's stream
         self.trace(events)
-        _, measured = self.run_json("show", "a.json", "--trace-rule", "rule.yaml")
+        _, measured = self.run_rows("show", "a.json", "--trace-rule", "rule.yaml")
         self.assertAlmostEqual(measured["makespan"], 390e-6)
 
     def test_folder_sorts_files_by_rank(self):

@@ -1,4 +1,5 @@
 """Common to all commands: help, version, refusals."""
+import json
 import random
 import re
 
@@ -54,7 +55,7 @@ class UsageTest(program.CommandTest):
         self.assertIn("recompute", [entry["name"] for entry in listed["passes"]])
         self.assertIn("offload", [entry["key"] for entry in listed["prices"]])
         self.assertIn("recompute", self.run_ok("schedules", "--passes"))
-        rows = self.run_json("schedules", "zbv", "1F1B", "-p", 4)
+        rows = self.run_rows("schedules", "zbv", "1F1B", "-p", 4)
         self.assertEqual([row["name"] for row in rows], ["zbv", "1f1b"])
         self.refuse("schedules", "1f1b", "--passes")
 
@@ -91,6 +92,58 @@ class UsageTest(program.CommandTest):
                 (["launch", "--restart", "3", "--", "true"], "--restarts"),
                 (["report", "1f1b", "-o", "a.htm"], ".html"), (["show", "a.ymal"], ".yaml")):
             self.assertIn(f"; did you mean '{meant}'?", self.refuse(*words), words)
+
+    def test_names_of_other_frameworks_get_our_names(self):
+        self.write("a.yaml", "name: a\n")
+        simulate, train, compiled = ("simulate", "1f1b"), ("train", "a.yaml"), ("compile", "a.yaml", "-o", "b")
+        for command, name, meant in (
+                (simulate, "--pp", "--ranks"), (simulate, "--PP", "--ranks"),
+                (simulate, "--pipeline-model-parallel-size", "--ranks"),
+                (simulate, "--parallelism.pipeline_parallel_degree=4", "--ranks"),
+                (simulate, "--gpus", "--ranks"), (simulate, "--vpp", "--chunks"),
+                (simulate, "--virtual_pipeline_model_parallel_size", "--chunks"),
+                (simulate, "--tp", "--tensor"), (simulate, "--tensor-model-parallel-size", "--tensor"),
+                (simulate, "--dp", "--data"), (simulate, "--data-parallel-size", "--data"),
+                (simulate, "--ep", "--expert"), (simulate, "--seq-length", "--sequence"),
+                (simulate, "--global-batch-size", "--microbatches"),
+                (simulate, "--num-microbatches", "--microbatches"),
+                (simulate, "--gradient_accumulation_steps", "--microbatches"),
+                (simulate, "--train_micro_batch_size_per_gpu", "--micro-batch-size"),
+                (simulate, "--hardware", "--device"), (simulate, "--nnodes", "--nodes"),
+                (simulate, "--recompute-granularity", "--pass recompute"), (simulate, "--fp8", "--precision fp8"),
+                (simulate, "--use-distributed-optimizer", "--zero 1"), (simulate, "--zero-stage", "--zero"),
+                (train, "--pp", "--ranks"), (train, "--vpp", "--chunks"), (train, "--dp", "parallel.data="),
+                (train, "--train-iters", "--steps"), (train, "--lr", "optimizer.lr="),
+                (train, "--fsdp", "parallel.zero=3"), (compiled, "--pp", "pipeline.ranks=")):
+            self.assertIn(f"there is no option '{name.partition('=')[0]}'; did you mean '{meant}'?",
+                          self.refuse(*command, name, "4"), (command, name))
+        # Nothing of this command means the same, so nothing is suggested.
+        for words in ((*train, "--tp", "4"), ("eval", "a", "--dp", "4"), ("diff", "1f1b", "--lr", "1")):
+            self.assertNotIn("did you mean", self.refuse(*words))
+
+    def test_models_and_devices_ignore_case(self):
+        words = ("simulate", "1f1b", "-m", 8)
+        self.assertEqual(self.run_ok(*words, "--model", "llama-3-70b", "--device", "h100"),
+                         self.run_ok(*words, "--model", "Llama_3-70B", "--device", "H100"))
+        self.assertIn("did you mean 'llama-3-70b'?", self.refuse(*words, "--model", "meta-llama/Meta-Llama-3-70B"))
+
+    def test_json_is_one_object_with_units(self):
+        self.run_ok("schedule", "1f1b", "-o", "a.csv")
+        for words in (["simulate", "1f1b"], ["show", "1f1b"], ["schedules"], ["schedules", "-p", 4],
+                      ["schedules", "--passes"], ["validate", "a.csv"], ["diff", "1f1b", "gpipe"],
+                      ["schedule", "1f1b"], ["report", "1f1b", "-o", "a.svg"],
+                      ["simulate", "1f1b", "--sweep", "ranks=2,4"]):
+            found = self.run_json(*words)
+            self.assertIsInstance(found, dict, words)
+            for row in found.get("schedules", []):
+                if words != ["schedules"]:  # nothing is priced
+                    self.assertEqual(row["time_unit"], "unit of --cost", words)
+                    self.assertEqual(row["memory_unit"], "activations of one rank's share of one microbatch")
+        (row,) = self.run_rows("simulate", "1f1b", "--model", "llama-3-8b", "-m", 8)
+        self.assertEqual((row["time_unit"], row["memory_unit"]), ("s", "B"))
+        self.write("b.csv", "0F0\n")
+        (fault, *_) = json.loads(self.start("validate", "b.csv", "--json").stdout)["faults"]
+        self.assertIsNone(fault["position"])
 
     def test_unrelated_words_get_no_suggestion(self):
         for words in (["banana"], ["--banana"], [""], ["-"], ["x" * 100_000], ["show", "banana"],

@@ -79,7 +79,7 @@ def check(program, folder, words, ranks):
                           check=True, timeout=120).stdout
     (run,) = json.loads(text)["schedules"]
     show = subprocess.run([program, "show", *words, "--json"], capture_output=True, text=True, check=True, timeout=120).stdout
-    (timed,) = json.loads(show)
+    (timed,) = json.loads(show)["schedules"]
     slices, flows, counters, transfers, errors = query(path.read_bytes(), SLICES, FLOWS, COUNTERS, TRANSFERS, ERRORS)
     assert not errors, errors
 

@@ -70,7 +70,8 @@ def simulate(schedule):
 def check_loads(program, folder):
     import dump_torch_csv  # needs torch  # pylint: disable=import-outside-toplevel
 
-    catalog = json.loads(subprocess.run([program, "schedules", "--json"], capture_output=True, check=True).stdout)
+    listed = subprocess.run([program, "schedules", "--json"], capture_output=True, check=True).stdout
+    catalog = json.loads(listed)["schedules"]
     loaded, refused = 0, set()
     for row in catalog:
         for ranks, microbatches in LOAD_SIZES:

@@ -21,9 +21,21 @@ bool NamesFile(const std::string& text) {
          text.ends_with(".yaml") || text.ends_with(".yml") || std::filesystem::exists(text, error);
 }
 
+// "meta-llama/Meta-Llama-3-70B" is the name of a model that its config.json describes.
+tl::unexpected<Error> RefuseHubName(const std::string& model) {
+  const std::string name = model.substr(model.rfind('/') + 1);
+  const std::vector<std::string_view> names = PublishedModelNames();
+  return NotFound("--model: there is no file {}; give the path of its config.json{}", Quote(model),
+                  Suggestion(name, {names.begin(), names.end()}));
+}
+
 Result<ModelShape> LoadShape(const std::string& model) {
   auto shape = FindPublishedModel(model);
   if (shape) return shape;
+  std::error_code ignored;
+  if (model.find('/') != std::string::npos && !std::filesystem::exists(model, ignored)) {
+    return RefuseHubName(model);
+  }
   if (NamesFile(model)) return ReadHuggingFaceShape(model);
   return MakeError(shape.error().code, "--model: {}", shape.error().message);
 }

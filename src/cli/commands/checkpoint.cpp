@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/merge.h"
 #include "cli/command.h"
+#include "cli/print_json.h"
 #include "report/table.h"
 
 namespace penstock {
@@ -210,7 +211,8 @@ class CheckpointCommand final : public Command {
                           {"tensors", merged_->weights.tensors},
                           {"bytes", merged_->weights.bytes}};
     }
-    fmt::print("{}\n", object.dump(2));
+    object["units"] = {{"bytes", "B"}, {"written", "s since 1970-01-01 UTC"}};
+    PrintObject(object);
   }
 
   std::string path_;

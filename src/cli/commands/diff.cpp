@@ -4,6 +4,7 @@
 #include "cli/command.h"
 #include "cli/figures/comparison.h"
 #include "cli/options/option_values.h"
+#include "cli/print_json.h"
 #include "explain/difference.h"
 #include "report/palette.h"
 #include "report/table.h"
@@ -75,7 +76,7 @@ class DiffCommand : public Command {
     const Difference difference =
         Compare(ExplainedRunOf(all[0], a.bubbles), ExplainedRunOf(all[1], b.bubbles));
     if (options_.json) {
-      fmt::print("{}\n", ToJson(all, difference).dump(2));
+      PrintObject(ToJson(all, difference));
     } else {
       Print(all, difference);
     }
@@ -156,10 +157,12 @@ class DiffCommand : public Command {
     const std::array<std::size_t, kOpCount>* const only[] = {&difference.only_a,
                                                              &difference.only_b};
     for (std::size_t i = 0; i < 2; ++i) {
-      schedules.push_back({{"schedule", all[i].chosen.label},
-                           {"makespan", all[i].result.makespan},
-                           {"time_per_rank", UseJson(*uses[i])},
-                           {"only_here", CountsJson(*only[i])}});
+      Json object = {{"schedule", all[i].chosen.label}};
+      AddUnits(all[i].chosen, object);
+      object["makespan"] = all[i].result.makespan;
+      object["time_per_rank"] = UseJson(*uses[i]);
+      object["only_here"] = CountsJson(*only[i]);
+      schedules.push_back(std::move(object));
     }
     for (std::size_t i = 0; i < Listed(difference); ++i) {
       const Moved& each = difference.common[i];

@@ -8,6 +8,7 @@
 #include "cli/figures/comparison.h"
 #include "cli/figures/memory_figures.h"
 #include "cli/options/option_values.h"
+#include "cli/print_json.h"
 #include "simulate/memory/memory_over_time.h"
 
 namespace penstock {
@@ -193,10 +194,7 @@ class ReportCommand : public Command {
     PENSTOCK_TRY_STATUS(AddSources(input));
     PENSTOCK_TRY_STATUS(WriteReport(input, output_));
     if (options_.json) {
-      nlohmann::ordered_json schedules = nlohmann::ordered_json::array();
-      for (const Simulated& simulated : all) schedules.push_back(ToJson(simulated, false));
-      const nlohmann::ordered_json object = {{"files", {output_}}, {"schedules", schedules}};
-      fmt::print("{}\n", object.dump(2));
+      PrintObject({{"files", {output_}}, {"schedules", SchedulesJson(all, false)}});
     } else {
       fmt::print("wrote {}\n", output_);
     }

@@ -4,6 +4,7 @@
 #include "cli/command.h"
 #include "cli/options/option_values.h"
 #include "cli/options/simulate_config.h"
+#include "cli/print_json.h"
 #include "schedule/passes/passes.h"
 #include "schedule/text/text.h"
 
@@ -81,7 +82,7 @@ class ScheduleCommand : public Command {
     if (!output_.empty()) PENSTOCK_TRY_STATUS(SaveSchedule(schedule, output_));
 
     if (format == OutputFormat::kJson) {
-      fmt::print("{}\n", ToJson(schedule, output_).dump(2));
+      PrintObject(ToJson(schedule, output_));
     } else if (!output_.empty()) {
       fmt::print("{}: {} ranks, {} stages, {} microbatches, {} actions\n", output_,
                  schedule.ranks(), schedule.stages(), schedule.microbatches,

@@ -9,6 +9,7 @@
 #include "cli/options/option_effects.h"
 #include "cli/options/option_values.h"
 #include "cli/options/schedule_options.h"
+#include "cli/print_json.h"
 #include "report/table.h"
 
 namespace penstock {
@@ -93,7 +94,11 @@ class SchedulesCommand : public Command {
     PENSTOCK_TRY_STATUS(FindAlgorithms());
     PENSTOCK_TRY_STATUS(RefuseUnread());
     if (passes_) {
-      fmt::print("{}", format == OutputFormat::kJson ? PassesJson().dump(2) + "\n" : PassesText());
+      if (format == OutputFormat::kJson) {
+        PrintObject(PassesJson());
+      } else {
+        fmt::print("{}", PassesText());
+      }
       return kExitOk;
     }
     if (!docs_.empty()) {
@@ -162,13 +167,14 @@ class SchedulesCommand : public Command {
       Json row = ToJson(algorithm);
       if (!sized.empty()) {
         const AtSize& at = sized[rows.size()];
+        AddUnits(at.simulated.chosen, row);
         row["closed_form"] = ClosedFormJson(at.simulated.chosen);
         row["simulated"] = at.simulated.ran() ? FiguresJson(at.simulated) : Json(nullptr);
         if (!at.refused.empty()) row["refused"] = at.refused;
       }
       rows.push_back(std::move(row));
     }
-    fmt::print("{}\n", rows.dump(2));
+    PrintObject({{"schedules", std::move(rows)}});
   }
 
   static void PrintComparison(std::vector<AtSize>& sized, OutputFormat format) {

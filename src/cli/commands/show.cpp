@@ -8,6 +8,7 @@
 #include "cli/figures/simulated.h"
 #include "cli/offered_values.h"
 #include "cli/options/option_values.h"
+#include "cli/print_json.h"
 #include "cli/terminal.h"
 #include "report/table.h"
 #include "report/terminal.h"
@@ -63,9 +64,7 @@ class ShowCommand : public Command {
     PENSTOCK_TRY(std::vector<Simulated> all, SimulateChosen(options_));
     all = WithMeasured(std::move(all));
     if (options_.json) {
-      nlohmann::ordered_json array = nlohmann::ordered_json::array();
-      for (const Simulated& simulated : all) array.push_back(ToJson(simulated, true));
-      fmt::print("{}\n", array.dump(2));
+      PrintObject({{"schedules", SchedulesJson(all, true)}});
       return kExitOk;
     }
     const std::string color_wish = color_.value_or("auto");

@@ -13,6 +13,7 @@
 #include "cli/options/option_effects.h"
 #include "cli/options/option_values.h"
 #include "cli/options/simulate_config.h"
+#include "cli/print_json.h"
 #include "cli/sweep/plan.h"
 #include "cli/sweep/run_sweep.h"
 #include "cli/sweep/sweep_output.h"
@@ -30,13 +31,12 @@ constexpr int kMostRepeats = 1000;
 
 nlohmann::ordered_json ToJson(const std::vector<Simulated>& all,
                               const std::vector<EmulatedRun>& runs, bool with_steps) {
-  nlohmann::ordered_json array = nlohmann::ordered_json::array();
+  nlohmann::ordered_json schedules = SchedulesJson(all, with_steps);
   for (std::size_t i = 0; i < all.size(); ++i) {
-    array.push_back(ToJson(all[i], with_steps));
-    if (!all[i].memory.empty()) array.back()["memory"] = MemoryJson(all[i]);
-    if (!runs.empty()) array.back()["measured"] = ToJson(all[i], runs[i]);
+    if (!all[i].memory.empty()) schedules[i]["memory"] = MemoryJson(all[i]);
+    if (!runs.empty()) schedules[i]["measured"] = ToJson(all[i], runs[i]);
   }
-  return array;
+  return schedules;
 }
 
 Table TimeStepTable(const Simulated& simulated) {
@@ -143,7 +143,7 @@ class SimulateCommand : public Command {
     }
     switch (format) {
       case OutputFormat::kJson:
-        fmt::print("{}\n", ToJson(all, runs, time_steps_).dump(2));
+        PrintObject({{"schedules", ToJson(all, runs, time_steps_)}});
         break;
       case OutputFormat::kCsv:
         PrintCsv(all, runs);
@@ -223,9 +223,7 @@ class SimulateCommand : public Command {
   void PrintSweep(const SweepPlan& plan, const std::vector<SweptSchedule>& swept,
                   OutputFormat format) const {
     if (format == OutputFormat::kJson) {
-      const nlohmann::ordered_json object = {{"schedules", SweptJson(plan, swept)},
-                                             {"skipped", SkippedJson(plan, swept)}};
-      fmt::print("{}\n", object.dump(2));
+      PrintObject({{"schedules", SweptJson(plan, swept)}, {"skipped", SkippedJson(plan, swept)}});
     } else if (format == OutputFormat::kCsv) {
       fmt::print("{}", FormatTableCsv(TableOf(SweptJson(plan, swept))));
     } else if (page_.empty()) {

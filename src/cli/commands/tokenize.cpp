@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/offered_values.h"
+#include "cli/print_json.h"
 
 namespace penstock {
 namespace {
@@ -100,10 +101,12 @@ class TokenizeCommand final : public Command {
     PENSTOCK_TRY(const TokenIndex index, TokenizeFiles(files_, tokenizer, folder_, options_));
     progress.Report(bytes, index.tokens, true);
     if (json_) {
-      const nlohmann::ordered_json object = {
-          {"tokens", index.tokens},         {"documents", index.documents},  {"bytes", bytes},
-          {"vocabulary", index.vocabulary}, {"shards", index.shards.size()}, {"path", folder_}};
-      fmt::print("{}\n", object.dump(2));
+      PrintObject({{"tokens", index.tokens},
+                   {"documents", index.documents},
+                   {"bytes", bytes},
+                   {"vocabulary", index.vocabulary},
+                   {"shards", index.shards.size()},
+                   {"path", folder_}});
     } else {
       fmt::print("wrote {}: {} tokens of {} documents in {} files, vocabulary {}\n", folder_,
                  index.tokens, index.documents, index.shards.size(), index.vocabulary);

@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/options/option_values.h"
 #include "cli/options/simulate_config.h"
+#include "cli/print_json.h"
 
 namespace penstock {
 namespace {
@@ -78,12 +79,13 @@ class ValidateCommand : public Command {
   static void PrintJson(const std::vector<Fault>& faults) {
     Json object = {{"valid", faults.empty()}, {"faults", Json::array()}};
     for (const Fault& fault : faults) {
-      object["faults"].push_back({{"rank", fault.rank},
-                                  {"position", fault.position},
+      const auto place = [](int number) { return number < 0 ? Json() : Json(number); };
+      object["faults"].push_back({{"rank", place(fault.rank)},
+                                  {"position", place(fault.position)},
                                   {"action", fault.action},
                                   {"reason", fault.reason}});
     }
-    fmt::print("{}\n", object.dump(2));
+    PrintObject(object);
   }
 
   void PrintText(const Schedule& schedule, const std::vector<Fault>& faults) const {

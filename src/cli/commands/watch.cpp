@@ -73,7 +73,13 @@ ordered_json JsonOf(const RunStatus& status) {
           {"age", number(status.age)},
           {"stalled", status.stalled},
           {"stragglers", StragglersJson(status)},
-          {"per_rank", RanksJson(status)}};
+          {"per_rank", RanksJson(status)},
+          {"units",
+           {{"loss", "nats per token"},
+            {"earlier_loss", "nats per token"},
+            {"step_time", "s"},
+            {"age", "s"},
+            {"busy", "s"}}}};
 }
 
 // The names of the runs in runs/.

@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/engine/offered_keys.h"
 #include "cli/engine_table.h"
+#include "cli/print_json.h"
 #include "train/compiled/compile_stages.h"
 #include "train/config.h"
 #include "train/data/run_tokenizer.h"
@@ -52,7 +53,7 @@ class CompileCommand final : public Command {
                  program.backward_weight.graph.nodes.size());
     }
     if (json_) {
-      fmt::print("{}\n", array.dump(2));
+      PrintObject({{"stages", std::move(array)}});
     } else {
       fmt::print("{} stages in {}\n", files.size(), FormatSeconds(time.count()));
     }

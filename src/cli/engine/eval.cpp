@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/engine_table.h"
+#include "cli/print_json.h"
 #include "model/huggingface.h"
 #include "train/train.h"
 
@@ -38,12 +39,12 @@ class EvalCommand final : public Command {
     if (IsHuggingFaceFolder(checkpoint_)) return RunOnFolder();
     PENSTOCK_TRY(const EvalSummary summary, Evaluate(checkpoint_, data_, ema_));
     if (json_) {
-      const nlohmann::ordered_json object = {{"held_out_loss", summary.held_out_loss},
-                                             {"baseline_loss", summary.baseline_loss},
-                                             {summary.unit + "s", summary.predicted},
-                                             {"tokenizer", summary.tokenizer},
-                                             {"step", summary.step}};
-      fmt::print("{}\n", object.dump(2));
+      PrintObject({{"held_out_loss", summary.held_out_loss},
+                   {"baseline_loss", summary.baseline_loss},
+                   {summary.unit + "s", summary.predicted},
+                   {"tokenizer", summary.tokenizer},
+                   {"step", summary.step},
+                   {"units", UnitsOf(summary, {"held_out_loss", "baseline_loss"})}});
     } else {
       fmt::print("held-out loss {:.4f} nats per {} over {} {}s, after {} steps",
                  summary.held_out_loss, summary.unit, summary.predicted, summary.unit,
@@ -64,15 +65,22 @@ class EvalCommand final : public Command {
     PENSTOCK_TRY(const EvalSummary summary, EvaluateHuggingFace(checkpoint_, data_, sequence_));
     for (const std::string& note : summary.notes) Log(stderr, "penstock: {}\n", note);
     if (json_) {
-      const nlohmann::ordered_json object = {{"held_out_loss", summary.held_out_loss},
-                                             {summary.unit + "s", summary.predicted},
-                                             {"tokenizer", summary.tokenizer}};
-      fmt::print("{}\n", object.dump(2));
+      PrintObject({{"held_out_loss", summary.held_out_loss},
+                   {summary.unit + "s", summary.predicted},
+                   {"tokenizer", summary.tokenizer},
+                   {"units", UnitsOf(summary, {"held_out_loss"})}});
     } else {
       fmt::print("loss {:.4f} nats per {} over {} {}s; tokenizer {}\n", summary.held_out_loss,
                  summary.unit, summary.predicted, summary.unit, summary.tokenizer);
     }
     return kExitOk;
+  }
+
+  static nlohmann::ordered_json UnitsOf(const EvalSummary& summary,
+                                        std::initializer_list<std::string> losses) {
+    nlohmann::ordered_json units;
+    for (const std::string& loss : losses) units[loss] = "nats per " + summary.unit;
+    return units;
   }
 
   std::string checkpoint_;

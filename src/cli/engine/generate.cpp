@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/engine_table.h"
 #include "cli/options/given_in.h"
+#include "cli/print_json.h"
 #include "train/train.h"
 
 namespace penstock {
@@ -46,10 +47,9 @@ class GenerateCommand final : public Command {
     if (!generated) return tl::unexpected(NameOption(generated.error(), kParameters));
     for (const std::string& note : generated->notes) Log(stderr, "penstock: {}\n", note);
     if (json_) {
-      const nlohmann::ordered_json object = {{"prompt", options_.prompt},
-                                             {"text", generated->text},
-                                             {"tokenizer", generated->tokenizer}};
-      fmt::print("{}\n", object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+      PrintObject({{"prompt", options_.prompt},
+                   {"text", generated->text},
+                   {"tokenizer", generated->tokenizer}});
     } else {
       fmt::print("{}{}\n", options_.prompt, generated->text);
     }

@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/engine/offered_keys.h"
 #include "cli/engine_table.h"
+#include "cli/print_json.h"
 #include "graph/capture/shapes_only.h"
 #include "graph/ir/flops.h"
 #include "graph/ir/print.h"
@@ -271,7 +272,7 @@ class GraphCommand : public Command {
                                   {"output_bytes", Bytes(*graph, graph->outputs)},
                                   {"text", dot_ ? PrintDot(*graph) : PrintGraph(*graph)}});
     }
-    fmt::print("{}\n", object.dump(2));
+    PrintObject(object);
   }
 
   std::string config_;

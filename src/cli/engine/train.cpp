@@ -37,7 +37,14 @@ nlohmann::ordered_json ToJson(const TrainSummary& summary) {
           {"ranks", summary.ranks},
           {"per_rank", ranks},
           {"passage", summary.passage},
-          {"files", summary.files}};
+          {"files", summary.files},
+          {"units",
+           {{"held_out_loss", "nats per " + summary.unit},
+            {"baseline_loss", "nats per " + summary.unit},
+            {"step_time", "s"},
+            {"predicted_step_time", "s"},
+            {"busy", "s"},
+            {"predicted_busy", "s"}}}};
 }
 
 void Print(const TrainSummary& summary) {

@@ -201,6 +201,19 @@ Json ClosedFormJson(const ChosenSchedule& chosen) {
           {"bytes_per_microbatch", ToJson(bytes)}};
 }
 
+void AddUnits(const ChosenSchedule& chosen, Json& object) {
+  object["time_unit"] = chosen.time_unit.empty() ? "unit of --cost" : chosen.time_unit;
+  object["memory_unit"] = chosen.memory_unit.empty()
+                              ? "activations of one rank's share of one microbatch"
+                              : chosen.memory_unit;
+}
+
+Json SchedulesJson(const std::vector<Simulated>& all, bool with_steps) {
+  Json schedules = Json::array();
+  for (const Simulated& simulated : all) schedules.push_back(ToJson(simulated, with_steps));
+  return schedules;
+}
+
 Json ToJson(const Simulated& simulated, bool with_steps) {
   const Schedule& schedule = simulated.chosen.schedule;
   const SimulationResult& result = simulated.result;
@@ -216,6 +229,7 @@ Json ToJson(const Simulated& simulated, bool with_steps) {
                  {"chunks", schedule.placement.chunks()},
                  {"microbatches", schedule.microbatches},
                  {"actions", result.actions}};
+  AddUnits(simulated.chosen, object);
   object.update(FiguresJson(simulated));
   if (simulated.overlap_sum) {
     object["overlap_sum"] = {{"makespan", simulated.overlap_sum->makespan},

@@ -74,9 +74,14 @@ std::optional<double> BytesAMicrobatch(const ChosenSchedule& chosen, double mess
 nlohmann::ordered_json FiguresJson(const Simulated& simulated);
 nlohmann::ordered_json ClosedFormJson(const ChosenSchedule& chosen);
 
+// Adds "time_unit" and "memory_unit" to an object with such figures.
+void AddUnits(const ChosenSchedule& chosen, nlohmann::ordered_json& object);
+
 // One object of `simulate --json`. `with_steps` adds `time_steps`: every action of each rank with
 // its start and end.
 nlohmann::ordered_json ToJson(const Simulated& simulated, bool with_steps);
+// The array of them.
+nlohmann::ordered_json SchedulesJson(const std::vector<Simulated>& all, bool with_steps);
 
 // "4 ranks, 2 chunks, 8 microbatches"
 std::string ShapeText(const Schedule& schedule);
