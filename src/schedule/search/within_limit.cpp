@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <future>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "schedule/search/problem/lower_bound.h"
 #include "schedule/search/problem/price_lanes.h"
@@ -12,9 +16,6 @@ namespace {
 
 // The number of smaller limits that are tried for every p microbatches of memory.
 constexpr int kLimitsPerRanks = 8;
-// The most forwards of a problem for which all of them are tried; otherwise only the largest one,
-// because a search takes seconds.
-constexpr int kMostForwards = 128;
 
 // The best lanes so far.
 class Best {
@@ -53,6 +54,36 @@ class Best {
   std::vector<Lane> lanes_;
 };
 
+// Keeps the best of what `search` finds within `count` times `step`, `count` - 1 times, and so on
+// down to one, except for limits whose lower bound shows that they cannot help.
+void SearchSmallerLimits(const Problem& problem, const LaneMaker& search, double step, double count,
+                         Best& best) {
+  const auto may_help = [&](const Problem& smaller) {
+    return LowerBound(smaller) < best.length() * (1 - kRounding);
+  };
+  // Searches run on all cores, and their results are used in the order of one core, so that the
+  // number of cores does not change the result.
+  const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
+  for (;;) {
+    std::vector<Problem> wave;
+    for (; count >= 1 && wave.size() < cores; --count) {
+      Problem smaller = problem;
+      smaller.memory_limit = count * step;
+      if (!may_help(smaller)) break;
+      wave.push_back(smaller);
+    }
+    if (wave.empty()) return;
+    std::vector<std::future<std::vector<Lane>>> found;
+    for (const Problem& smaller : wave) {
+      found.push_back(std::async(std::launch::async, search, std::cref(smaller)));
+    }
+    for (std::size_t i = 0; i < wave.size(); ++i) {
+      std::vector<Lane> lanes = found[i].get();
+      if (may_help(wave[i])) best.Keep(std::move(lanes));
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<Lane> BestWithinLimit(const Problem& problem, const LaneMaker& search,
@@ -64,15 +95,8 @@ std::vector<Lane> BestWithinLimit(const Problem& problem, const LaneMaker& searc
   if (!(least > 0)) return best.Take();
   const double step = least * std::max(1, problem.placement.ranks() / kLimitsPerRanks);
   const double most = std::min(problem.memory_limit, least * problem.indices);
-  const bool tries_all = problem.placement.stages() * problem.indices <= kMostForwards;
-  const double largest = std::ceil(most / step * (1 - kRounding)) - 1;
-  const double smallest = tries_all ? 1 : std::max(1.0, largest);
-  for (double count = largest; count >= smallest; --count) {
-    Problem smaller = problem;
-    smaller.memory_limit = count * step;
-    if (LowerBound(smaller) >= best.length() * (1 - kRounding)) break;
-    best.Keep(search(smaller));
-  }
+  const double below = std::ceil(most / step * (1 - kRounding)) - 1;
+  SearchSmallerLimits(problem, search, step, below, best);
   return best.Take();
 }
 

@@ -14,10 +14,10 @@ namespace penstock {
 // makespan or span, as the objective says; among equal ones the one with the shorter other, then
 // the one with the lowest peak memory. `known` lanes may have whole backwards.
 //
-// The smaller limits are multiples of p/8 microbatches, or of one if p < 16, on p ranks: all of
-// them for up to 128 forwards, otherwise the largest one. So with more memory the result is never
-// worse than at one of these. A limit is skipped if the lower bound (problem/lower_bound.h) shows
-// that it cannot help.
+// The smaller limits are all multiples of p/8 microbatches, or of one if p < 16, on p ranks. So
+// with more memory the result is never worse than at one of these. Limits for which the lower bound
+// (problem/lower_bound.h) shows that they cannot help are skipped.
+// Calls `search` from several threads at once.
 std::vector<Lane> BestWithinLimit(const Problem& problem, const LaneMaker& search,
                                   std::vector<std::vector<Lane>> known);
 

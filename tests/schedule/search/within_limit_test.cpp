@@ -105,11 +105,15 @@ TEST(WithinLimit, WholeBackwardsBeatNoSearch) {
 }
 
 TEST(WithinLimit, MoreMemoryIsNeverWorse) {
-  const std::vector<Case> cases = {{2, 5, kUneven}, {4, 9, kUneven}, {3, 6, kWithLatency}};
+  const std::vector<Case> cases = {
+      {2, 5, kUneven}, {4, 9, kUneven}, {3, 6, kWithLatency}, {16, 48, kUneven}};
   for (const Case& each : cases) {
     for (const std::string_view search : {"zb-auto", "v-auto", "hanayo"}) {
+      if (each.ranks == 16 && search == "v-auto") continue;  // takes longer
       LanePrice previous;
-      for (int limit = 1; limit <= std::min(each.microbatches, 2 * each.ranks); ++limit) {
+      const int step = std::max(1, each.ranks / 8);
+      const int most = std::min(each.microbatches, 2 * each.ranks);
+      for (int limit = step; limit <= most; limit += step) {
         ScheduleParams params = ParamsOf(each, Objective::kMakespan);
         params.memory_limit = limit;
         const LanePrice found = PriceOf(search, params);

@@ -52,38 +52,16 @@ double LeastStay(const Problem& problem, int rank) {
   return stay;
 }
 
-// The longest time from a rank's first F to its last W: its own work; or on a stage, the way to a
-// later stage of the chain, all F and I there, and the way back.
-double SpanBound(const Problem& problem) {
+// The earliest time at which each stage can start its first F and its first I (or B), if its chain
+// starts at 0.
+struct EarliestStarts {
+  std::vector<double> forward, gradient;
+};
+
+EarliestStarts EarliestStartsOf(const Problem& problem) {
   const Placement& placement = problem.placement;
   const std::vector<StageCosts>& stages = problem.costs.stages;
-  double bound = 0;
-  for (int rank = 0; rank < placement.ranks(); ++rank) {
-    double work = 0;
-    for (const int stage : placement.stages_of(rank)) {
-      const StageCosts& cost = stages[stage];
-      work += TimeOfMicrobatch(cost, problem.split) * problem.indices;
-      double way = problem.split ? cost.backward_weight : 0;
-      for (int s = stage; s >= 0; s = placement.next(s)) {
-        const double both = stages[s].forward + TimeOfGradient(stages[s], problem.split);
-        bound = std::max(bound, way + both * problem.indices);
-        const int next = placement.next(s);
-        const bool crosses = next >= 0 && placement.rank_of(next) != placement.rank_of(s);
-        way += both + (crosses ? 2 * problem.costs.comm : 0);
-      }
-    }
-    bound = std::max(bound, work);
-  }
-  return bound;
-}
-
-}  // namespace
-
-double LowerBound(const Problem& problem) {
-  if (problem.objective == Objective::kSpan) return SpanBound(problem);
-  const Placement& placement = problem.placement;
-  std::vector<double> first_forward(placement.ranks(), kNever);
-  std::vector<double> first_backward = first_forward;
+  EarliestStarts starts{std::vector<double>(stages.size()), std::vector<double>(stages.size())};
   const auto latency = [&](int from, int to) {
     return placement.rank_of(from) == placement.rank_of(to) ? 0 : problem.costs.comm;
   };
@@ -92,32 +70,95 @@ double LowerBound(const Problem& problem) {
     double time = 0;
     for (int s = begin; s < begin + length; ++s) {
       if (s > begin) time += latency(s - 1, s);
-      auto& first = first_forward[placement.rank_of(s)];
-      first = std::min(first, time);
-      time += problem.costs.stages[s].forward;
+      starts.forward[s] = time;
+      time += stages[s].forward;
     }
     for (int s = begin + length - 1; s >= begin; --s) {
-      auto& first = first_backward[placement.rank_of(s)];
-      first = std::min(first, time);
-      const StageCosts& cost = problem.costs.stages[s];
-      time += TimeOfGradient(cost, problem.split);
+      starts.gradient[s] = time;
+      time += TimeOfGradient(stages[s], problem.split);
       if (s > begin) time += latency(s, s - 1);
     }
   }
+  return starts;
+}
+
+double Work(const Problem& problem, int rank) {
+  double work = 0;
+  for (const int stage : problem.placement.stages_of(rank)) {
+    work += TimeOfMicrobatch(problem.costs.stages[stage], problem.split) * problem.indices;
+  }
+  return work;
+}
+
+// The least time that a rank's memory is in use: each microbatch takes some of it for some time.
+double HeldTime(const Problem& problem, int rank) {
+  return LeastStay(problem, rank) * problem.indices / problem.memory_limit * (1 - kRounding);
+}
+
+// The time from a rank's first F to its last W is at least all F and I of the stage or of a later
+// one of its chain, the way there, and the way back.
+double DetourBound(const Problem& problem, int rank) {
+  const Placement& placement = problem.placement;
+  const std::vector<StageCosts>& stages = problem.costs.stages;
   double bound = 0;
-  for (int rank = 0; rank < placement.ranks(); ++rank) {
-    double work = 0;
-    for (const int stage : placement.stages_of(rank)) {
-      const StageCosts& cost = problem.costs.stages[stage];
-      work += TimeOfMicrobatch(cost, problem.split);
+  for (const int stage : placement.stages_of(rank)) {
+    double way = problem.split ? stages[stage].backward_weight : 0;
+    for (int s = stage; s >= 0; s = placement.next(s)) {
+      const double both = stages[s].forward + TimeOfGradient(stages[s], problem.split);
+      bound = std::max(bound, way + both * problem.indices);
+      const int next = placement.next(s);
+      const bool crosses = next >= 0 && placement.rank_of(next) != placement.rank_of(s);
+      way += both + (crosses ? 2 * problem.costs.comm : 0);
     }
-    const std::size_t r = rank;
-    const double idle = first_backward[r] - ForwardTimeWithin(problem, rank);
-    bound = std::max(bound, work * problem.indices + std::max(first_forward[r], idle));
-    const double held = LeastStay(problem, rank) * problem.indices / problem.memory_limit;
-    bound = std::max(bound, first_forward[r] + held * (1 - kRounding));
   }
   return bound;
+}
+
+// The least time from a rank's first F to its first I (or B).
+double LeastRoundTrip(const Problem& problem, const EarliestStarts& starts, int rank) {
+  const int length = problem.placement.chain_length();
+  double trip = kNever;
+  for (const int stage : problem.placement.stages_of(rank)) {
+    double entry = kNever;  // when the chain's first F on the rank can start
+    for (const int s : problem.placement.stages_of(rank)) {
+      if (s / length == stage / length) entry = std::min(entry, starts.forward[s]);
+    }
+    trip = std::min(trip, starts.gradient[stage] - entry);
+  }
+  return trip;
+}
+
+double SpanBound(const Problem& problem) {
+  const EarliestStarts starts = EarliestStartsOf(problem);
+  double bound = 0;
+  for (int rank = 0; rank < problem.placement.ranks(); ++rank) {
+    const double idle = LeastRoundTrip(problem, starts, rank) - ForwardTimeWithin(problem, rank);
+    bound = std::max({bound, Work(problem, rank) + std::max(0.0, idle), HeldTime(problem, rank),
+                      DetourBound(problem, rank)});
+  }
+  return bound;
+}
+
+double MakespanBound(const Problem& problem) {
+  const EarliestStarts starts = EarliestStartsOf(problem);
+  double bound = 0;
+  for (int rank = 0; rank < problem.placement.ranks(); ++rank) {
+    double first_forward = kNever, first_gradient = kNever;
+    for (const int stage : problem.placement.stages_of(rank)) {
+      first_forward = std::min(first_forward, starts.forward[stage]);
+      first_gradient = std::min(first_gradient, starts.gradient[stage]);
+    }
+    const double idle = first_gradient - ForwardTimeWithin(problem, rank);
+    bound = std::max({bound, Work(problem, rank) + std::max(first_forward, idle),
+                      first_forward + HeldTime(problem, rank)});
+  }
+  return bound;
+}
+
+}  // namespace
+
+double LowerBound(const Problem& problem) {
+  return problem.objective == Objective::kSpan ? SpanBound(problem) : MakespanBound(problem);
 }
 
 }  // namespace penstock

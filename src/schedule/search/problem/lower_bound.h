@@ -5,11 +5,11 @@
 
 namespace penstock {
 
-// Returns what no schedule is below in the problem's objective. For a makespan it considers for
-// each rank when its first input can arrive, its work, the time that it must idle before its first
+// Returns a bound that no schedule of the problem is below, in the problem's objective. For both
+// objectives it considers the work of each rank, the time that a rank must idle before its first
 // gradient because more forwards would not fit the memory, and the time that all microbatches take
-// to pass through its memory; for the longest span the work of each rank, and what must run
-// elsewhere between its first and last action.
+// to pass through its memory; for a makespan also when a rank's first input can arrive, and for the
+// longest span what must run elsewhere between a rank's first and last action.
 double LowerBound(const Problem& problem);
 
 }  // namespace penstock
