@@ -148,29 +148,37 @@ void RemoveOldCheckpoints(const std::string& folder, std::int64_t newest, int ke
   }
 }
 
-Result<std::string> SetAsideCheckpoints(const std::string& run, std::int64_t step) {
+Result<std::string> SetAside(const std::string& run, std::int64_t step,
+                             const SupersededFiles& files) {
   PENSTOCK_TRY(std::vector<StoredCheckpoint> stored, ListCheckpoints(CheckpointFolder(run)));
   std::erase_if(stored, [&](const StoredCheckpoint& one) { return one.step <= step; });
-  if (stored.empty()) return std::string();
   std::error_code error;
+  std::error_code ignored;
+  const auto exists = [&](const std::string& name) {
+    return fs::exists(fs::path(run) / name, ignored);
+  };
+  if (stored.empty() && std::ranges::none_of(files.moved, exists)) return std::string();
   std::string aside;
   for (int k = 1; aside.empty() && !error; ++k) {
     const std::string next = fmt::format("{}/superseded-{}", run, k);
     if (fs::create_directory(next, error)) aside = next;
   }
+  for (const std::string& name : files.copied) {
+    if (!error && exists(name)) fs::copy_file(fs::path(run) / name, fs::path(aside) / name, error);
+  }
   const fs::path to = CheckpointFolder(aside);
-  if (!error) fs::create_directory(to, error);
-  const std::string metrics = run + "/metrics.jsonl";
-  if (!error && fs::exists(metrics)) fs::copy_file(metrics, aside + "/metrics.jsonl", error);
+  if (!error && !stored.empty()) fs::create_directory(to, error);
   for (const StoredCheckpoint& one : stored) {
     if (!error) fs::rename(one.path, to / fs::path(one.path).filename(), error);
   }
+  for (const std::string& name : files.moved) {
+    if (!error && exists(name)) fs::rename(fs::path(run) / name, fs::path(aside) / name, error);
+  }
   const std::string best = BestPath(CheckpointFolder(run));
-  std::error_code ignored;  // there may be no link
-  if (!IsCheckpointFolder(best)) fs::remove(best, ignored);
+  if (!IsCheckpointFolder(best)) fs::remove(best, ignored);  // there may be no link
   if (!error) return aside;
-  return MakeError(ErrorCode::kUnavailable, "cannot move {} checkpoints of later steps to {}: {}",
-                   stored.size(), to.string(), error.message());
+  return MakeError(ErrorCode::kUnavailable, "cannot move the superseded files of {} to {}: {}", run,
+                   aside.empty() ? run + "/superseded-N" : aside, error.message());
 }
 
 Result<std::string> CheckpointAt(const std::string& path) {

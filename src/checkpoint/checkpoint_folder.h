@@ -52,12 +52,19 @@ std::string BestPath(const std::string& folder);
 // Requires: the newest is complete, and no other process writes to the folder.
 void RemoveOldCheckpoints(const std::string& folder, std::int64_t newest, int keep);
 
-// Moves the run's checkpoints of more than `step` steps, except for the link to the best one, to
-// RUN/superseded-K, with the first free K, together with a copy of metrics.jsonl. A run can resume
-// from that folder as from a run's folder. Penstock never removes it. Returns the folder, or an
-// empty string if there was nothing to move. Errors: kUnavailable if a checkpoint cannot be moved,
-// and as ListCheckpoints.
-Result<std::string> SetAsideCheckpoints(const std::string& run, std::int64_t step);
+// Names of files in a run's folder that are not checkpoints.
+struct SupersededFiles {
+  std::vector<std::string> moved;
+  std::vector<std::string> copied;
+};
+
+// Moves the run's checkpoints of more than `step` steps, except for the link to the best one, and
+// then `files`, in their order, to RUN/superseded-K, with the first free K. Ignores files that do
+// not exist. A run can resume from that folder as from a run's folder. Penstock never removes it.
+// Returns the folder, or an empty string if there was nothing to move. Errors: kUnavailable if a
+// file cannot be moved, and as ListCheckpoints.
+Result<std::string> SetAside(const std::string& run, std::int64_t step,
+                             const SupersededFiles& files);
 
 // Returns the checkpoint that `path` refers to: for a run's folder, its model.safetensors or its
 // newest checkpoint, whichever was written last; for a folder of checkpoints, the newest. Returns

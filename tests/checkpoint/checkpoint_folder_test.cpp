@@ -73,13 +73,20 @@ TEST_F(CheckpointFolderTest, SetsAsideLaterOnes) {
   for (const std::int64_t step : {3, 6}) Write(step);
   folder_.Write("run/checkpoints/step-9.safetensors", "an older format");
   folder_.Write("run/metrics.jsonl", "metrics");
-  EXPECT_EQ(SetAsideCheckpoints(run_, 9).value(), "");
-  EXPECT_EQ(SetAsideCheckpoints(run_, 3).value(), run_ + "/superseded-1");
+  const SupersededFiles files{{"none", "model.safetensors"}, {"none", "metrics.jsonl"}};
+  EXPECT_EQ(SetAside(run_, 9, files).value(), "");
+  EXPECT_EQ(SetAside(run_, 3, files).value(), run_ + "/superseded-1");
   EXPECT_EQ(Steps(), "3 ");
   const std::string aside = CheckpointFolder(run_ + "/superseded-1");
   EXPECT_TRUE(IsCheckpointFolder(aside + "/step-6"));
   EXPECT_TRUE(std::filesystem::exists(aside + "/step-9.safetensors"));
   EXPECT_EQ(ReadFile(run_ + "/superseded-1/metrics.jsonl").value(), "metrics");
+  EXPECT_EQ(ReadFile(run_ + "/metrics.jsonl").value(), "metrics");
+  // Files are a reason to create the folder, too, but copies are not.
+  folder_.Write("run/model.safetensors", "weights");
+  EXPECT_EQ(SetAside(run_, 9, files).value(), run_ + "/superseded-2");
+  EXPECT_EQ(ReadFile(run_ + "/superseded-2/model.safetensors").value(), "weights");
+  EXPECT_EQ(SetAside(run_, 9, files).value(), "");
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "train/data/run_tokenizer.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 
 #include "base/files.h"
@@ -12,8 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "tokenizer.model",
-                                           "tokenizer_config.json", "generation_config.json"};
+constexpr std::string_view kTokenizerFiles[] = {"tokenizer.json", "tokenizer.model",
+                                                "tokenizer_config.json", "generation_config.json"};
 constexpr const char* kRunFile = "config.yaml";  // in the folder of every run
 
 // Returns the tokenizer that the data itself names.
@@ -32,6 +34,10 @@ Result<std::string> TokenizerOfData(const DataConfig& data) {
 
 }  // namespace
 
+bool IsTokenizerFile(std::string_view name) {
+  return std::ranges::find(kTokenizerFiles, name) != std::end(kTokenizerFiles);
+}
+
 Result<std::vector<std::string>> CopyTokenizer(const OpenedTokenizer& tokenizer,
                                                const std::string& folder) {
   std::vector<std::pair<std::string, std::string>> copies;  // paths and contents
@@ -41,7 +47,7 @@ Result<std::vector<std::string>> CopyTokenizer(const OpenedTokenizer& tokenizer,
                         std::move(content));
   }
   std::error_code error;
-  for (const char* const name : kTokenizerFiles) fs::remove(fs::path(folder) / name, error);
+  for (const std::string_view name : kTokenizerFiles) fs::remove(fs::path(folder) / name, error);
   std::vector<std::string> written;
   for (const auto& [path, content] : copies) {
     PENSTOCK_TRY_STATUS(WriteFileAtomically(path, content));

@@ -11,6 +11,9 @@
 
 namespace penstock {
 
+// Returns whether CopyTokenizer writes files of this name.
+bool IsTokenizerFile(std::string_view name);
+
 // Copies the tokenizer's files to a folder and removes those of an earlier one there. Returns the
 // paths. Errors: as ReadFile and WriteFileAtomically.
 Result<std::vector<std::string>> CopyTokenizer(const OpenedTokenizer& tokenizer,

@@ -207,17 +207,4 @@ Status RestoreStart(Collectives& hosts, const TrainConfig& config, Pipeline& pip
   return {};
 }
 
-Status SetAsideSuperseded(const TrainConfig& config, const RunStart& start, std::FILE* log) {
-  const std::string run = RunPath(config);
-  std::error_code error;
-  const bool continues =
-      start.checkpoint && fs::equivalent(fs::absolute(start.checkpoint->path()).parent_path(),
-                                         CheckpointFolder(run), error);
-  PENSTOCK_TRY(const std::string aside, SetAsideCheckpoints(run, continues ? start.step() : -1));
-  if (aside.empty()) return {};
-  Log(log, "the checkpoints {} are kept in {}: resume={} continues from them\n",
-      continues ? fmt::format("after step {}", start.step()) : "of an earlier run", aside, aside);
-  return {};
-}
-
 }  // namespace penstock

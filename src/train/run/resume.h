@@ -49,9 +49,4 @@ Result<RunStart> FindStart(Collectives& hosts, const TrainConfig& config,
 Status RestoreStart(Collectives& hosts, const TrainConfig& config, Pipeline& pipeline,
                     RunStart& start, std::FILE* log);
 
-// Moves the run's own checkpoints that `start` does not continue to another folder: those of later
-// steps, or all of them if the run starts elsewhere. Otherwise the next resume would use one of
-// them as the newest of this run. Logs the folder.
-Status SetAsideSuperseded(const TrainConfig& config, const RunStart& start, std::FILE* log);
-
 }  // namespace penstock

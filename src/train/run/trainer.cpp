@@ -36,6 +36,7 @@
 #include "train/run/same_run.h"
 #include "train/run/step_log.h"
 #include "train/run/step_runner.h"
+#include "train/run/superseded.h"
 #include "train/setup.h"
 #include "train/train.h"
 
@@ -217,7 +218,7 @@ CheckpointWriterOptions CheckpointOptions(const PreparedRun& run, const Pipeline
   return options;
 }
 
-// Counts the parameters on all hosts. Moves superseded checkpoints, writes the first files and logs
+// Counts the parameters on all hosts. Moves superseded files, writes the first files and logs
 // the start on the leader.
 Status BeginRun(const PreparedRun& run, const RunStart& start, const RunRecord& record,
                 const std::vector<std::string>& notes, TrainSummary& summary) {
@@ -225,7 +226,7 @@ Status BeginRun(const PreparedRun& run, const RunStart& start, const RunRecord& 
   PENSTOCK_TRY(const std::int64_t parameters,
                CountParameters(part.hosts, *record.model, record.config.parallel));
   if (part.hosts.leads()) {
-    PENSTOCK_TRY_STATUS(SetAsideSuperseded(record.config, start, part.log));
+    PENSTOCK_TRY_STATUS(SetAsideSuperseded(record, start, part.log));
     PENSTOCK_TRY_STATUS(WriteStartFiles(record, summary));
     PENSTOCK_TRY_STATUS(CopyTokenizer(run.data.tokenizer, RunPath(record.config)));
     PrintStart(record.config, run.data, parameters, part.log);
