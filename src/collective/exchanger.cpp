@@ -6,6 +6,7 @@
 
 #include "base/exception_line.h"
 #include "base/index.h"
+#include "base/system/own_time.h"
 
 namespace penstock {
 namespace {
@@ -276,8 +277,8 @@ void Exchanger::CompleteIfDone(int rank, std::int64_t number) {
 }
 
 Status Exchanger::Wait(int rank, Ticket ticket) {
-  const Clock::time_point deadline = Clock::now() + options_.timeout;
-  for (bool in_time = true;;) {
+  OwnTimeLimit limit(options_.timeout);
+  for (;;) {
     DoTasks(rank);
     MutexLock lock(mutex_);
     Rank& own = ranks_[Index(rank)];
@@ -288,7 +289,7 @@ Status Exchanger::Wait(int rank, Ticket ticket) {
     }
     own.is_waiting = true;
     if (!reason_ && !call->second.is_complete) FailIfGone(rank, ticket);
-    if (!reason_ && !call->second.is_complete && !in_time) {
+    if (!reason_ && !call->second.is_complete && limit.IsOver()) {
       Fail({ErrorCode::kDeadlineExceeded,
             fmt::format("{}: rank {} waited {} ms for {}", Describe(rank, ticket), rank,
                         options_.timeout.count(), NameRanks(Awaited(rank, ticket)))},
@@ -305,7 +306,7 @@ Status Exchanger::Wait(int rank, Ticket ticket) {
     if (reason_) {
       own.changed.Wait(lock);
     } else {
-      in_time = own.changed.WaitUntil(lock, deadline);
+      static_cast<void>(own.changed.WaitUntil(lock, limit.NextLook()));
     }
   }
 }

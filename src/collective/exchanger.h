@@ -28,7 +28,8 @@ namespace penstock {
 
 struct RankGroupOptions {
   std::string name = "ranks";  // for errors
-  // How long a wait takes at most, for ranks that do not start the same collective.
+  // How long a wait takes at most while this process runs, for ranks that do not start the same
+  // collective.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };
 

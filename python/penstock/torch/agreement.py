@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from penstock import Error
 from penstock.torch import wire
+from penstock.torch.own_time import OwnTimeLimit
 from penstock.torch.processes import Hosts, failure_line
 
 COMPILE_S = 300.0  # seconds for the other processes to compile their stages
@@ -48,7 +48,7 @@ def _exchange(hosts: Hosts, timeout: float, value: Any) -> list[Any]:
     others = [host for host in range(hosts.hosts) if host != hosts.host]
     for other in others:
         hosts.handle.send(other, letter)
-    values, deadline = {hosts.host: value}, time.monotonic() + timeout
+    values, limit = {hosts.host: value}, OwnTimeLimit(timeout)
     while True:
         for other in others:
             if (number, ("all", other)) in hosts.letters:
@@ -59,7 +59,7 @@ def _exchange(hosts: Hosts, timeout: float, value: Any) -> list[Any]:
         if received:
             of, key, content = wire.loads(received)
             hosts.letters[of, key] = content
-        elif time.monotonic() > deadline:
+        elif limit.is_over():
             missing = next(other for other in others if other not in values)
             raise Error(
                 f"step: process {missing} has not called step within {timeout:g} s: call it on "

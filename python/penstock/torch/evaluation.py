@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from penstock import Error
 from penstock.torch import batches, capture, last_step, losses, sample_lists, weighting, wire
 from penstock.torch.arguments import line_of
 from penstock.torch.last_step import LastStep
+from penstock.torch.own_time import OwnTimeLimit
 from penstock.torch.processes import Hosts
 
 
@@ -221,7 +221,7 @@ class _Letters:
 
     def receive(self, key: tuple[int, int]) -> Any:
         kept = self._hosts.letters
-        deadline = time.monotonic() + self._timeout
+        limit = OwnTimeLimit(self._timeout)
         while (self._number, key) not in kept:
             letter = self._hosts.handle.receive(50)  # ms, between which Ctrl-C is noticed
             if letter:
@@ -230,7 +230,7 @@ class _Letters:
                     raise Error(value)
                 if number >= self._number:  # later ones are of a process that is ahead
                     kept[number, of] = value
-            elif time.monotonic() > deadline:
+            elif limit.is_over():
                 raise Error(
                     f"eval_step: no process has sent the input of stage {key[0]} within "
                     f"{self._timeout:g} s: call eval_step on every process"

@@ -11,10 +11,10 @@
 #include <optional>
 #include <thread>
 
+#include "base/system/own_time.h"
+
 namespace penstock {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kPoll{2};  // a compiler runs for hundreds of milliseconds
 
@@ -44,14 +44,14 @@ Result<pid_t> Start(std::vector<std::string>& command, const std::string& output
 
 int StatusOf(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : -1; }
 
-// Returns the exit status, or nullopt if the child still runs at the deadline.
-std::optional<int> WaitUntil(pid_t child, Clock::time_point deadline) {
+// Returns the exit status, or nullopt if the child still runs when the time is over.
+std::optional<int> WaitFor(pid_t child, OwnTimeLimit limit) {
   int status = 0;
   while (true) {
     const pid_t ended = waitpid(child, &status, WNOHANG);
     if (ended == child) return StatusOf(status);
     if (ended < 0 && errno != EINTR) return -1;
-    if (Clock::now() >= deadline) return std::nullopt;
+    if (limit.IsOver()) return std::nullopt;
     std::this_thread::sleep_for(kPoll);
   }
 }
@@ -61,7 +61,7 @@ std::optional<int> WaitUntil(pid_t child, Clock::time_point deadline) {
 Result<int> RunCommand(std::vector<std::string> command, const std::string& output_path,
                        std::chrono::milliseconds limit) {
   PENSTOCK_TRY(const pid_t child, Start(command, output_path));
-  if (const auto status = WaitUntil(child, Clock::now() + limit)) return *status;
+  if (const auto status = WaitFor(child, OwnTimeLimit(limit))) return *status;
   kill(-child, SIGKILL);
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {

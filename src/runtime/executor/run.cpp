@@ -15,6 +15,7 @@
 #include "base/exception_line.h"
 #include "base/index.h"
 #include "base/mutex.h"
+#include "base/system/own_time.h"
 #include "runtime/executor/executor.h"
 #include "runtime/executor/step_queue.h"
 #include "runtime/hosts/run_control.h"
@@ -178,7 +179,7 @@ class Run {
   // Waits until no thread runs, and meanwhile checks for cancellation and progress.
   void Watch() {
     const auto poll = std::clamp(options_.watchdog / 4, std::chrono::milliseconds(1), kPoll);
-    Clock::time_point last_progress = Clock::now();
+    OwnTimeLimit standstill(options_.watchdog);
     bool reported_standstill = false;
     bool reported_stuck = false;
     const bool several_hosts = options_.group != nullptr && options_.group->hosts() > 1;
@@ -189,12 +190,12 @@ class Run {
       if (several_hosts && polls++ % kPollsPerReport == 0) {
         control_.ReportActions(OwnActions());
       }
-      if (AbortOnRequest()) last_progress = Clock::now();
+      if (AbortOnRequest()) standstill.Restart();
       if (AnyProgress() || IsIdle()) {
-        last_progress = Clock::now();
+        standstill.Restart();
         reported_standstill = false;
       }
-      const auto standing = Clock::now() - last_progress;
+      const auto standing = standstill.Elapsed();
       // Early enough for the reports of the other hosts, whichever host ends the run.
       if (standing >= options_.watchdog / 2 && !std::exchange(reported_standstill, true)) {
         control_.ReportStandstill(OwnStandstill());
@@ -202,7 +203,7 @@ class Run {
       if (standing < options_.watchdog) continue;
       if (!transport_.aborted()) {
         transport_.Abort({ErrorCode::kDeadlineExceeded, StandstillText()});
-        last_progress = Clock::now();
+        standstill.Restart();
       } else if (!reported_stuck) {
         reported_stuck = true;
         if (options_.on_stuck) options_.on_stuck(transport_.reason());

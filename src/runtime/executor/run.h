@@ -25,7 +25,8 @@ struct RunOptions {
   std::int64_t steps = 1;       // how often the schedule runs, however many steps it contains
   std::int64_t first_step = 0;  // number of the first step, for stages and on_step
 
-  // The run ends if no rank of any host has started or ended an action for this long.
+  // The run ends if no rank of any host has started or ended an action for this long, not counting
+  // time in which this process did not run.
   std::chrono::milliseconds watchdog{60000};
   // Set it (for example in a signal handler) to stop all ranks between actions; read 20 times per
   // second.
