@@ -67,10 +67,11 @@ void TcpConnection::WaitUntilSent() {
   while (!all_sent_) changed_.Wait(lock);
 }
 
-void TcpConnection::Close(TcpDeadline deadline) {
+void TcpConnection::Close(OwnTimeLimit& limit) {
   {
     MutexLock lock(mutex_);
-    while (!all_received_ && changed_.WaitUntil(lock, deadline)) {
+    while (!all_received_ && !limit.IsOver()) {
+      static_cast<void>(changed_.WaitUntil(lock, limit.NextLook()));
     }
     if (!all_received_) EndBoth();
   }

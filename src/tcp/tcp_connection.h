@@ -63,8 +63,8 @@ class TcpConnection {
   void EndSending();
   // Waits until all frames sent before EndSending are written or the connection has ended.
   void WaitUntilSent();
-  // Waits until the other host has ended its direction, too, but only to the deadline.
-  void Close(TcpDeadline deadline);
+  // Waits until the other host has ended its direction, too, but not longer than the limit.
+  void Close(OwnTimeLimit& limit);
 
  private:
   enum class Sending { kOpen, kEnding, kBroken };

@@ -32,8 +32,8 @@ class TcpHosts final : public HostGroup {
     is_ending_.store(true);
     ForEach([](TcpConnection& each) { each.EndSending(); });
     if (!aborted()) ForEach([](TcpConnection& each) { each.WaitUntilSent(); });
-    const TcpDeadline deadline = std::chrono::steady_clock::now() + kPatience;
-    ForEach([&](TcpConnection& each) { each.Close(deadline); });
+    OwnTimeLimit limit(kPatience);
+    ForEach([&](TcpConnection& each) { each.Close(limit); });
   }
 
  private:

@@ -54,7 +54,7 @@ class Mesh {
         run_(run),
         prover_(run.secret),
         hosts_(static_cast<int>(run.addresses.size())),
-        deadline_(std::chrono::steady_clock::now() + run.limit),
+        limit_(run.limit),
         peers_(run.addresses.size()) {}
 
   Result<std::vector<TcpPeer>> Connect() {
@@ -84,7 +84,7 @@ class Mesh {
 
   Status ConnectTo(int host) {
     PENSTOCK_TRY(const TcpAddress address, ParseTcpAddress(run_.addresses[host]));
-    auto socket = ConnectTcp(address, deadline_);
+    auto socket = ConnectTcp(address, limit_);
     if (!socket) {
       return MakeError(socket.error().code,
                        "{}: {}: check that its process runs and that this machine can reach it",
@@ -98,8 +98,8 @@ class Mesh {
   Result<int> ReceiveBlocks() {
     std::vector<pollfd> waits = {{listener_.socket.fd(), POLLIN, 0}};
     for (const Greeting& each : greetings_) waits.push_back({each.socket.fd(), POLLIN, 0});
-    const int ready = poll(waits.data(), waits.size(), PollTime(deadline_));
-    if (ready == 0) return TimedOut();
+    const int ready = poll(waits.data(), waits.size(), PollTime(limit_));
+    if (limit_.IsOver()) return TimedOut();  // also while strangers keep it busy
     int joined = 0;
     for (std::size_t i = 0; ready > 0 && i < greetings_.size(); ++i) {
       if (waits[i + 1].revents == 0) continue;
@@ -233,7 +233,7 @@ class Mesh {
   const TcpRun& run_;
   const TcpProver prover_;
   const int hosts_;
-  const TcpDeadline deadline_;
+  OwnTimeLimit limit_;
   std::vector<TcpPeer> peers_;
   std::vector<Greeting> greetings_;
 };

@@ -34,13 +34,14 @@ Result<AddressList> Resolve(const TcpAddress& address, int flags) {
                   error == EAI_SYSTEM ? ErrnoText(errno) : gai_strerror(error));
 }
 
-// Returns whether the socket gets ready before the deadline.
-bool WaitFor(const Socket& socket, short events, TcpDeadline deadline) {
+// Returns whether the socket gets ready within the limit.
+bool WaitFor(const Socket& socket, short events, OwnTimeLimit& limit) {
   for (;;) {
     pollfd waits{socket.fd(), events, 0};
-    const int ready = poll(&waits, 1, PollTime(deadline));
+    const int ready = poll(&waits, 1, PollTime(limit));
     if (ready > 0) return true;
-    if (ready == 0 || errno != EINTR) return false;
+    if (ready < 0 && errno != EINTR) return false;
+    if (limit.IsOver()) return false;
   }
 }
 
@@ -55,10 +56,10 @@ void SetUp(const Socket& socket) {
 }
 
 // Returns 0 or an errno.
-int Connect(const Socket& socket, const addrinfo& to, TcpDeadline deadline) {
+int Connect(const Socket& socket, const addrinfo& to, OwnTimeLimit& limit) {
   if (connect(socket.fd(), to.ai_addr, to.ai_addrlen) == 0) return 0;
   if (errno != EINPROGRESS && errno != EINTR) return errno;
-  if (!WaitFor(socket, POLLOUT, deadline)) return ETIMEDOUT;
+  if (!WaitFor(socket, POLLOUT, limit)) return ETIMEDOUT;
   int error = 0;
   socklen_t size = sizeof(error);
   getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &size);
@@ -121,12 +122,12 @@ int PortOf(const Socket& listener) {
                                              : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
 }
 
-Result<Socket> ConnectTcp(const TcpAddress& address, TcpDeadline deadline) {
+Result<Socket> ConnectTcp(const TcpAddress& address, OwnTimeLimit& limit) {
   PENSTOCK_TRY(const AddressList found, Resolve(address, 0));
   int error = 0;
   for (const addrinfo* each = found.get(); each != nullptr; each = each->ai_next) {
     Socket socket = Open(*each);
-    error = socket.is_open() ? Connect(socket, *each, deadline) : errno;
+    error = socket.is_open() ? Connect(socket, *each, limit) : errno;
     if (error != 0) continue;
     SetUp(socket);
     return socket;
@@ -158,9 +159,9 @@ bool IsWithinMachine(const Socket& socket) {
   return address.ss_family == AF_INET && ntohl(ipv4->sin_addr.s_addr) >> 24U == kLoopbackNetwork;
 }
 
-int PollTime(TcpDeadline deadline) {
+int PollTime(const OwnTimeLimit& limit) {
   const auto left =
-      std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+      std::chrono::ceil<std::chrono::milliseconds>(limit.NextLook() - OwnTimeLimit::Clock::now());
   constexpr std::int64_t kMost = std::numeric_limits<int>::max();
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, kMost));
 }

@@ -2,17 +2,15 @@
 // SIGPIPE.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/result.h"
+#include "base/system/own_time.h"
 
 namespace penstock {
-
-using TcpDeadline = std::chrono::steady_clock::time_point;
 
 // Owns a file descriptor.
 class Socket {
@@ -51,7 +49,7 @@ int PortOf(const Socket& listener);
 
 // Connects. The socket blocks and sends without delay. Errors: kNotFound if the name does not
 // resolve, kUnavailable if nothing listens there, kDeadlineExceeded.
-Result<Socket> ConnectTcp(const TcpAddress& address, TcpDeadline deadline);
+Result<Socket> ConnectTcp(const TcpAddress& address, OwnTimeLimit& limit);
 // Accepts a connection that waits, as ConnectTcp returns them. Returns a closed socket if none
 // does, and kUnavailable if the process has too many open files.
 Result<Socket> AcceptTcp(const Socket& listener);
@@ -59,8 +57,8 @@ Result<Socket> AcceptTcp(const Socket& listener);
 // Whether the other end is on this machine, reached by the loopback interface.
 bool IsWithinMachine(const Socket& socket);
 
-// The milliseconds until the deadline for poll(): 0 if it has passed.
-int PollTime(TcpDeadline deadline);
+// The milliseconds for poll() until the limit's next look.
+int PollTime(const OwnTimeLimit& limit);
 // Writes all bytes of a small block. Returns false if the connection has ended.
 bool SendAll(const Socket& socket, const void* data, std::size_t bytes);
 

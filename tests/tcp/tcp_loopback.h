@@ -50,9 +50,8 @@ inline std::future<std::string> StartToConnect(
 }
 
 inline Socket ConnectToListener(const std::string& address) {
-  return ConnectTcp(ParseTcpAddress(address).value(),
-                    std::chrono::steady_clock::now() + std::chrono::minutes(1))
-      .value();
+  OwnTimeLimit limit(std::chrono::minutes(1));
+  return ConnectTcp(ParseTcpAddress(address).value(), limit).value();
 }
 
 // Connects all hosts, which have the options of `run`. Returns their groups, by host. Destroying a
