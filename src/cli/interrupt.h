@@ -4,15 +4,18 @@
 #include <atomic>
 #include <csignal>
 
+#include "base/system/repeated_signal.h"
+
 namespace penstock {
 
 inline std::atomic<bool> interrupted{false};
+inline StopSignals interrupts;
 
 // Installs the handler. Returns the flag that the first Ctrl-C sets.
 inline const std::atomic<bool>& CatchInterrupt() {
-  std::signal(SIGINT, [](int) {
+  std::signal(SIGINT, [](int signal) {
+    if (interrupts.Classify() == StopSignal::kSecond) EndBySignal(signal);
     interrupted = true;
-    std::signal(SIGINT, SIG_DFL);
   });
   return interrupted;
 }

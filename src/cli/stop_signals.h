@@ -9,20 +9,23 @@
 #include <csignal>
 #include <string_view>
 
+#include "base/system/repeated_signal.h"
+
 namespace penstock {
 
 inline std::atomic<bool> stop_requested{false};
 inline std::atomic<int> stop_signal{0};  // the first one; 0: none came
+inline StopSignals stop_signals;
 
 // Installs the handlers. Returns the flag that the first signal sets.
 inline const std::atomic<bool>& CatchStopSignals() {
   const auto handler = [](int signal) {
     const int error = errno;
+    const StopSignal kind = stop_signals.Classify();
+    if (kind == StopSignal::kSecond) EndBySignal(signal);
+    if (kind != StopSignal::kFirst) return;
     stop_signal = signal;
     stop_requested = true;
-    std::signal(SIGINT, SIG_DFL);
-    std::signal(SIGTERM, SIG_DFL);
-    std::signal(SIGUSR2, SIG_DFL);
     constexpr std::string_view kNotice =
         "\npenstock: stopping after the current step; a second signal stops at once\n";
     // If this fails, there is nobody to report it to.

@@ -3,6 +3,7 @@ import json
 import pathlib
 import shutil
 import signal
+import time
 
 import program
 
@@ -202,6 +203,21 @@ class TrainTest(program.CommandTest):
         self.assertEqual(result.returncode, 130)
         self.assertIn("the weights are in runs/a/model.safetensors", result.stderr)
         self.assertEqual(self.run_json("eval", "runs/a")["step"], 4)
+
+    def test_a_signal_that_is_sent_twice_counts_once(self):
+        for first, second in ((signal.SIGTERM, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT),
+                              (signal.SIGINT, signal.SIGINT), (signal.SIGUSR2, signal.SIGTERM)):
+            name = f"{first.name}-{second.name}"
+            with self.subTest(name), self.begin(*self.endless("--name", name)) as run:
+                self.wait_for(run, f"runs/{name}/metrics.jsonl")
+                sent = time.monotonic()
+                run.send_signal(first)
+                run.send_signal(second)
+                in_time = time.monotonic() - sent < 1
+                run.communicate(timeout=120)
+                if in_time:
+                    self.assertIn(run.returncode, (128 + first, 128 + second))
+                    self.assertIn("checkpoints", self.left(name))
 
     def test_a_second_signal_ends_a_run_at_once(self):
         with self.begin(*self.endless("--name", "a")) as run:

@@ -146,13 +146,15 @@ class TrainCommand final : public Command {
     add("--trace-steps", "trace_steps", "N,N");
     app.add_flag("--json", json_, "Print one JSON object to stdout and all else to stderr");
     app.footer(
-        "Files go to runs/NAME, which only one run at a time may use. Each line of metrics.jsonl "
+        "Files go to runs/NAME, which only one run at a time may use; those of an earlier run "
+        "there are moved to runs/NAME/superseded-N. Each line of metrics.jsonl "
         "has step, loss, lr, grad_norm, clipped, skipped, bubble and seconds, and by rank busy (in "
         "seconds), rank_bubble and peak_activation_bytes; with validation.freq, further lines have "
         "step "
         "and held_out_loss; 'penstock watch NAME' shows them. SIGINT "
         "(Ctrl-C), SIGTERM and SIGUSR2 stop the run after the current step, with a checkpoint that "
-        "resume=auto resumes from; a second signal stops at once. SIGUSR1 writes the timeline of "
+        "resume=auto resumes from; a second signal, more than a second later, stops at once. "
+        "SIGUSR1 writes the timeline of "
         "the current step, once it has ended, to trace-step-N.json.");
   }
 
