@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 
+#include "base/folders.h"
 #include "base/index.h"
 #include "base/units.h"
 
@@ -39,16 +40,17 @@ bool WritePieces(std::FILE* file, std::span<const std::string_view> pieces) {
 }
 
 Status Write(const std::string& path, std::span<const std::string_view> pieces, bool durable) {
+  PENSTOCK_TRY(const std::string to, FollowLink(path));
   // Within the folder, so that the rename stays on one file system.
-  const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
+  const std::string temporary = fmt::format("{}.{}.tmp", to, getpid());
   File file(std::fopen(temporary.c_str(), "wb"));
   if (!file) return InvalidArgument("cannot write {}: {}", path, LastError());
   const bool written =
       WritePieces(file.get(), pieces) && (!durable || fsync(fileno(file.get())) == 0);
   const std::string write_error = written ? "" : LastError();
   const bool closed = std::fclose(file.release()) == 0;
-  if (written && closed && std::rename(temporary.c_str(), path.c_str()) == 0) {
-    if (!durable || SyncFolderOf(path)) return {};
+  if (written && closed && std::rename(temporary.c_str(), to.c_str()) == 0) {
+    if (!durable || SyncFolderOf(to)) return {};
   }
   const std::string reason = written ? LastError() : write_error;
   std::remove(temporary.c_str());

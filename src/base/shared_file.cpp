@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/files.h"
+#include "base/folders.h"
 
 namespace penstock {
 namespace {
@@ -36,7 +37,8 @@ bool WriteAll(int descriptor, FilePart part) {
 }  // namespace
 
 Result<std::string> CreateSharedFile(const std::string& path, std::size_t bytes) {
-  std::string file = fmt::format("{}.{}.tmp", path, getpid());
+  PENSTOCK_TRY(const std::string to, FollowLink(path));
+  std::string file = fmt::format("{}.{}.tmp", to, getpid());
   const int descriptor = open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor < 0) return InvalidArgument("cannot write {}: {}", path, std::strerror(errno));
   const bool sized = ftruncate(descriptor, static_cast<off_t>(bytes)) == 0;
@@ -57,7 +59,8 @@ Status WriteParts(const std::string& file, std::span<const FilePart> parts) {
 }
 
 Status Publish(const std::string& file, const std::string& path) {
-  if (std::rename(file.c_str(), path.c_str()) == 0 && SyncFolderOf(path)) return {};
+  PENSTOCK_TRY(const std::string to, FollowLink(path));
+  if (std::rename(file.c_str(), to.c_str()) == 0 && SyncFolderOf(to)) return {};
   const std::string reason = std::strerror(errno);
   std::remove(file.c_str());
   return MakeError(ErrorCode::kUnavailable, "cannot write {}: {}", path, reason);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/folders.h"
 #include "cli/commands/algorithm_text.h"
 #include "cli/figures/simulated.h"
 #include "report/report.h"
@@ -211,7 +212,7 @@ Status WriteScheduleDocs(const std::string& folder) {
   if (!std::filesystem::is_directory(folder, error)) {
     return InvalidArgument("--docs {}: there is no such folder", folder);
   }
-  std::filesystem::create_directories(pictures, error);
+  PENSTOCK_TRY_STATUS(CreateFolders(pictures.string()));
   std::string page = fmt::format(fmt::runtime(kHeading), kPictureRanks, kRanks, kMicrobatches);
   PENSTOCK_TRY(const std::string overview, Overview());
   page += overview;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
+#include "base/folders.h"
 #include "interop/primus/dump_costs.h"
 
 namespace penstock {
@@ -81,12 +82,7 @@ Status SavePrimusDump(const PrimusRun& run, const std::string& folder) {
     return InvalidArgument("{}: Primus's dumps cannot represent replicas, slices or several steps",
                            folder);
   }
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (!fs::is_directory(folder, error)) {
-    return InvalidArgument("cannot create the folder {}: {}", folder,
-                           error ? error.message() : "there is a file of this name");
-  }
+  PENSTOCK_TRY_STATUS(CreateFolders(folder));
   const OrderedJson config = {{"pp_size", schedule.ranks()},
                               {"vpp_size", schedule.placement.chunks()},
                               {"micro_batches", schedule.microbatches}};

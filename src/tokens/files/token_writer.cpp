@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "base/files.h"
+#include "base/folders.h"
 
 namespace penstock {
 namespace {
@@ -37,11 +38,11 @@ Result<TokenWriter> TokenWriter::Create(const std::string& path, const OpenedTok
   if (fs::exists(folder, error)) {
     return InvalidArgument("{} exists already: remove it, or write to another folder", path);
   }
-  if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), error);
+  PENSTOCK_TRY_STATUS(CreateFolders(folder.parent_path().string()));
   TokenWriter writer;
-  writer.path_ = folder.string();
+  PENSTOCK_TRY(writer.path_, FollowLink(folder.string()));
   const std::string temporary = fmt::format("{}.tmp-{}", writer.path_, getpid());
-  if (error || !fs::create_directory(temporary, error)) {
+  if (!fs::create_directory(temporary, error)) {
     return InvalidArgument("cannot create {}: {}", temporary,
                            error ? error.message() : "it exists already");
   }

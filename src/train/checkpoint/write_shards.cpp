@@ -48,10 +48,14 @@ Result<ShardPlan> Plan(Collectives& hosts, const NamedState& own) {
   return PlanShards(offers);
 }
 
-// Creates an empty folder in place of what a killed process may have left.
+// Creates an empty folder in place of what a killed process may have left. A link is the user's.
 Status CreateFolder(const std::string& path) {
-  RemoveCheckpoint(path);
   std::error_code error;
+  if (fs::is_symlink(fs::symlink_status(path, error))) {
+    return InvalidArgument("cannot create the folder {}: there is a link of this name: move it",
+                           path);
+  }
+  RemoveCheckpoint(path);
   fs::create_directory(path, error);
   if (error) return InvalidArgument("cannot create the folder {}: {}", path, error.message());
   if (SyncFolderOf(path)) return {};

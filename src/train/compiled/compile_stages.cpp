@@ -2,9 +2,9 @@
 
 #include <ATen/ops/zeros.h>
 
-#include <filesystem>
 #include <utility>
 
+#include "base/folders.h"
 #include "model/model.h"
 #include "train/compiled/compiled.h"
 #include "train/compiled/example_inputs.h"
@@ -62,9 +62,7 @@ Result<std::vector<CompiledStageFile>> CompileStages(const TrainConfig& config,
         "step: use another schedule",
         schedule.algorithm);
   }
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) return InvalidArgument("folder {}: {}", folder, error.message());
+  PENSTOCK_TRY_STATUS(CreateFolders(folder));
   CompileOptions options;
   options.exact = config.exact;
   options.overlapped = true;

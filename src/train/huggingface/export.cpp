@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
+#include "base/folders.h"
 #include "model/huggingface.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/safetensors.h"
@@ -52,9 +53,7 @@ Result<std::vector<std::string>> Export(const std::string& path, const std::stri
     PENSTOCK_TRY(const HuggingFaceName theirs, HuggingFaceNameOf(config, name));
     Add(theirs, value, content);
   }
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) return InvalidArgument("folder {}: {}", folder, error.message());
+  PENSTOCK_TRY_STATUS(CreateFolders(folder));
   const std::filesystem::path root(folder);
   std::vector<std::string> files = {(root / "model.safetensors").string(),
                                     (root / "config.json").string()};

@@ -8,16 +8,14 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 
+#include "base/folders.h"
 #include "base/index.h"
 #include "base/log.h"
 #include "base/system/machine_name.h"
 
 namespace penstock {
 namespace {
-
-namespace fs = std::filesystem;
 
 // Returns whether the path still leads to the open file.
 bool LeadsTo(const std::string& path, int descriptor) {
@@ -57,17 +55,11 @@ RunFolder::~RunFolder() {
     close(lock_);
   }
   if (folder_ >= 0) close(folder_);
-  std::error_code error;  // ignored: fails for a folder that is not empty
-  for (const std::string& created : created_) fs::remove(created, error);
+  RemoveFolders(created_);
 }
 
 Status RunFolder::Create() {
-  std::error_code error;
-  for (fs::path at = path_; !at.empty() && !fs::exists(at, error); at = at.parent_path()) {
-    created_.push_back(at.string());
-  }
-  fs::create_directories(path_, error);
-  if (error) return InvalidArgument("cannot create the folder {}: {}", path_, error.message());
+  PENSTOCK_TRY_STATUS(CreateFolders(path_, &created_));
   folder_ = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder_ >= 0) return {};
   return InvalidArgument("cannot open the folder {}: {}", path_, std::strerror(errno));

@@ -34,7 +34,7 @@ class RunFolder {
   std::string lock_path() const { return path_ + "/.lock"; }
 
   const std::string path_;
-  std::vector<std::string> created_;  // folders, innermost first
+  std::vector<std::string> created_;  // folders
   int folder_ = -1;                   // descriptors; -1: none
   int lock_ = -1;
 };
