@@ -12,6 +12,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/index.h"
 #include "runtime/update/update.h"
 #include "train/stage/gradient_norm.h"
 
@@ -44,14 +45,23 @@ double LearningRate::At(std::int64_t step) const {
   return config.lr * (config.lr_end + (1 - config.lr_end) * cosine);
 }
 
-double FiniteSquaredNorm(const UpdateRule& rule, const std::vector<NamedParameter>& parameters) {
-  double sum = 0;
-  for (const NamedParameter& parameter : parameters) {
-    const double squared = SquaredNorm(parameter.gradient);
+// Adds parameters in no shard last, as the ranks do that have one shard each.
+std::vector<double> FiniteSquaredNorms(const UpdateRule& rule,
+                                       const std::vector<NamedParameter>& parameters) {
+  std::vector<double> sums(1);
+  const auto add = [&](const NamedParameter& parameter, int shard, const at::Tensor& gradient) {
+    const double squared = SquaredNorm(gradient);
     if (!std::isfinite(squared)) FailOnNonFinite(rule, parameter.name);
-    if (parameter.counts) sum += squared;
+    sums.resize(std::max(sums.size(), Index(shard) + 1));
+    if (parameter.counts) sums[Index(shard)] += squared;
+  };
+  for (const NamedParameter& parameter : parameters) {
+    for (const auto& [shard, gradient] : parameter.parts) add(parameter, shard, gradient);
   }
-  return sum;
+  for (const NamedParameter& parameter : parameters) {
+    if (parameter.parts.empty()) add(parameter, 0, parameter.gradient);
+  }
+  return sums;
 }
 
 Optimizer::Optimizer(std::shared_ptr<const LearningRate> rate, int updates_per_step,
@@ -209,16 +219,20 @@ void Optimizer::Skip() {
   ++step_;
 }
 
-void Optimizer::RecordSquaredNorm(double squared) {
-  squared_norms_ += squared;
+void Optimizer::RecordSquaredNorms(std::span<const double> by_shard) {
+  squared_norms_.resize(std::max(squared_norms_.size(), by_shard.size()));
+  for (std::size_t shard = 0; shard < by_shard.size(); ++shard) {
+    squared_norms_[shard] += by_shard[shard];
+  }
   ++recorded_norms_;
 }
 
-double Optimizer::TakeMeanSquaredNorm() {
-  const double mean = recorded_norms_ > 0 ? squared_norms_ / recorded_norms_ : 0;
-  squared_norms_ = 0;
+std::vector<double> Optimizer::TakeMeanSquaredNorms() {
+  std::vector<double> means = std::exchange(squared_norms_, {});
+  if (means.empty()) means.resize(1);
+  for (double& mean : means) mean /= std::max(1, recorded_norms_);
   recorded_norms_ = 0;
-  return mean;
+  return means;
 }
 
 void Optimizer::ResumeAfter(std::int64_t step, bool has_averages) {

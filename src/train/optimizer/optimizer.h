@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,7 +29,8 @@ struct LearningRate {
 
 // Returns the squared norm of all gradients that count in it. Throws std::runtime_error, naming the
 // parameter, if one is not finite.
-double FiniteSquaredNorm(const UpdateRule& rule, const std::vector<NamedParameter>& parameters);
+std::vector<double> FiniteSquaredNorms(const UpdateRule& rule,
+                                       const std::vector<NamedParameter>& parameters);
 
 // The kind of the moving averages of the weights.
 inline constexpr std::string_view kAverageKind = "ema";
@@ -70,10 +72,11 @@ class Optimizer {
   // end; the moments and their update counts do not change.
   void Skip();
 
-  // Records the squared norm of an update's gradients. Take returns the mean of those recorded
-  // since its last call (a single one if a step makes one update), or 0 if there are none.
-  void RecordSquaredNorm(double squared);
-  double TakeMeanSquaredNorm();
+  // Records the squared norms of an update's gradients, by shard. Take returns the mean of those
+  // recorded since its last call (a single one if a step makes one update), or a 0 if there are
+  // none.
+  void RecordSquaredNorms(std::span<const double> by_shard);
+  std::vector<double> TakeMeanSquaredNorms();
 
   // Continues after the first `step` steps of the run. Requires: States() have the values after
   // them. `has_averages`: also the averages of the weights, which otherwise start at the weights.
@@ -124,8 +127,8 @@ class Optimizer {
   std::shared_ptr<const LearningRate> rate_;
   ParameterRules rules_;
   int updates_per_step_;
-  std::int64_t step_ = 0;     // updates so far, including skipped ones
-  double squared_norms_ = 0;  // sum of the recorded norms
+  std::int64_t step_ = 0;              // updates so far, including skipped ones
+  std::vector<double> squared_norms_;  // sums of the recorded norms, by shard
   int recorded_norms_ = 0;
   std::vector<at::Tensor> saved_;
   std::int64_t saved_step_ = 0;

@@ -297,7 +297,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     const UpdateRule rule = UpdateRuleOf(config.optimizer);
     const auto update = [optimizer, rule](std::vector<NamedParameter>& parameters) {
       // A rule that needs the norm of all gradients has already checked them.
-      if (!rule.needs_norm()) optimizer->RecordSquaredNorm(FiniteSquaredNorm(rule, parameters));
+      if (!rule.needs_norm()) optimizer->RecordSquaredNorms(FiniteSquaredNorms(rule, parameters));
       optimizer->Update(parameters);
     };
     auto made = TorchStage::Make(module, examples, source, options, update);

@@ -177,7 +177,13 @@ std::vector<StageNorm> StepRunner::NormsOf(int rank) const {
     const int chain = stage / parts_.schedule.placement.chain_length();
     if (!parts_.pipeline.IsFirstOfShard(chain)) continue;
     Optimizer& optimizer = *parts_.pipeline.optimizers[stage];
-    norms.push_back({stage, optimizer.TakeMeanSquaredNorm()});
+    // As the first stages of the shards would report them, so that the order of additions is the
+    // same for all values of parallel.zero.
+    int of_shard = stage;
+    for (const double norm : optimizer.TakeMeanSquaredNorms()) {
+      norms.push_back({of_shard, norm});
+      of_shard += parts_.schedule.placement.chain_length();
+    }
   }
   return norms;
 }

@@ -136,6 +136,11 @@ void StageWeights::MakeCollectives(const StageProgram& program, const TorchStage
 
 void StageWeights::ChooseUpdated(const TorchStageOptions& options) {
   if (zero_ == 0) {
+    for (int shard = 0; shard < shards_.shards() && shards_.shards() > 1; ++shard) {
+      for (const Shards::Piece& piece : shards_.pieces(shard)) {
+        parameters_[piece.parameter].parts.push_back({shard, GradientOf(piece)});
+      }
+    }
     updated_ = parameters_;
     return;
   }

@@ -196,6 +196,13 @@ struct NamedParameter {
   // Whether the stage computes a gradient for it: false if no output of any shape so far depends on
   // it, so that the gradient is always zero.
   bool has_gradient = true;
+  // A part of the gradient, and the shard that has it where replicas shard the optimizer's state.
+  struct Part {
+    int shard = 0;
+    at::Tensor gradient;
+  };
+  // The parts of a whole gradient whose norms are added by shard; empty: one norm.
+  std::vector<Part> parts = {};
 };
 
 class TorchStage : public Stage {

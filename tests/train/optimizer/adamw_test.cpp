@@ -70,7 +70,7 @@ TEST_P(AdamWFixture, StepsAsPyTorchDoes) {
     for (NamedParameter& parameter : parameters) {
       parameter.gradient.copy_(TensorOf(of_step.at("gradients"), parameter.name));
     }
-    const Verdict verdict = Judge(rule, FiniteSquaredNorm(rule, parameters));
+    const Verdict verdict = Judge(rule, FiniteSquaredNorms(rule, parameters).front());
     EXPECT_NEAR(verdict.norm, of_step.at("norm").get<double>(), 1e-5 * verdict.norm);
     clipped = clipped || verdict.scale != 1;
     for (NamedParameter& parameter : parameters) parameter.gradient.mul_(verdict.scale);
