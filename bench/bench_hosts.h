@@ -16,7 +16,7 @@ namespace penstock {
 // Returns this process's group. With "tcp", the process forks into `hosts` processes first.
 inline Result<std::unique_ptr<HostGroup>> OpenBenchHosts(std::string_view connected_by, int hosts) {
   if (connected_by == "mpi") {
-    PENSTOCK_TRY(MpiJob job, OpenMpiJob());
+    PENSTOCK_TRY(MpiJob job, OpenMpiJob(nullptr));
     return std::move(job.group);
   }
   std::vector<TcpListener> listeners;

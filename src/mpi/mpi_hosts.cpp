@@ -12,6 +12,7 @@
 #include <exception>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -20,7 +21,10 @@
 #include "base/exception_line.h"
 #include "base/index.h"
 #include "base/mutex.h"
+#include "base/system/own_time.h"
+#include "mpi/call_watch.h"
 #include "mpi/doorbell.h"
+#include "mpi/local_job.h"
 #include "runtime/hosts/host_timeout.h"
 
 namespace penstock {
@@ -42,6 +46,7 @@ constexpr std::int64_t kBeat = -2;     // shows another machine that this one ma
 
 constexpr std::chrono::milliseconds kCheck{250};  // between checks of the other hosts
 constexpr int kChecksPerBeat = 4;
+constexpr double kStuckTimeouts = 1.25;  // so that a host that can still report it does so first
 constexpr std::chrono::seconds kLongestBeat{1};  // after which a process of this machine is stopped
 constexpr std::array<std::byte, Message::kAlign> kPadding{};
 constexpr std::size_t kMostInOnePiece = std::size_t{1} << 30;  // bytes
@@ -176,13 +181,16 @@ int InRing(const MpiPlace& place, int distance) {
 
 class MpiHosts final : public HostGroup {
  public:
-  explicit MpiHosts(MpiPlace place)
+  explicit MpiHosts(MpiPlace place, std::function<void(const std::string&)> on_stuck = nullptr)
       : HostGroup(place.host, static_cast<int>(place.process_of.size()), place.machines),
         place_(std::move(place)),
         next_in_ring_(InRing(place_, 1)),
         previous_in_ring_(InRing(place_, -1)),
         bell_(place_.processes, place_.machine),
         seen_(place_.process_of.size()),
+        on_stuck_(std::move(on_stuck)),
+        watch_(place_.timeout * kStuckTimeouts,
+               on_stuck_ ? std::function<void()>([this] { EndStuck(); }) : nullptr),
         thread_([this] { Progress(); }) {}
 
   ~MpiHosts() override {
@@ -194,6 +202,7 @@ class MpiHosts final : public HostGroup {
     thread_.join();
     // The calls below wait for all processes.
     if (place_.is_loopback() || lost() >= 0 || !OthersHaveLeft()) return;
+    const CallWatch::Call call(watch_);
     bell_.Free();
     MPI_Comm_free(&place_.machine);
     MPI_Comm_free(&place_.processes);
@@ -202,6 +211,7 @@ class MpiHosts final : public HostGroup {
 
  private:
   void SendFrame(int to, std::int64_t channel, const FrameTag& tag, Message message) override {
+    const CallWatch::Call call(watch_);
     auto sending = std::make_unique<Sending>(Header{channel, tag, host()}, std::move(message));
     sending->Start(place_.process_of[Index(to)], to, place_.processes);
     int done = 0;
@@ -231,6 +241,7 @@ class MpiHosts final : public HostGroup {
 
   void BeginPoll() override { bell_.BeginPoll(); }
   void Poll() override {
+    // Not watched here: if this does not return, nor does the progress thread's next lock.
     if (!progress_.TryLock()) return;
     Receive();
     progress_.Unlock();
@@ -248,6 +259,7 @@ class MpiHosts final : public HostGroup {
 
   // Returns whether a frame has arrived or was sent.
   bool MakeProgress() {
+    const CallWatch::Call call(watch_);
     const MutexLock lock(progress_);
     return Receive() | CompleteSends();
   }
@@ -261,8 +273,21 @@ class MpiHosts final : public HostGroup {
     }
   }
 
+  // Ends the process, because the threads that would report it may be the ones that are stuck.
+  void EndStuck() {
+    std::string reason;
+    if (!aborted()) {
+      reason = fmt::format("{}: a call of MPI has not returned for {} s", NameOf(host()),
+                           (place_.timeout * kStuckTimeouts).count());
+    } else if (!ending_.load()) {
+      reason = this->reason().message;
+    }
+    on_stuck_(reason);
+  }
+
   // Loses the hosts whose processes have ended or do not respond.
   void CheckHosts() {
+    const CallWatch::Call call(watch_);
     const MutexLock lock(progress_);
     const Clock::time_point now = Clock::now();
     // If this process itself was stopped, it has not looked at the others.
@@ -364,8 +389,8 @@ class MpiHosts final : public HostGroup {
   bool MayEnd() {
     const bool is_idle = pending_.load() == 0 && !is_receiving_.load();
     if (is_idle && (place_.is_loopback() || OthersHaveLeft())) return true;
-    if (deadline_ == Clock::time_point()) deadline_ = Clock::now() + Patience();
-    return Clock::now() > deadline_;
+    if (!patience_) patience_.emplace(Patience());
+    return patience_->IsOver();
   }
 
   // If another machine is lost, mpirun must notice before this process ends. Otherwise it requests
@@ -399,9 +424,11 @@ class MpiHosts final : public HostGroup {
   std::atomic<bool> ending_{false};
   std::atomic<int> pending_{0};             // sends that have not completed
   std::atomic<std::uint32_t> received_{0};  // frames from this machine
-  Clock::time_point deadline_;              // of the progress thread
+  std::optional<OwnTimeLimit> patience_;    // of the progress thread, for the end
   Mutex mutex_;
   std::vector<std::unique_ptr<Sending>> sending_ PENSTOCK_GUARDED_BY(mutex_);
+  const std::function<void(const std::string& reason)> on_stuck_;
+  CallWatch watch_;
   std::thread thread_;  // last, because it uses all of the above
 };
 
@@ -422,6 +449,7 @@ int ShareOfCores(MPI_Comm machine) {
 
 Status InitializeMpi() {
   setenv(kEagerLimitVariable, kEagerLimit, /*overwrite=*/0);
+  if (IsJobOfOneMachine()) UseSharedMemoryOnly();
   int provided = 0;
   MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
   if (provided >= MPI_THREAD_MULTIPLE) return {};
@@ -455,7 +483,7 @@ void FindMachines(MpiPlace& place) {
 
 }  // namespace
 
-Result<MpiJob> OpenMpiJob() {
+Result<MpiJob> OpenMpiJob(std::function<void(const std::string& reason)> on_stuck) {
   MpiPlace place;
   PENSTOCK_TRY(place.timeout, HostTimeout());
   PENSTOCK_TRY_STATUS(InitializeMpi());
@@ -467,7 +495,7 @@ Result<MpiJob> OpenMpiJob() {
   place.processes = Duplicate(MPI_COMM_WORLD);
   FindMachines(place);
   const int cores = ShareOfCores(place.machine);
-  return MpiJob{std::make_unique<MpiHosts>(std::move(place)), cores};
+  return MpiJob{std::make_unique<MpiHosts>(std::move(place), std::move(on_stuck)), cores};
 }
 
 std::vector<std::unique_ptr<HostGroup>> MakeMpiLoopback(int hosts) {

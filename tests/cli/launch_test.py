@@ -3,6 +3,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import time
 
 import program
 
@@ -91,6 +92,21 @@ class LaunchTest(program.CommandTest):
             self.assertNotIn("penstock", stderr)
             for name in ("late", "ready", "runs"):
                 (self.folder / name).unlink()
+
+    def test_a_signal_that_is_sent_twice_is_passed_on_once(self):
+        script = ("trap 'printf s >>signals' TERM; printf x >ready; "
+                  "while [ ! -e go ]; do sleep 0.05; done; exit 143")
+        process = self.begin_and_wait("launch", "--", "sh", "-c", script)
+        sent = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        self.wait_for(process, "signals")
+        process.send_signal(signal.SIGTERM)
+        in_time = time.monotonic() - sent < 1
+        self.write("go", "")
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 143)
+        if in_time:
+            self.assertEqual((self.folder / "signals").read_text(), "s")
 
     def test_waits_for_the_children_of_a_stopped_job(self):
         # The shell ends at once; its child still writes a file.

@@ -5,9 +5,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
+
+#include "base/system/own_time.h"
+#include "base/system/repeated_signal.h"
+#include "cli/commands/mpi_files.h"
 
 namespace penstock {
 namespace {
@@ -23,9 +29,13 @@ bool IsIgnored(int signal) {
   return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-// Returns the children of this process. Empty if the kernel does not list them.
-std::vector<pid_t> Children() {
-  std::ifstream list(fmt::format("/proc/self/task/{}/children", getpid()));
+// How long an mpirun may take to notice that its processes have ended.
+constexpr std::chrono::seconds kLauncherLimit{20};
+constexpr timespec kLook{1, 0};
+
+// Returns the children of a process with one thread. Empty if the kernel does not list them.
+std::vector<pid_t> Children(pid_t process = getpid()) {
+  std::ifstream list(fmt::format("/proc/{0}/task/{0}/children", process));
   std::vector<pid_t> children;
   for (pid_t child = 0; list >> child;) children.push_back(child);
   return children;
@@ -61,6 +71,21 @@ bool IsOpenMpiLauncher(pid_t process) {
   std::error_code error;
   const auto program = std::filesystem::read_symlink(fmt::format("/proc/{}/exe", process), error);
   return program.filename() == "orterun" || program.filename() == "prterun";
+}
+
+bool HasEnded(pid_t process) {
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  std::string stat;
+  std::getline(file, stat);
+  const std::size_t name_end = stat.rfind(") ");  // names may contain anything
+  return name_end != std::string::npos && stat.substr(name_end + 2).starts_with('Z');
+}
+
+// Whether mpirun has processes, and none of them runs any more.
+bool OnlyLauncherRuns(pid_t launcher) {
+  const std::vector<pid_t> children = Children(launcher);
+  return !children.empty() && std::ranges::all_of(children, HasEnded) &&
+         IsOpenMpiLauncher(launcher);
 }
 
 // The second stop is meant to end the job at once.
@@ -107,21 +132,31 @@ Result<pid_t> JobRunner::Start(std::vector<std::string>& command) const {
 
 Result<JobEnd> JobRunner::Run(std::vector<std::string> command) {
   const Clock::time_point start = Clock::now();
+  const std::time_t begin = std::time(nullptr);
   PENSTOCK_TRY(const pid_t child, Start(command));
   JobEnd end;
   int status = 0;
   bool ended = false;
+  StopSignals stops;
+  OwnTimeLimit limit(kLauncherLimit);
   // After a stop, the other processes of the group may still write a checkpoint.
   while (!ended || (end.stopped != 0 && kill(-child, 0) == 0)) {
-    const int signal = sigwaitinfo(&caught_, nullptr);
-    if (ended && RequestsStop(signal)) break;  // they may ignore it
-    const bool is_first_stop = RequestsStop(signal) && end.stopped == 0;
-    if (RequestsStop(signal)) end.stopped = signal;
-    if (signal > 0 && signal != SIGCHLD) PassOn(child, signal, is_first_stop);
+    const int signal = sigtimedwait(&caught_, nullptr, &kLook);
+    if (ended || !OnlyLauncherRuns(child)) limit.Restart();
+    if (limit.IsOver()) kill(child, SIGKILL);
+    const StopSignal stop = RequestsStop(signal) ? stops.Classify() : StopSignal::kRepeat;
+    if (ended && stop == StopSignal::kSecond) break;  // they may ignore it
+    if (stop != StopSignal::kRepeat) end.stopped = signal;
+    if (stop != StopSignal::kRepeat || signal == SIGUSR1) {
+      PassOn(child, signal, stop == StopSignal::kFirst);
+    }
     ended = Reap(child, status) || ended;
   }
   end.code = ExitCodeOfStatus(status);
-  if (end.code != 0 || end.stopped != 0) KillRest(child);
+  if (end.code != 0 || end.stopped != 0) {
+    KillRest(child);
+    RemoveMpiFiles(begin);
+  }
   end.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return end;
 }

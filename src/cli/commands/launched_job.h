@@ -26,7 +26,9 @@ class JobRunner {
   JobRunner();
 
   // Returns after the command has ended. If it failed, no process of the job is left on this
-  // machine. Errors: kNotFound if the command cannot be started.
+  // machine, nor any file of its mpirun. An mpirun that does not notice the end of all its
+  // processes, for example because it waits for the rest of what a stranger has sent to its port,
+  // is killed. Errors: kNotFound if the command cannot be started.
   Result<JobEnd> Run(std::vector<std::string> command);
 
   // Waits. Returns early with the signal that requested a stop; otherwise 0.
