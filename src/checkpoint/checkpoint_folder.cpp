@@ -104,6 +104,7 @@ Result<std::vector<StoredCheckpoint>> ListCheckpoints(const std::string& folder)
 
 void RemoveCheckpoint(const std::string& path) {
   std::error_code error;
+  if (fs::is_symlink(fs::symlink_status(path, error))) return;
   if (!fs::is_directory(path, error)) return Remove(path);
   Remove(ManifestOf(path));
   const std::vector<std::string> names = NamesIn(path).value_or(std::vector<std::string>());

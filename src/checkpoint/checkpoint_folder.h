@@ -35,7 +35,8 @@ bool IsCheckpointName(std::string_view name);
 bool IsCheckpointFolder(const std::string& path);
 
 // Removes a checkpoint, complete or not. It stops to exist before its first file is removed.
-// Removes no files that Penstock has not written. Ignores errors: what remains does no harm.
+// Removes no files that Penstock has not written, and nothing if it is a link, which the user has
+// made. Ignores errors: what remains does no harm.
 void RemoveCheckpoint(const std::string& path);
 
 // Makes FOLDER/best a link to the checkpoint of `step`. Readers see either the earlier or the new
