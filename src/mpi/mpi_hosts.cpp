@@ -277,7 +277,7 @@ class MpiHosts final : public HostGroup {
   void EndStuck() {
     std::string reason;
     if (!aborted()) {
-      reason = fmt::format("{}: a call of MPI has not returned for {} s", NameOf(host()),
+      reason = fmt::format("{}: MPI, or a disk, has not answered for {} s", NameOf(host()),
                            (place_.timeout * kStuckTimeouts).count());
     } else if (!ending_.load()) {
       reason = this->reason().message;

@@ -50,7 +50,7 @@ class SupersededTest(program.CommandTest):
         self.train()
         # Each differs in one thing from the one before.
         for number, change in enumerate(
-                (("schedule=gpipe", "ranks=4", "data.path=text2"), ("dim=8",), ("seconds=100",),
+                (("schedule=gpipe", "ranks=4", "data.path=text2"), ("seconds=100",),
                  ("trace_steps=1", "tensorboard=true"), ("seed=2",)), 1):
             with self.subTest(change):
                 before = self.kept()

@@ -49,12 +49,14 @@ TEST(SuspendedRun, DoesNotCountTheTimeInWhichItIsStopped) {
   close(result[1]);
   char byte = 'x';
   ASSERT_EQ(read(began[0], &byte, 1), 1);
+  // The watchdog looks 20 times per second, and has seen that the action began.
+  std::this_thread::sleep_for(kWatchdog / 10);
   kill(child, SIGSTOP);
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
   std::this_thread::sleep_for(kWatchdog + kWatchdog / 4);
   kill(child, SIGCONT);
-  std::this_thread::sleep_for(kWatchdog / 10);  // the watchdog looks 20 times per second
+  std::this_thread::sleep_for(kWatchdog / 10);
   ASSERT_EQ(write(release[1], &byte, 1), 1);
   ASSERT_EQ(waitpid(child, &status, 0), child);
   std::array<char, 500> error{};
