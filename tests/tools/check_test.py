@@ -58,6 +58,10 @@ class NamesTest(CheckTest):
 
 
 class FoldersTest(CheckTest):
+    def setUp(self):
+        super().setUp()
+        self.write("docs/includes.txt", "a:\n")
+
     def test_a_cycle_of_a_folder_and_its_subfolder(self):
         self.write("src/a/a.h", '#include "a/deep/b.h"\n')
         self.write("src/a/deep/b.h", "")
@@ -71,6 +75,27 @@ class FoldersTest(CheckTest):
             self.write(f"src/a/{number}.h", "")
         (fault,) = self.faults("check-folders")
         self.assertIn("src/a holds 31 files", fault)
+
+    def test_what_no_line_allows_is_refused(self):
+        self.write("docs/includes.txt", "# folders\n\na:\nb: a/deep\nb/own: a\n")
+        self.write("src/a/a.h", '#include "a/deep/b.h"\n')
+        self.write("src/a/deep/b.h", "")
+        self.write("src/b/b.h", '#include "a/deep/b.h"\n')
+        self.write("src/b/own/c.h", '#include "a/a.h"\n#include "b/b.h"\n')
+        self.assertEqual(self.faults("check-folders"), [])
+        for path, text, parts in (("src/b/d.h", '#include "a/a.h"\n', ("src/b/d.h includes a,", "for b")),
+                                  ("src/a/d.h", '#include "b/b.h"\n', ("src/a/d.h includes b,", "for a")),
+                                  ("src/new/d.h", "", ("src/new has no line",)),
+                                  ("docs/includes.txt", "a: c\nb: a/deep\nb/own: a\n", ("a: no file there includes c",)),
+                                  ("docs/includes.txt", "a:\nb: a/deep\nb/own: a\nc:\n", ("c: no folder needs this line",))):
+            before = (self.root / path).read_text() if (self.root / path).exists() else None
+            self.write(path, text)
+            faults = " ".join(self.faults("check-folders"))
+            for part in parts:
+                self.assertIn(part, faults)
+            (self.root / path).unlink()
+            if before is not None:
+                self.write(path, before)
 
 
 if __name__ == "__main__":
