@@ -1,23 +1,38 @@
 #include "cli/help.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdio>
 #include <string_view>
+
+#include "cli/examples.h"
 
 namespace penstock {
 namespace {
 
-constexpr std::size_t kLineWidth = 96;   // per line
 constexpr std::size_t kTextColumn = 30;  // where descriptions start
 constexpr std::size_t kCommandColumn = 14;
+constexpr std::size_t kHanging = 4;  // of the further lines of a usage
+
+// The columns of the terminal, within what is comfortable to read; 80 elsewhere.
+std::size_t LineWidth() {
+  constexpr std::size_t kDefault = 80, kLeast = 64, kMost = 100;
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kDefault;
+  return std::clamp<std::size_t>(size.ws_col, kLeast, kMost);
+}
 
 // Breaks lines between words. Each line after the first starts at column `indent`.
 std::string Wrap(std::string_view text, std::size_t indent) {
+  const std::size_t width = LineWidth();
   std::string wrapped;
   std::size_t column = indent;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find(' ', begin), text.size());
     const std::string_view word = text.substr(begin, end - begin);
-    if (column > indent && column + 1 + word.size() > kLineWidth) {
+    if (column > indent && column + 1 + word.size() > width) {
       wrapped += '\n' + std::string(indent, ' ');
       column = indent;
     } else if (column > indent) {
@@ -68,13 +83,28 @@ void AddGroup(const CLI::App& app, const std::string& title,
   if (!group.entries.empty()) groups.push_back(std::move(group));
 }
 
+// Each line, and below it what it does.
+std::string ExamplesText(std::string_view command) {
+  const HelpGroup group = ExamplesGroup(command);
+  std::string text = group.entries.empty() ? "" : fmt::format("\n{}:\n", group.title);
+  for (const auto& [line, meaning] : group.entries) {
+    text += fmt::format("  {}\n      {}\n", line, meaning);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::unique_ptr<CLI::App> AppOf(Command& command) {
   auto app = std::make_unique<CLI::App>(command.Summary(), command.Name());
   command.Define(*app);
   // Added last, to the group of the last options. A command without a help flag forwards --help.
-  if (app->get_help_ptr() != nullptr) app->set_help_flag("-h,--help", "Print this help");
+  if (app->get_help_ptr() != nullptr) {
+    app->add_flag_callback(
+        "-q,--quiet", [] { static_cast<void>(std::freopen("/dev/null", "w", stdout)); },
+        "Print nothing but errors: only files and the exit code remain");
+    app->set_help_flag("-h,--help", "Print this help");
+  }
   return app;
 }
 
@@ -102,14 +132,29 @@ std::string ProgramExitCodes() {
          "usage or input";
 }
 
-HelpGroup CommandsGroup(const std::vector<std::unique_ptr<Command>>& commands) {
-  HelpGroup group{"Commands", {}};
+std::vector<HelpGroup> CommandGroups(const std::vector<std::unique_ptr<Command>>& commands) {
+  std::vector<HelpGroup> groups = {{"Training", {}}, {"Schedules", {}}, {"Help", {}}};
+  HelpGroup& help = groups.back();
+  help.entries = {{"help", "Print this help, or that of a command: penstock help simulate"},
+                  {"version", "Print the version"}};
+  constexpr std::string_view kOfSchedules[] = {"schedules", "schedule", "validate", "simulate",
+                                               "show",      "diff",     "report"};
   for (const auto& command : commands) {
-    group.entries.push_back({command->Name(), command->Summary()});
+    const std::string name = command->Name();
+    const bool of_help = name == "completion" || name == "man";
+    const bool of_schedules = std::ranges::find(kOfSchedules, name) != std::end(kOfSchedules);
+    std::vector<HelpGroup::Entry>& entries = groups[of_help ? 2 : of_schedules ? 1 : 0].entries;
+    // What most people look for comes first.
+    entries.insert(name == "train" ? entries.begin() : entries.end(), {name, command->Summary()});
   }
-  group.entries.push_back(
-      {"help", "Print this help, or that of a command: penstock help simulate"});
-  group.entries.push_back({"version", "Print the version"});
+  return groups;
+}
+
+HelpGroup ExamplesGroup(std::string_view command) {
+  HelpGroup group{"Examples", {}};
+  for (const Example& example : ExamplesOf(command)) {
+    group.entries.push_back({std::string(example.line), std::string(example.meaning)});
+  }
   return group;
 }
 
@@ -140,21 +185,24 @@ std::vector<HelpGroup> GroupsOf(const Command& command, const CLI::App& app) {
 }
 
 std::string HelpOfProgram(const std::vector<std::unique_ptr<Command>>& commands) {
-  std::string help =
-      Wrap(AboutProgram(), 0) + "\n\nUsage: penstock COMMAND [ARGUMENT...]\n\nCommands:\n";
-  for (const auto& [name, text] : CommandsGroup(commands).entries) {
-    help += ColumnEntry(name, text, kCommandColumn);
+  std::string help = Wrap(AboutProgram(), 0) + "\n\nUsage: penstock COMMAND [ARGUMENT...]\n";
+  for (const HelpGroup& group : CommandGroups(commands)) {
+    help += fmt::format("\n{}:\n", group.title);
+    for (const auto& [name, text] : group.entries) help += ColumnEntry(name, text, kCommandColumn);
   }
+  help += ExamplesText("");
   help += "\n'penstock COMMAND --help' describes its arguments and options.\n\n";
   return help + Wrap("Exit codes: " + ProgramExitCodes() + ".", 0) + '\n';
 }
 
 std::string HelpOfCommand(const Command& command, const CLI::App& app) {
-  std::string help = Wrap(command.Summary(), 0) + "\n\nUsage: " + UsageOf(command, app) + '\n';
+  std::string help = Wrap(command.Summary(), 0) + "\n\n" +
+                     Wrap("Usage: " + UsageOf(command, app), kHanging) + '\n';
   for (const HelpGroup& group : GroupsOf(command, app)) {
-    help += fmt::format("\n{}:\n", group.title);
+    help += '\n' + Wrap(group.title + ":", 0) + '\n';
     for (const auto& [name, text] : group.entries) help += HelpEntry(name, text);
   }
+  help += ExamplesText(command.Name());
   if (!app.get_footer().empty()) help += '\n' + Wrap(app.get_footer(), 0) + '\n';
   return help + '\n' + Wrap("Exit codes: " + command.ExitCodes() + ".", 0) + '\n';
 }

@@ -14,8 +14,10 @@ namespace penstock {
 // What the program is, in two sentences.
 std::string AboutProgram();
 std::string ProgramExitCodes();
-// The program's commands, one line each, including help and version.
-HelpGroup CommandsGroup(const std::vector<std::unique_ptr<Command>>& commands);
+// The program's commands by task, one line each, including help and version.
+std::vector<HelpGroup> CommandGroups(const std::vector<std::unique_ptr<Command>>& commands);
+// The examples of a command, or of the program for an empty name.
+HelpGroup ExamplesGroup(std::string_view command);
 
 // "penstock validate SCHEDULE [OPTION...]". `app` is AppOf(command).
 std::string UsageOf(const Command& command, const CLI::App& app);
@@ -28,7 +30,7 @@ std::string HelpOfProgram(const std::vector<std::unique_ptr<Command>>& commands)
 
 std::string HelpOfCommand(const Command& command, const CLI::App& app);
 
-// A name and its meaning in two columns, at most 96 characters wide. Ends with '\n'.
+// A name and its meaning in two columns, as wide as the terminal. Ends with '\n'.
 std::string HelpEntry(const std::string& name, std::string_view text);
 
 }  // namespace penstock

@@ -118,12 +118,14 @@ int RefuseWord(const std::string& word, const CommandList& commands) {
 int Main(std::vector<std::string> words) {
   const CommandList commands = Commands();
   const std::string first = words.empty() ? "help" : words.front();
-  if (first == "version" || first == "--version") {
+  if (first == "version" || first == "--version" || first == "-V") {
     fmt::print("penstock {}\n", PENSTOCK_VERSION);
     return kExitOk;
   }
   if (first == "help" || first == "--help" || first == "-h") {
-    if (words.size() < 2) {
+    const bool of_program = words.size() < 2 || words[1] == "help" || words[1] == "version" ||
+                            words[1].starts_with("-");
+    if (of_program) {
       fmt::print("{}", HelpOfProgram(commands));
       return kExitOk;
     }

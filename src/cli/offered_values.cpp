@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/help.h"
+#include "monitor/run_names.h"
 #include "schedule/catalog.h"
 
 namespace penstock {
@@ -51,6 +52,13 @@ CLI::Option* Offer(CLI::Option* option, std::function<OfferedValues()> offered) 
   CLI::Validator check([offered = std::move(offered)](std::string&) { return Write(offered()); },
                        "", kOffered);
   return option->check(check.active(false));
+}
+
+OfferedValues OfferedRuns(OfferedPaths paths) {
+  OfferedValues offered;
+  for (const std::string& name : RunNames()) offered.values.push_back({name});
+  offered.paths = paths;
+  return offered;
 }
 
 CLI::Option* Offer(CLI::Option* option, const std::vector<std::string_view>& words) {

@@ -32,6 +32,9 @@ CLI::Option* Offer(CLI::Option* option, const std::vector<std::string_view>& wor
 // The schedules of the catalog; commas separate several. Or a path, as `paths` says.
 OfferedValues OfferedSchedules(OfferedPaths paths);
 
+// The runs in runs/, or a path, as `paths` says.
+OfferedValues OfferedRuns(OfferedPaths paths);
+
 // Returns the values that were attached. Without any, an option takes a path if its placeholder in
 // --help says so: FILE, FOLDER, DIR, RUN or PATH, or a file's name.
 OfferedValues ValuesOf(CLI::Option& option);

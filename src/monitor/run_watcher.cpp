@@ -13,15 +13,10 @@
 #include "base/system/machine_name.h"
 #include "base/text/yaml_map.h"
 #include "monitor/file_time.h"
+#include "monitor/run_names.h"
 
 namespace penstock {
 namespace {
-
-std::string FolderOf(const std::string& run) {
-  std::error_code error;
-  const bool is_name = run.find('/') == std::string::npos;
-  return is_name && !std::filesystem::is_directory(run, error) ? "runs/" + run : run;
-}
 
 // Whether the holder of a run's lock, "process 12 on node7", may be alive. Only a process of this
 // machine can be known not to be.
@@ -54,7 +49,7 @@ RunSigns SignsOf(const std::string& folder, double changed) {
 }  // namespace
 
 RunWatcher::RunWatcher(const std::string& run)
-    : folder_(FolderOf(run)), metrics_(folder_ + "/metrics.jsonl") {}
+    : folder_(RunFolder(run)), metrics_(folder_ + "/metrics.jsonl") {}
 
 Result<RunStatus> RunWatcher::Read() {
   PENSTOCK_TRY_STATUS(ReadConfig());

@@ -18,7 +18,7 @@ def flip(path, at):
 
 class CheckpointRefusalTest(program.CommandTest):
     def test_paths_without_a_checkpoint_are_refused(self):
-        self.assertIn("there is no file or folder none", self.refuse("checkpoint", "none"))
+        self.assertIn("there is no file, folder or run 'none'", self.refuse("checkpoint", "none"))
         (self.folder / "empty").mkdir()
         self.assertIn("empty has no checkpoint", self.refuse("checkpoint", "empty"))
         self.refuse("checkpoint")

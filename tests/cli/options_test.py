@@ -24,7 +24,7 @@ OF_MODELS = {"--device", "--nodes", "--micro-batch-size", "--sequence", "--preci
 # Those that only --jitter reads.
 OF_JITTER = {"--seed", "--runs"}
 # Options that select schedules or belong to one command. Other tests cover them.
-OWN = {"--help", "--repeat", "--schedule", "--csv", "--format", "--json", "--time-steps", "--memory", "--explain", "--moves", "--dump", "--run", "--lower", "--torch",
+OWN = {"--help", "--quiet", "--repeat", "--schedule", "--csv", "--format", "--json", "--time-steps", "--memory", "--explain", "--moves", "--dump", "--run", "--lower", "--torch",
        "--output", "--docs", "--max-faults", "--sweep", "--unit", "--width", "--paper", "--color", "--pass", "--passes"}
 KNOBS = {"--group", "--waves", "--split", "--objective"}
 OF_FILES = {"--replicas", "--weights", "--iteration", "--trace-rule"}
@@ -127,7 +127,7 @@ class OptionsTest(program.CommandTest):
 
     def test_empty_values_are_refused(self):
         for command in COMMANDS:
-            for option in sorted(self.options(command) - {"--help"}):
+            for option in sorted(self.options(command) - {"--help", "--quiet"}):
                 if VALUES[option] is None or (command == "report" and option == "--output"):
                     continue
                 words = ("-o", "a.svg") if command == "report" else ()

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import unittest
 
 PROGRAM = ""
@@ -58,9 +59,10 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(result.stderr, "", words)
         return result.stdout
 
-    def on_terminal(self, *words, env=None):
+    def on_terminal(self, *words, env=None, columns=0):
         """Runs a command whose output goes to a terminal. Returns what the terminal receives."""
         reader, writer = os.openpty()
+        termios.tcsetwinsize(writer, (24 if columns else 0, columns))
         with subprocess.Popen([PROGRAM, *map(str, words)], cwd=self.folder, stdout=writer, stderr=writer,
                               env={**os.environ, "TERM": "xterm", **(env or {})}) as process:
             os.close(writer)

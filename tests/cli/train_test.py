@@ -42,9 +42,9 @@ class TrainTest(program.CommandTest):
         self.assertEqual(written, FILES)
         self.assertEqual(sorted(pathlib.Path(name).name for name in summary["files"]), FILES)
 
-        loss = self.run_json("eval", "runs/a", "--data", "text")["held_out_loss"]
+        loss = self.run_json("eval", "a", "--data", "text")["held_out_loss"]
         self.assertAlmostEqual(loss, summary["held_out_loss"], places=5)
-        text = self.run_ok("generate", "runs/a", "--prompt", "line ", "--tokens", "10",
+        text = self.run_ok("generate", "a", "--prompt", "line ", "--tokens", "10",
                            "--top-k", "50", "--top-p", "0.9")
         self.assertTrue(text.startswith("line "), text)
 

@@ -13,7 +13,7 @@ WITHOUT_JSON = ("launch", "completion", "man")
 
 class UsageTest(program.CommandTest):
     def test_version(self):
-        for word in ("version", "--version"):
+        for word in ("version", "--version", "-V"):
             self.assertRegex(self.run_ok(word), r"^penstock \d+\.\d+\.\d+\n$")
 
     def test_help_of_the_program(self):
@@ -33,13 +33,46 @@ class UsageTest(program.CommandTest):
             self.assertEqual(self.run_ok("--help", command), text)
 
     def test_help_fits_a_terminal_and_says_the_exit_codes(self):
-        commands = re.findall(r"^  (\w+) ", self.run_ok("--help"), re.MULTILINE)
+        commands = re.findall(r"^  (\w+)  ", self.run_ok("--help"), re.MULTILINE)
         self.assertLessEqual(set(COMMANDS), set(commands))
         for command in ["", *sorted(set(commands) - {"help", "version"})]:
             text = self.run_ok("help", *command.split())
-            self.assertLessEqual(max(map(len, text.splitlines())), 100, command)
+            self.assertLessEqual(max(map(len, text.splitlines())), 80, command)
             self.assertRegex(text, r"(?s)\nExit codes: 0 .*;\s2\s", command)
             self.assertNotRegex(text, r"\b(INT|UINT|FLOAT|TEXT:|REQUIRED)\b", command)
+
+    def test_help_is_as_wide_as_the_terminal(self):
+        for columns, most in ((70, 70), (90, 90), (300, 100)):
+            text = self.on_terminal("simulate", "--help", columns=columns)
+            longest = max(map(len, text.splitlines()))
+            self.assertTrue(most - 5 <= longest <= most, (columns, longest))
+
+    def test_every_command_has_examples(self):
+        self.write("mine.csv", self.run_ok("schedule", "1f1b"))
+        commands = re.findall(r"^  (\w+)  ", self.run_ok("--help"), re.MULTILINE)
+        for command in sorted(set(commands) - {"help", "version"}):
+            text = self.run_ok("help", command)
+            examples = re.search(r"\nExamples:\n(.*?)\n\n", text, re.DOTALL)[1]
+            lines = re.findall(r"(?m)^  (\S.*)$", examples)
+            self.assertTrue(lines, command)
+            page = self.run_ok("man", command)
+            self.assertIn(".SH EXAMPLES", page)
+            for line in lines:
+                self.assertIn(f"penstock {command}", line)
+                for option in re.findall(r" (--?[a-z][a-z-]*)", line.partition(" -- ")[0].partition(" | ")[0]):
+                    self.assertIn(option, text, line)
+                words = line.split()[1:]
+                if command in ("schedules", "schedule", "validate", "simulate", "show", "diff", "report"):
+                    self.run_ok(*words)
+        self.assertIn("\nExamples:\n", self.run_ok("help"))
+
+    def test_quiet_prints_only_errors(self):
+        for words in (("simulate", "1f1b"), ("schedules",), ("schedule", "1f1b", "-o", "a.csv"), ("validate", "a.csv")):
+            self.assertNotEqual(self.run_ok(*words), "")
+            for quiet in ("-q", "--quiet"):
+                self.assertEqual(self.run_ok(*words, quiet), "", words)
+        self.assertIn("a.csv", self.files())
+        self.refuse("simulate", "1f2b", "-q")
 
     def test_help_groups_the_shared_options(self):
         for command in ("schedule", "show", "simulate", "report"):

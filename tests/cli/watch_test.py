@@ -104,7 +104,8 @@ class WatchTest(program.CommandTest):
             expect("step 4/6")
             self.add_lines([4, 5])
             expect("step 6/6")
-            self.assertEqual(watch.communicate(timeout=60), ("", ""))
+            note = "penstock: there is no run 'a' yet; waits for runs/a\n"
+            self.assertEqual(watch.communicate(timeout=60), ("", note))
             self.assertEqual(watch.returncode, 0)
 
     def test_ctrl_c_ends_it_with_success(self):
@@ -157,6 +158,19 @@ class WatchTest(program.CommandTest):
         self.make_run(0, 1, "other")
         self.write("other/config.yaml", "schedule: 1f1b\n")
         self.assertIn("other/config.yaml is not the configuration of a run", self.refuse("watch", "other", "--once"))
+
+    def test_a_run_that_does_not_exist_is_named(self):
+        self.make_run(3, 10, "runs/english")
+        for name, hint in (("englsh", "; did you mean 'english'?"), ("banana", ""), ("runs/none", "")):
+            with self.begin("watch", name) as watch:
+                line = watch.stderr.readline()
+                watch.send_signal(signal.SIGINT)
+                watch.communicate()
+            folder = name if "/" in name else f"runs/{name}"
+            self.assertEqual(line, f"penstock: there is no run '{name}' yet{hint}; waits for {folder}\n")
+        for command in (("eval",), ("generate",), ("export", "-o", "a"), ("checkpoint",)):
+            self.assertIn("there is no file, folder or run 'englsh'; did you mean 'english'?",
+                          self.refuse(*command, "englsh"))
 
     @unittest.skipUnless(BROWSER, "apt-get install chromium-headless-shell")
     def test_the_page_shows_the_figures_in_a_browser(self):

@@ -11,7 +11,9 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/merge.h"
 #include "cli/command.h"
+#include "cli/offered_values.h"
 #include "cli/print_json.h"
+#include "monitor/run_names.h"
 #include "report/table.h"
 
 namespace penstock {
@@ -115,10 +117,10 @@ class CheckpointCommand final : public Command {
   }
 
   void Define(CLI::App& app) override {
-    app.add_option(
-           "DIR", path_,
-           "A run's folder, its folder of checkpoints, or one checkpoint (a folder step-N or "
-           "a safetensors file)")
+    Offer(app.add_option("DIR", path_,
+                         "A run's name or folder, its folder of checkpoints, or one checkpoint (a "
+                         "folder step-N or a safetensors file)"),
+          [] { return OfferedRuns(OfferedPaths::kFiles); })
         ->required();
     app.add_flag("--verify", verify_,
                  "Read all files and verify their checksums; otherwise only the manifests and the "
@@ -136,6 +138,7 @@ class CheckpointCommand final : public Command {
   }
 
   Result<int> Run() override {
+    PENSTOCK_TRY(path_, PathOrRun(path_));
     PENSTOCK_TRY(const std::vector<StoredCheckpoint> found, Find(path_));
     for (const StoredCheckpoint& stored : found) listed_.push_back(Inspect(stored, verify_));
     if (!merge_.empty()) PENSTOCK_TRY_STATUS(Merge());

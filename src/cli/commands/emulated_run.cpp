@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/index.h"
+#include "base/system/machine_load.h"
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
 #include "base/units.h"
@@ -168,6 +169,7 @@ Result<double> EmulatedRunOptions::UnitSeconds() const {
 Result<std::vector<EmulatedRun>> EmulatedRunOptions::Run(const std::vector<Simulated>& all) const {
   PENSTOCK_TRY(const double unit, UnitSeconds());
   const std::atomic<bool>& cancel = CatchInterrupt();
+  const std::string busy = BusyMachine();
   std::vector<EmulatedRun> runs;
   for (const Simulated& simulated : all) {
     // The costs of a model are in seconds.
@@ -177,6 +179,7 @@ Result<std::vector<EmulatedRun>> EmulatedRunOptions::Run(const std::vector<Simul
       return MakeError(run.error().code, "{}: {}", simulated.chosen.label, run.error().message);
     }
     runs.push_back(*std::move(run));
+    runs.back().busy = busy;
   }
   return runs;
 }
@@ -202,6 +205,7 @@ Json ToJson(const Simulated& simulated, const EmulatedRun& run) {
           {"worst_lateness_seconds", run.lateness},
           {"too_short", run.shortest > 0 && run.shortest < kShortestAction},
           {"drift", run.drift},
+          {"busy_machine", run.busy.empty() ? Json() : Json(run.busy)},
           {"per_rank", std::move(per_rank)}};
 }
 
@@ -237,6 +241,9 @@ std::string EmulatedText(const std::vector<Simulated>& all, const std::vector<Em
     lateness = std::max(lateness, runs[i].lateness);
   }
   if (runs.empty()) return text;
+  if (!runs.front().busy.empty()) {
+    text += fmt::format("Measured times may be too long: {}.\n", runs.front().busy);
+  }
   text += fmt::format("One unit is {}; a thread woke up at most {} late.\n",
                       FormatSeconds(runs.front().unit), FormatSeconds(lateness));
   if (shortest < kShortestAction) {

@@ -22,6 +22,7 @@ struct EmulatedRun {
   double shortest = 0;  // shortest action, except those of no time
   double lateness = 0;  // the latest wake-up of a thread
   std::string drift;    // which action and which rank took longer than planned
+  std::string busy;     // as BusyMachine() before the runs
 };
 
 // The options --run and --unit.

@@ -9,12 +9,12 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
-#include "base/text/nearest.h"
 #include "base/text/quote.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/offered_values.h"
 #include "cli/options/option_values.h"
+#include "monitor/run_names.h"
 #include "monitor/run_watcher.h"
 #include "monitor/status_page.h"
 #include "monitor/status_text.h"
@@ -82,29 +82,6 @@ ordered_json JsonOf(const RunStatus& status) {
             {"busy", "s"}}}};
 }
 
-// The names of the runs in runs/.
-std::vector<std::string> RunNames() {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator it("runs", error), end; !error && it != end; it.increment(error)) {
-    names.push_back(it->path().filename().string());
-  }
-  return names;
-}
-
-// Returns the suggestion of a run whose name is similar.
-std::string SimilarRun(const std::string& run) {
-  const std::vector<std::string> names = RunNames();
-  return Suggestion(run, {names.begin(), names.end()});
-}
-
-OfferedValues OfferedRuns() {
-  OfferedValues offered;
-  for (const std::string& name : RunNames()) offered.values.push_back({name});
-  offered.paths = OfferedPaths::kFolders;
-  return offered;
-}
-
 // Draws the status over the previous one, without flicker.
 class TerminalPicture {
  public:
@@ -138,9 +115,9 @@ class WatchCommand final : public Command {
   }
 
   void Define(CLI::App& app) override {
-    Offer(app.add_option("RUN", run_, "The folder of a run, or the name of one under runs/"),
-          OfferedRuns)
-        ->required();
+    Offer(app.add_option("RUN", run_, "The folder of a run, or the name of one under runs/"), [] {
+      return OfferedRuns(OfferedPaths::kFolders);
+    })->required();
     app.add_flag("--once", once_, "Print the present status and exit");
     AddNumber(app, "--interval", interval_,
               "Seconds between two readings of the files (default: 1 on a terminal, otherwise 5)");
@@ -168,6 +145,7 @@ class WatchCommand final : public Command {
     RunWatcher watcher(run_);
     if (once_ || json_) return PrintOnce(watcher);
     terminal_ = isatty(STDOUT_FILENO) == 1;
+    NoteMissing();
     while (!stop) {
       PENSTOCK_TRY(const RunStatus status, watcher.Read());
       PENSTOCK_TRY_STATUS(Show(status));
@@ -181,6 +159,15 @@ class WatchCommand final : public Command {
  private:
   double Interval() const {
     return interval_.value_or(terminal_ ? kTerminalInterval : kPlainInterval);
+  }
+
+  // The run may not have started yet, or its name may be mistyped.
+  void NoteMissing() const {
+    std::error_code error;
+    const std::string folder = RunFolder(run_);
+    if (fs::is_directory(folder, error)) return;
+    Log(stderr, "penstock: there is no run {} yet{}; waits for {}\n", Quote(run_), SimilarRun(run_),
+        Printable(folder));
   }
 
   Result<int> PrintOnce(RunWatcher& watcher) {

@@ -4,8 +4,10 @@
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/engine_table.h"
+#include "cli/offered_values.h"
 #include "cli/print_json.h"
 #include "model/huggingface.h"
+#include "monitor/run_names.h"
 #include "train/train.h"
 
 namespace penstock {
@@ -17,9 +19,10 @@ class EvalCommand final : public Command {
   std::string Summary() const override { return kEvalEntry.summary; }
 
   void Define(CLI::App& app) override {
-    app.add_option("CHECKPOINT", checkpoint_,
-                   "A run's folder, a checkpoint file, or a folder with config.json and weights in "
-                   "Hugging Face's format")
+    Offer(app.add_option("CHECKPOINT", checkpoint_,
+                         "A run's name or folder, a checkpoint file, or a folder with config.json "
+                         "and weights in Hugging Face's format"),
+          [] { return OfferedRuns(OfferedPaths::kFiles); })
         ->required();
     app.add_option(
            "--data", data_,
@@ -36,6 +39,7 @@ class EvalCommand final : public Command {
   }
 
   Result<int> Run() override {
+    PENSTOCK_TRY(checkpoint_, PathOrRun(checkpoint_));
     if (IsHuggingFaceFolder(checkpoint_)) return RunOnFolder();
     PENSTOCK_TRY(const EvalSummary summary, Evaluate(checkpoint_, data_, ema_));
     if (json_) {

@@ -1,6 +1,8 @@
 // penstock export: a trained model in Hugging Face's format.
 #include "cli/command.h"
 #include "cli/engine_table.h"
+#include "cli/offered_values.h"
+#include "monitor/run_names.h"
 #include "train/train.h"
 
 namespace penstock {
@@ -12,7 +14,9 @@ class ExportCommand final : public Command {
   std::string Summary() const override { return kExportEntry.summary; }
 
   void Define(CLI::App& app) override {
-    app.add_option("CHECKPOINT", checkpoint_, "A run's folder, or a checkpoint file")->required();
+    Offer(app.add_option("CHECKPOINT", checkpoint_, "A run's name or folder, or a checkpoint file"),
+          [] { return OfferedRuns(OfferedPaths::kFiles); })
+        ->required();
     app.add_flag("--ema", ema_,
                  "Use the moving average of the weights, of a run with optimizer.ema");
     app.add_option("-o,--output", folder_,
@@ -22,6 +26,7 @@ class ExportCommand final : public Command {
   }
 
   Result<int> Run() override {
+    PENSTOCK_TRY(checkpoint_, PathOrRun(checkpoint_));
     PENSTOCK_TRY(const std::vector<std::string> files,
                  ExportHuggingFace(checkpoint_, folder_, ema_));
     for (const std::string& file : files) fmt::print("{}\n", file);

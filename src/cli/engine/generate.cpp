@@ -5,8 +5,10 @@
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/engine_table.h"
+#include "cli/offered_values.h"
 #include "cli/options/given_in.h"
 #include "cli/print_json.h"
+#include "monitor/run_names.h"
 #include "train/train.h"
 
 namespace penstock {
@@ -21,9 +23,10 @@ class GenerateCommand final : public Command {
   std::string Summary() const override { return kGenerateEntry.summary; }
 
   void Define(CLI::App& app) override {
-    app.add_option(
-           "CHECKPOINT", checkpoint_,
-           "A run's folder, a checkpoint file, or a folder with a model in Hugging Face's format")
+    Offer(app.add_option("CHECKPOINT", checkpoint_,
+                         "A run's name or folder, a checkpoint file, or a folder with a model in "
+                         "Hugging Face's format"),
+          [] { return OfferedRuns(OfferedPaths::kFiles); })
         ->required();
     app.add_option("--prompt", options_.prompt, "Start of the text")->type_name("TEXT");
     app.add_option("--tokens,--bytes", options_.tokens,
@@ -43,6 +46,7 @@ class GenerateCommand final : public Command {
   }
 
   Result<int> Run() override {
+    PENSTOCK_TRY(checkpoint_, PathOrRun(checkpoint_));
     const Result<GeneratedText> generated = GenerateText(checkpoint_, options_);
     if (!generated) return tl::unexpected(NameOption(generated.error(), kParameters));
     for (const std::string& note : generated->notes) Log(stderr, "penstock: {}\n", note);

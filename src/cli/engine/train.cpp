@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "base/system/machine_load.h"
 #include "cli/command.h"
 #include "cli/engine/offered_keys.h"
 #include "cli/engine_table.h"
@@ -17,7 +18,7 @@
 namespace penstock {
 namespace {
 
-nlohmann::ordered_json ToJson(const TrainSummary& summary) {
+nlohmann::ordered_json ToJson(const TrainSummary& summary, const std::string& busy) {
   nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
   for (const RankSummary& rank : summary.per_rank) {
     ranks.push_back({{"busy", rank.busy},
@@ -33,6 +34,7 @@ nlohmann::ordered_json ToJson(const TrainSummary& summary) {
           {"step_time", summary.step_time},
           {"predicted_step_time", summary.predicted_step_time},
           {"drift", summary.drift},
+          {"busy_machine", busy.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(busy)},
           {"steps", summary.steps},
           {"ranks", summary.ranks},
           {"per_rank", ranks},
@@ -47,7 +49,7 @@ nlohmann::ordered_json ToJson(const TrainSummary& summary) {
             {"predicted_busy", "s"}}}};
 }
 
-void Print(const TrainSummary& summary) {
+void Print(const TrainSummary& summary, const std::string& busy) {
   Log(stdout, "\nheld-out loss {:.3f} nats per {}", summary.held_out_loss, summary.unit);
   if (summary.baseline_loss > 0) {
     const double below = summary.baseline_loss - summary.held_out_loss;
@@ -56,9 +58,9 @@ void Print(const TrainSummary& summary) {
   }
   Log(stdout,
       "\n\nGenerated text:\n\n{}\n\n{}\nstep time {:.1f} ms, predicted "
-      "{:.1f} ms; {:.0f} tokens/s over {} steps\n{}\n\nfiles:\n",
+      "{:.1f} ms; {:.0f} tokens/s over {} steps\n{}{}{}\n\nfiles:\n",
       summary.passage, summary.table, summary.step_time * 1e3, summary.predicted_step_time * 1e3,
-      summary.tokens_per_second, summary.steps, summary.drift);
+      summary.tokens_per_second, summary.steps, summary.drift, busy.empty() ? "" : "; ", busy);
   for (const std::string& file : summary.files) Log(stdout, "  {}\n", file);
 }
 
@@ -197,14 +199,15 @@ class TrainCommand final : public Command {
     };
     options.group = group;
     options.cores = cores;
+    const std::string busy = BusyMachine();
     PENSTOCK_TRY(const TrainSummary summary, Train(config, options));
     const bool leads = group == nullptr || group->host() == 0;
     if (summary.interrupted) return ReportStop(summary, leads);
     if (!leads) return kExitOk;
     if (json_) {
-      Log(stdout, "{}\n", ToJson(summary).dump(2));
+      Log(stdout, "{}\n", ToJson(summary, busy).dump(2));
     } else {
-      Print(summary);
+      Print(summary, busy);
     }
     return kExitOk;
   }

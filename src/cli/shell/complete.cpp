@@ -131,8 +131,10 @@ Completions Complete(const std::vector<std::unique_ptr<Command>>& commands,
   const bool help = words.size() == 2 && words.front() == "help";
   if (words.size() <= 1 || help) {
     const std::string word = words.empty() ? "" : words.back();
-    for (auto& [name, summary] : CommandsGroup(commands).entries) {
-      if (name.starts_with(word)) completions.words.push_back({name, summary});
+    for (const HelpGroup& group : CommandGroups(commands)) {
+      for (const auto& [name, summary] : group.entries) {
+        if (name.starts_with(word)) completions.words.push_back({name, summary});
+      }
     }
     if (help) return completions;
     for (const char* option : {"--help", "--version"}) {

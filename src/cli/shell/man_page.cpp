@@ -83,18 +83,24 @@ std::string ManGroup(const HelpGroup& group, const char* macro) {
   return text;
 }
 
+std::string ManExamples(std::string_view command) {
+  HelpGroup group = ExamplesGroup(command);
+  group.title = "EXAMPLES";
+  return group.entries.empty() ? "" : ManGroup(group, ".SH");
+}
+
 }  // namespace
 
 std::string ManPageName(std::string_view command) { return fmt::format("penstock-{}", command); }
 
 std::string ManPageOfProgram(const std::vector<std::unique_ptr<Command>>& commands) {
-  HelpGroup group = CommandsGroup(commands);
-  group.title = "COMMANDS";
   std::string page = Title("penstock");
   page += ManSection("NAME", "penstock - pipeline-parallel training and its schedules");
   page += ".SH SYNOPSIS\n.B penstock\n.I COMMAND\n.RI [ ARGUMENT ...]\n";
   page += ManSection("DESCRIPTION", AboutProgram());
-  page += ManGroup(group, ".SH");
+  page += ".SH COMMANDS\n";
+  for (const HelpGroup& group : CommandGroups(commands)) page += ManGroup(group, ".SS");
+  page += ManExamples("");
   page += ExitStatus(ProgramExitCodes());
   page += ".SH SEE ALSO\n";
   for (const auto& command : commands) {
@@ -114,6 +120,7 @@ std::string ManPageOfCommand(Command& command) {
   if (!app->get_footer().empty()) page += ".PP\n" + Roff(app->get_footer()) + '\n';
   page += ".SH OPTIONS\n";
   for (const HelpGroup& group : GroupsOf(command, *app)) page += ManGroup(group, ".SS");
+  page += ManExamples(command.Name());
   page += ExitStatus(command.ExitCodes());
   return page + ".SH SEE ALSO\n.BR penstock (1)\n";
 }
