@@ -83,6 +83,19 @@ void AddGroup(const CLI::App& app, const std::string& title,
   if (!group.entries.empty()) groups.push_back(std::move(group));
 }
 
+// The summary and the usage.
+std::string HelpStart(const Command& command, const CLI::App& app) {
+  return Wrap(command.Summary(), 0) + "\n\n" + Wrap("Usage: " + UsageOf(command, app), kHanging) +
+         '\n';
+}
+
+// Returns what an option is, without how it works.
+std::string_view FirstPart(std::string_view text) {
+  std::size_t end = text.size();
+  for (const std::string_view mark : {". ", "; ", ": ", " ("}) end = std::min(end, text.find(mark));
+  return text.substr(0, end);
+}
+
 // Each line, and below it what it does.
 std::string ExamplesText(std::string_view command) {
   const HelpGroup group = ExamplesGroup(command);
@@ -103,7 +116,7 @@ std::unique_ptr<CLI::App> AppOf(Command& command) {
     app->add_flag_callback(
         "-q,--quiet", [] { static_cast<void>(std::freopen("/dev/null", "w", stdout)); },
         "Print nothing but errors: only files and the exit code remain");
-    app->set_help_flag("-h,--help", "Print this help");
+    app->set_help_flag("-h,--help", "Print this help; -h prints it in short");
   }
   return app;
 }
@@ -168,7 +181,7 @@ std::string UsageOf(const Command& command, const CLI::App& app) {
   return fmt::format("{} [OPTION...]{}{}", usage, operands.empty() ? "" : " ", operands);
 }
 
-std::vector<HelpGroup> GroupsOf(const Command& command, const CLI::App& app) {
+std::vector<HelpGroup> OptionGroups(const CLI::App& app) {
   std::vector<HelpGroup> groups;
   AddGroup(
       app, "Arguments", [](const CLI::Option& option) { return option.get_positional(); }, groups);
@@ -180,6 +193,11 @@ std::vector<HelpGroup> GroupsOf(const Command& command, const CLI::App& app) {
         },
         groups);
   }
+  return groups;
+}
+
+std::vector<HelpGroup> GroupsOf(const Command& command, const CLI::App& app) {
+  std::vector<HelpGroup> groups = OptionGroups(app);
   for (HelpGroup& more : command.MoreHelp()) groups.push_back(std::move(more));
   return groups;
 }
@@ -195,9 +213,18 @@ std::string HelpOfProgram(const std::vector<std::unique_ptr<Command>>& commands)
   return help + Wrap("Exit codes: " + ProgramExitCodes() + ".", 0) + '\n';
 }
 
+std::string ShortHelpOfCommand(const Command& command, const CLI::App& app) {
+  std::string help = HelpStart(command, app);
+  for (const HelpGroup& group : OptionGroups(app)) {
+    help += '\n' + Wrap(group.title + ":", 0) + '\n';
+    for (const auto& [name, text] : group.entries) help += HelpEntry(name, FirstPart(text));
+  }
+  return help + ExamplesText(command.Name()) +
+         fmt::format("\n'penstock {} --help' says more.\n", command.Name());
+}
+
 std::string HelpOfCommand(const Command& command, const CLI::App& app) {
-  std::string help = Wrap(command.Summary(), 0) + "\n\n" +
-                     Wrap("Usage: " + UsageOf(command, app), kHanging) + '\n';
+  std::string help = HelpStart(command, app);
   for (const HelpGroup& group : GroupsOf(command, app)) {
     help += '\n' + Wrap(group.title + ":", 0) + '\n';
     for (const auto& [name, text] : group.entries) help += HelpEntry(name, text);

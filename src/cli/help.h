@@ -21,13 +21,17 @@ HelpGroup ExamplesGroup(std::string_view command);
 
 // "penstock validate SCHEDULE [OPTION...]". `app` is AppOf(command).
 std::string UsageOf(const Command& command, const CLI::App& app);
-// A command's arguments, its options by group, and MoreHelp().
+// A command's arguments and its options by group.
+std::vector<HelpGroup> OptionGroups(const CLI::App& app);
+// The same and MoreHelp().
 std::vector<HelpGroup> GroupsOf(const Command& command, const CLI::App& app);
 // The placeholder of an option's value; empty for a flag.
 std::string ValueName(const CLI::Option& option);
 
 std::string HelpOfProgram(const std::vector<std::unique_ptr<Command>>& commands);
 
+// What -h prints: the options in a few words.
+std::string ShortHelpOfCommand(const Command& command, const CLI::App& app);
 std::string HelpOfCommand(const Command& command, const CLI::App& app);
 
 // A name and its meaning in two columns, as wide as the terminal. Ends with '\n'.

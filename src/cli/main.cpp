@@ -83,11 +83,12 @@ Result<int> RunCommand(Command& command, std::vector<std::string> words) {
     const std::size_t name = std::min(word.find('='), word.size());
     word.replace(0, name, CurrentName(std::string_view(word).substr(0, name)));
   }
+  const bool is_short = std::ranges::find(words, "-h") != words.end();
   std::reverse(words.begin(), words.end());  // CLI11 expects this order
   try {
     app->parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", HelpOfCommand(command, *app));
+    fmt::print("{}", is_short ? ShortHelpOfCommand(command, *app) : HelpOfCommand(command, *app));
     return kExitOk;
   } catch (const CLI::ParseError& error) {
     return command.Refuse(UsageError(Explain(error, *app), "penstock " + command.Name()));

@@ -47,6 +47,15 @@ class UsageTest(program.CommandTest):
             longest = max(map(len, text.splitlines()))
             self.assertTrue(most - 5 <= longest <= most, (columns, longest))
 
+    def test_short_help_names_every_option(self):
+        for command in (*COMMANDS, "train", "graph", "generate"):
+            text, brief = self.run_ok(command, "--help"), self.run_ok(command, "-h")
+            self.assertLess(len(brief), len(text), command)
+            self.assertLessEqual(max(map(len, brief.splitlines())), 80, command)
+            self.assertIn(f"'penstock {command} --help' says more.", brief)
+            for option in re.findall(r"(?m)^  (?:-., )?(--[a-z-]+)", text):
+                self.assertIn(option, brief, command)
+
     def test_every_command_has_examples(self):
         self.write("mine.csv", self.run_ok("schedule", "1f1b"))
         commands = re.findall(r"^  (\w+)  ", self.run_ok("--help"), re.MULTILINE)
