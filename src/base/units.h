@@ -9,9 +9,9 @@
 
 namespace penstock {
 
-// Returns "512 B", "3.50 MiB", "12.0 GiB".
+// Returns "512 B", "3.50 MiB", "-12.0 GiB".
 std::string FormatBytes(std::int64_t bytes);
-// Returns "850 ns", "12.4 ms", "2 m 05 s".
+// Returns "850 ns", "12.4 ms", "-2 m 05 s"; "-" if not finite.
 std::string FormatSeconds(double seconds);
 // Parses a number of bytes with its unit: "16GiB", "512 MB". KiB is 1024 bytes, KB is 1000. Refuses
 // anything else.

@@ -42,10 +42,17 @@ Costs MedianCosts(const Schedule& schedule, const Timeline& timeline) {
   for (auto& of : samples) {
     const auto median = [&](Op op) { return of[Index(op)].Median(); };
     StageCosts& stage = costs.stages.emplace_back();
-    stage.forward = stage.recompute = median(Op::kForward);
+    stage.forward = median(Op::kForward);
+    const bool recomputed = !of[Index(Op::kRecompute)].empty();
+    stage.recompute = median(recomputed ? Op::kRecompute : Op::kForward);
     const bool split = !of[Index(Op::kBackwardInput)].empty();
     stage.backward_input = median(split ? Op::kBackwardInput : Op::kBackward);
     stage.backward_weight = median(Op::kBackwardWeight);
+    stage.step = median(Op::kStep);
+    stage.embed = median(Op::kEmbed);
+    stage.vocabulary_input = median(Op::kVocabularyInput);
+    stage.vocabulary_weight = median(Op::kVocabularyWeight);
+    stage.embed_gradient = median(Op::kEmbedGradient);
     stage.activation = stage.activation_after_i = 1.0 / schedule.placement.chunks();
   }
   return costs;

@@ -32,6 +32,15 @@ std::vector<KeyFigure> FiguresOf(const RunStatus& status) {
   return figures;
 }
 
+// Reloads the page until the reader stops it, who may be in the middle of a table.
+std::string Reload(double seconds) {
+  return fmt::format(
+      R"(<p><label><input type="checkbox" id="reload" checked> reload every {0:.0f} s</label></p>)"
+      "\n<script>setInterval(() => {{ if (document.getElementById('reload').checked) "
+      "location.reload(); }}, 1000 * {0:.0f});</script>\n",
+      std::max(1.0, std::ceil(seconds)));
+}
+
 std::string Cards(const RunStatus& status) {
   std::string html;
   if (!status.stragglers.empty()) {
@@ -39,31 +48,26 @@ std::string Cards(const RunStatus& status) {
     for (const Straggler& straggler : status.stragglers) {
       table.rows.push_back({fmt::format("{}", straggler.rank), StragglerText(straggler)});
     }
-    html += CardHtml("Stragglers", TableHtml(table));
+    html += TableCard("Stragglers", table);
   }
   html += "<div class=\"columns\">";
   if (!status.metrics.empty()) {
     const Plot plot{
         "Loss", "step", "nats per byte", {{"training", LossPoints(status.metrics, kMostPoints)}}};
-    html += CardHtml(plot.title, PlotSvg(plot));
+    html += PlotCard(plot);
   }
-  if (!status.ranks.empty()) html += CardHtml("Ranks", TableHtml(RanksTable(status)));
+  if (!status.ranks.empty()) html += TableCard("Ranks", RanksTable(status));
   return html + "</div>\n";
 }
 
 }  // namespace
 
 std::string StatusPage(const RunStatus& status, double reload_seconds, const std::string& written) {
-  std::string reload;
-  if (status.state != RunState::kFinished) {
-    reload = fmt::format("<meta http-equiv=\"refresh\" content=\"{:.0f}\">\n",
-                         std::max(1.0, std::ceil(reload_seconds)));
-  }
+  const std::string reload = status.state != RunState::kFinished ? Reload(reload_seconds) : "";
   const std::string title = status.run.name.empty() ? status.folder : status.run.name;
   std::string subtitle = fmt::format("{}: {}", StateName(status.state), StateText(status));
-  return PageStart(title, subtitle, reload) + FiguresHtml(FiguresOf(status)) + Cards(status) +
-         fmt::format("<footer>Written at {} by penstock watch.</footer>\n</body></html>\n",
-                     EscapeMarkup(written));
+  return PageStart(title, subtitle) + reload + FiguresHtml(FiguresOf(status)) + Cards(status) +
+         PageEnd(fmt::format("Written at {} by penstock watch.", written));
 }
 
 Status WriteStatusPage(const RunStatus& status, double reload_seconds, const std::string& path) {

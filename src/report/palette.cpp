@@ -10,9 +10,10 @@
 namespace penstock {
 namespace {
 
-constexpr Color kForwardColor = {0x3f, 0x7f, 0xe0};
-constexpr Color kBackwardColor = {0x2f, 0x9e, 0x6e};
-constexpr Color kBackwardInputColor = {0x1f, 0xa9, 0xb8};
+// F, I and B also differ in brightness: with tritanopia, blue, teal and green look alike.
+constexpr Color kForwardColor = {0x26, 0x74, 0xd9};
+constexpr Color kBackwardColor = {0x1c, 0x5f, 0x40};
+constexpr Color kBackwardInputColor = {0x64, 0xd0, 0xcc};
 constexpr Color kBackwardWeightColor = {0xe8, 0x9b, 0x2c};
 constexpr Color kStepColor = {0xd0, 0x4a, 0x5b};
 constexpr Color kRecomputeColor = {0xc0, 0x5f, 0xb5};
@@ -72,7 +73,7 @@ Color ChunkColor(Color base, int chunk, int chunks, double lightest) {
 }
 
 Color BlockColor(Op op, int chunk, int chunks) {
-  constexpr double kLightest = 0.55;
+  constexpr double kLightest = 0.45;
   return ChunkColor(BaseColor(op), chunk, chunks, kLightest);
 }
 
@@ -102,9 +103,22 @@ std::string Hex(Color color) {
   return fmt::format("#{:02x}{:02x}{:02x}", color.red, color.green, color.blue);
 }
 
+double Luminance(Color color) {
+  const auto linear = [](std::uint8_t part) {
+    const double value = part / 255.0;
+    return value <= 0.04045 ? value / 12.92 : std::pow((value + 0.055) / 1.055, 2.4);
+  };
+  return 0.2126 * linear(color.red) + 0.7152 * linear(color.green) + 0.0722 * linear(color.blue);
+}
+
+double Contrast(Color a, Color b) {
+  const double light = std::max(Luminance(a), Luminance(b));
+  return (light + 0.05) / (std::min(Luminance(a), Luminance(b)) + 0.05);
+}
+
 Color TextColor(Color background) {
-  constexpr double kBright = 160;
-  return Brightness(background) > kBright ? Color{0x10, 0x1c, 0x2e} : Color{0xff, 0xff, 0xff};
+  constexpr Color kBlack = {}, kWhite = {0xff, 0xff, 0xff};
+  return Contrast(background, kBlack) > Contrast(background, kWhite) ? kBlack : kWhite;
 }
 
 std::string_view OpName(Op op) {
@@ -156,6 +170,12 @@ int MostChunks(const Placement& placement) {
     most = std::max(most, placement.stages_of(rank).size());
   }
   return static_cast<int>(most);
+}
+
+std::string LighterText(bool chunks, bool replicas) {
+  if (!chunks && !replicas) return "";
+  return fmt::format("lighter: {}{}{} of a rank", chunks ? "later chunks" : "",
+                     chunks && replicas ? ", or " : "", replicas ? "stages of other replicas" : "");
 }
 
 std::string MicrobatchText(const Schedule& schedule, int row) {

@@ -28,7 +28,10 @@ double Brightness(Color color);
 Color CauseColor(BubbleCause cause);
 // "#4a86e8"
 std::string Hex(Color color);
-// Black or white, whichever is more readable on `background`.
+// The relative luminance, from 0 to 1, and the contrast ratio, from 1 to 21, of WCAG 2.
+double Luminance(Color color);
+double Contrast(Color a, Color b);
+// Black or white, whichever has more contrast to `background`: at least 4.5.
 Color TextColor(Color background);
 
 // The op in words: "forward", "backward for input".
@@ -40,6 +43,9 @@ char OpLetter(Op op);
 // The index of the stage among its rank's stages, and the largest number of stages on any rank.
 int ChunkOf(const Placement& placement, int stage);
 int MostChunks(const Placement& placement);
+// What a legend says of lighter colors, for runs of which some have several chunks per rank and
+// replica, or several replicas; empty if they have neither.
+std::string LighterText(bool chunks, bool replicas);
 // "5", or "5.2" for slice 2 of microbatch 5.
 std::string MicrobatchText(const Schedule& schedule, int row);
 

@@ -20,20 +20,22 @@ struct Range {
     low = std::min(low, value);
     high = std::max(high, value);
   }
-  // Makes the range nonempty.
-  void MakeSound() {
+  // Makes the range nonempty, and at least `share` of its values: a narrow range would make
+  // differences look large.
+  void MakeSound(double share) {
     if (!(low <= high)) low = high = 0;
-    if (low == high) {
-      low -= 0.5;
-      high += 0.5;
-    }
+    const double least = share * std::max(std::abs(low), std::abs(high));
+    const double missing = (low == high ? std::max(least, 1.0) : least) - width();
+    if (missing <= 0) return;
+    low -= missing / 2;
+    high += missing / 2;
   }
   double width() const { return high - low; }
 };
 
 // The inner rectangle of the plot, in the picture's units.
 struct Frame {
-  double left = 62, right = 700, top = 14, bottom = 250;
+  double left = 62, right = 700, top = 30, bottom = 250;
   Range x, y;
 
   double X(double value) const { return left + (value - x.low) / x.width() * (right - left); }
@@ -42,19 +44,23 @@ struct Frame {
 constexpr double kPlotWidth = 720;
 constexpr double kPlotHeight = 300;
 
-// Series have the colors of ops, so that all pictures share one palette. More series than colors
-// have dashed lines.
+// Hues of ops, so that all pictures agree, with a contrast of at least 3 to white and to the page's
+// dark cards. More series than colors have dashed lines.
 struct SeriesStyle {
   Color color;
   std::string_view dashes;  // of stroke-dasharray
 };
-constexpr std::array kSeriesColors = {Op::kForward,      Op::kBackwardWeight, Op::kBackward,
-                                      Op::kStep,         Op::kRecompute,      Op::kVocabularyInput,
-                                      Op::kBackwardInput};
+constexpr std::array<Color, 7> kSeriesColors = {{{0x2f, 0x7d, 0xe1},
+                                                 {0xcb, 0x7a, 0x12},
+                                                 {0x2a, 0x97, 0x69},
+                                                 {0xd0, 0x4a, 0x5b},
+                                                 {0xc0, 0x5f, 0xb5},
+                                                 {0x86, 0x6d, 0xdc},
+                                                 {0x18, 0x93, 0xa3}}};
 constexpr std::array<std::string_view, 4> kDashes = {"none", "7 3", "2 3", "10 3 2 3"};
 
 SeriesStyle StyleOf(std::size_t index) {
-  return {BlockColor(kSeriesColors[index % kSeriesColors.size()], 0, 1),
+  return {kSeriesColors[index % kSeriesColors.size()],
           kDashes[index / kSeriesColors.size() % kDashes.size()]};
 }
 
@@ -129,15 +135,17 @@ std::string Line(const Frame& frame, const Series& series, const SeriesStyle& st
 
 double TextWidth(std::string_view text) { return 7.0 * static_cast<double>(text.size()); }
 
-// Names above the plot, in the colors of their lines. Empty if they do not fit.
+// Names above the plot, next to samples of their lines. Empty if they do not fit.
 std::string NamesAbove(const Frame& frame, const Plot& plot) {
   std::string text;
   double right = frame.right;
   for (std::size_t i = plot.series.size(); i-- > 0;) {
     const std::string& name = plot.series[i].name;
-    text += fmt::format(R"(<text x="{:.1f}" y="12" text-anchor="end" style="fill:{}">{}</text>)",
-                        right, Hex(StyleOf(i).color), EscapeMarkup(name));
-    right -= TextWidth(name) + 18;
+    text +=
+        fmt::format(R"(<rect x="{:.1f}" y="4" width="10" height="8" rx="2" fill="{}"/>)"
+                    R"(<text x="{:.1f}" y="12" text-anchor="end">{}</text>)",
+                    right - TextWidth(name) - 14, Hex(StyleOf(i).color), right, EscapeMarkup(name));
+    right -= TextWidth(name) + 32;
   }
   const bool fits = right > TextWidth(plot.y_name) && plot.series.size() <= kSeriesColors.size();
   return fits ? text : "";
@@ -167,6 +175,20 @@ std::string NamesBelow(const Frame& frame, const Plot& plot, double& height) {
   return text;
 }
 
+// What a screen reader says: "Loss: nats per byte over step; training from 5.5 to 1.8".
+std::string Description(const Plot& plot) {
+  std::string text = plot.title + ":";
+  if (!plot.y_name.empty()) text += " " + plot.y_name;
+  text += " over " + plot.x_name;
+  for (const Series& series : plot.series) {
+    if (series.points.empty()) continue;
+    const double first = series.points.front().second, last = series.points.back().second;
+    text += fmt::format("; {} {}", series.name, FormatNumber(first));
+    if (series.points.size() > 1) text += " to " + FormatNumber(last);
+  }
+  return text;
+}
+
 struct DrawnPlot {
   std::string svg;
   double height = 0;
@@ -181,12 +203,14 @@ DrawnPlot Draw(const Plot& plot) {
     }
   }
   for (std::size_t i = 0; i < plot.x_labels.size(); ++i) frame.x.Cover(static_cast<double>(i));
-  frame.x.MakeSound();
-  frame.y.MakeSound();
   const bool only_dots =
       plot.x_labels.empty() && std::ranges::all_of(plot.series, [](const Series& series) {
         return series.points.size() < 2;
       });
+  const bool compares = only_dots || !plot.x_labels.empty();
+  constexpr double kLeastRange = 0.2;  // of figures that are compared; curves have their own range
+  frame.x.MakeSound(only_dots ? kLeastRange : 0);
+  frame.y.MakeSound(compares ? kLeastRange : 0);
   const double side = only_dots ? frame.x.width() * 0.05 : 0;
   frame.x.low -= side;
   frame.x.high += side;
@@ -209,7 +233,7 @@ DrawnPlot Draw(const Plot& plot) {
       R"(<line class="cross" y1="{}" y2="{}" x1="0" x2="0"/>)"
       R"(<text x="{}" y="{}" text-anchor="middle">{}</text>)"
       R"(<text x="{}" y="12">{}</text></svg>)",
-      kPlotWidth, height, EscapeMarkup(plot.title), frame.x.low, frame.x.high, frame.left,
+      kPlotWidth, height, EscapeMarkup(Description(plot)), frame.x.low, frame.x.high, frame.left,
       frame.right, inside + names, frame.top, frame.bottom, (frame.left + frame.right) / 2,
       kPlotHeight - 8, EscapeMarkup(plot.x_name), 4, EscapeMarkup(plot.y_name));
   return {svg, height};

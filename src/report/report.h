@@ -97,7 +97,8 @@ std::string RenderPlot(const Plot& plot);
 // as flows between actions, and as slices of their own from when they leave until they arrive. The
 // color of an action depends on its kind alone: Perfetto hashes the name without its digits, and
 // Chrome reads "cname".
-// Times of unit "s" are real; otherwise one unit of the costs is shown as a millisecond.
+// Times of unit "s" are real; otherwise one unit of the costs is shown as a millisecond. The trace
+// contains its schedules, with which interop/traces reads it back.
 Result<std::string> RenderChromeTrace(const ReportInput& input);
 
 Status WriteHtmlReport(const ReportInput& input, const std::string& path);

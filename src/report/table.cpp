@@ -18,9 +18,10 @@ std::size_t WidthOf(std::string_view text) {
                              [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; }));
 }
 
-// A number, optionally followed by a percent sign, an x (a ratio) or a unit.
+// A number, perhaps with its sign, optionally followed by a percent sign, an x (a ratio) or a unit.
 bool IsFigure(std::string_view text) {
   if (text.empty() || text == "-") return true;
+  if (text.front() == '+') text.remove_prefix(1);
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc()) return false;
@@ -136,7 +137,11 @@ std::string FormatTableCsv(const Table& table) {
 }
 
 std::string FormatNumber(double value, int digits) {
+  constexpr double kMost = 1e15, kLeast = 1e-12;  // less is an error of rounding
   if (!std::isfinite(value)) return "-";
+  const double size = std::abs(value);
+  const bool vanishes = size >= kLeast && size < 0.5 * std::pow(10, -digits);
+  if (vanishes || size >= kMost) return fmt::format("{:.3g}", value);
   std::string text = fmt::format("{:.{}f}", value, digits);
   if (text.find('.') != std::string::npos) {
     text.erase(text.find_last_not_of('0') + 1);
@@ -148,6 +153,12 @@ std::string FormatNumber(double value, int digits) {
 std::string FormatPercent(double fraction) {
   const std::string text = fmt::format("{:.1f}%", fraction * 100);
   return text == "-0.0%" ? "0.0%" : text;  // by rounding
+}
+
+std::string WithSign(const std::string& figure) {
+  const bool positive =
+      !figure.starts_with('-') && figure.find_first_of("123456789") != std::string::npos;
+  return positive ? "+" + figure : figure;
 }
 
 std::string FormatAmount(double value, const std::string& unit) {
@@ -163,7 +174,7 @@ std::string FormatAmount(double value, const std::string& unit) {
 Table RankTable(const SimulationResult& result, const std::string& time_unit,
                 const std::string& memory_unit) {
   Table table;
-  table.columns = {"rank", "busy", "first start", "last end", "idle", "peak memory"};
+  table.columns = {"rank", "busy", "first start", "last end", "idle", "peak activations"};
   for (std::size_t r = 0; r < result.ranks.size(); ++r) {
     const RankResult& rank = result.ranks[r];
     table.rows.push_back({fmt::format("{}", r), FormatAmount(rank.busy, time_unit),

@@ -28,15 +28,18 @@ std::string FormatTable(const Table& table, TableStyle style = TableStyle::kPlai
 // Comma-separated values with a header line.
 std::string FormatTableCsv(const Table& table);
 
-// At most `digits` digits after the decimal point, without trailing zeros: 117, 11.5, 0.1795.
+// At most `digits` digits after the decimal point, without trailing zeros: 117, 11.5, 0.1795. What
+// these would round to 0, and what has more than fifteen digits, is in scientific notation.
 std::string FormatNumber(double value, int digits = 4);
 // 0.1795 as "17.9%".
 std::string FormatPercent(double fraction);
+// "3 ms" as "+3 ms"; zero and what is negative as it is.
+std::string WithSign(const std::string& figure);
 // An amount of time or memory in the report's unit: "s" and "B" as base/units.h formats them, any
 // other unit as a plain number.
 std::string FormatAmount(double value, const std::string& unit);
 
-// One row per rank: busy time, first start, last end, idle share and peak memory.
+// One row per rank: busy time, first start, last end, idle share and peak of the activations.
 Table RankTable(const SimulationResult& result, const std::string& time_unit,
                 const std::string& memory_unit);
 // One row per rank: predicted and measured busy time, bubble and peak memory, and their ratios.

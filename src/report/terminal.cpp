@@ -94,7 +94,9 @@ std::string Legend(const Schedule& schedule, const Timeline& timeline, const Lan
                            [](const Action& action) { return action.is_pair(); });
       });
   if (!color && pairs) items.push_back(Plain("X overlapped pair"));
-  if (color && text.chunks() > 1) items.push_back(Plain("lighter: later chunks"));
+  const std::string lighter =
+      LighterText(schedule.placement.chunks() > 1, schedule.placement.replicas() > 1);
+  if (color && !lighter.empty()) items.push_back(Plain(lighter));
   if (details.bubbles.empty() && !color) items.push_back(Plain(". idle"));
   AddCauses(details, EndOf(timeline), items);
   if (!details.critical_path.empty()) {

@@ -1,6 +1,7 @@
 #include "report/time_use.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "report/palette.h"
 
@@ -11,8 +12,10 @@ std::vector<std::string> ComparedRow(const std::string& name, const std::vector<
   std::vector<std::string> row = {name};
   for (const double value : values) row.push_back(format(value));
   if (values.size() == 2) {
+    constexpr double kRounding = 1e-9;
     const double more = values[1] - values[0];
-    row.push_back((more > 0 ? "+" : "") + format(more));
+    const bool differs = std::abs(more) > kRounding * std::max(values[0], values[1]);
+    row.push_back(WithSign(format(differs ? more : 0)));
   }
   return row;
 }
@@ -21,7 +24,7 @@ Table TimeUseTable(const std::vector<std::string>& labels, const std::vector<Tim
                    const TimeFormat& format) {
   Table table;
   table.title = "Time of a rank, on average";
-  table.columns = {""};
+  table.columns = {"part"};
   table.columns.insert(table.columns.end(), labels.begin(), labels.end());
   if (labels.size() == 2) table.columns.emplace_back("difference");
   const auto add = [&](const std::string& name, const auto& of) {

@@ -14,12 +14,12 @@
 namespace penstock {
 namespace {
 
-// Nanoseconds per unit of time.
-double NanosecondsIn(const std::string& time_unit) { return time_unit == "s" ? 1e9 : 1e6; }
-
 std::string Quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
+
+// Nanoseconds per unit of time.
+int NanosecondsIn(const std::string& time_unit) { return time_unit == "s" ? 1000000000 : 1000000; }
 
 // The nearest of the colors that Chrome's viewer knows by name.
 std::string_view ChromeColor(const Action& action) {
@@ -49,7 +49,7 @@ class TraceWriter {
 
   std::string Write() {
     text_ = R"({"displayTimeUnit":"ms","otherData":{"title":)" + Quoted(input_.title) +
-            R"(},"traceEvents":[)";
+            R"(,"penstock":)" + Quoted(Description()) + R"(},"traceEvents":[)";
     for (std::size_t process = 0; process < input_.runs.size(); ++process) {
       const ReportRun& run = input_.runs[process];
       Name("process_name", process, 0, run.label);
@@ -73,6 +73,26 @@ class TraceWriter {
     text_ += first_ ? "\n" : ",\n";
     first_ = false;
     fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+  }
+
+  // What reads the trace back (interop/traces/own_trace.h), as JSON.
+  std::string Description() const {
+    nlohmann::ordered_json runs = nlohmann::ordered_json::array();
+    for (const ReportRun& run : input_.runs) {
+      const Schedule& schedule = ScheduleOf(input_, run);
+      runs.push_back({{"label", run.label},
+                      {"schedule", WriteCsv(schedule)},
+                      {"microbatches", schedule.microbatches},
+                      {"replicas", schedule.placement.replicas()},
+                      {"slices", schedule.slices},
+                      {"steps", schedule.steps},
+                      {"weights", ToText(schedule.weights)}});
+    }
+    const nlohmann::ordered_json description = {
+        {"time_unit", input_.time_unit},
+        {"microseconds", NanosecondsIn(input_.time_unit) / 1000},  // in one unit
+        {"runs", std::move(runs)}};
+    return description.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
 
   // In microseconds, the unit of traces. Whole nanoseconds, which is what Perfetto stores: an
@@ -163,7 +183,7 @@ class TraceWriter {
   }
 
   const ReportInput& input_;
-  const double scale_;
+  const double scale_;        // nanoseconds per unit of time
   std::size_t messages_ = 0;  // identifies a message
   std::string text_;
   bool first_ = true;

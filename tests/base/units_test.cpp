@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 namespace penstock {
 namespace {
 
@@ -10,6 +13,28 @@ TEST(Units, FormatsBytesAndSeconds) {
   EXPECT_EQ(FormatBytes(3670016), "3.50 MiB");
   EXPECT_EQ(FormatSeconds(0.0124), "12.4 ms");
   EXPECT_EQ(FormatSeconds(125), "2 m 05 s");
+}
+
+TEST(Units, FormatsTheWholeRange) {
+  const std::pair<double, const char*> times[] = {
+      {0, "0 ns"},          {-0.0, "0 ns"},       {1e-17, "0 ns"},       {-1e-17, "0 ns"},
+      {2.5e-10, "0.25 ns"}, {8.5e-7, "850 ns"},   {9.9996e-7, "1.0 us"}, {9.9996e-4, "1.0 ms"},
+      {0.99996, "1.0 s"},   {-1.392, "-1.4 s"},   {-0.0124, "-12.4 ms"}, {59.96, "1 m 00 s"},
+      {-125, "-2 m 05 s"},  {3599.6, "1 h 00 m"}, {-7260, "-2 h 01 m"},  {1e300, "1e+300 s"},
+      {INFINITY, "-"},      {NAN, "-"},
+  };
+  for (const auto& [seconds, text] : times) EXPECT_EQ(FormatSeconds(seconds), text);
+  const std::pair<std::int64_t, const char*> sizes[] = {
+      {0, "0 B"},
+      {-1, "-1 B"},
+      {1023, "1023 B"},
+      {-1024, "-1.00 KiB"},
+      {1048575, "1.00 MiB"},
+      {10480, "10.2 KiB"},
+      {-(std::int64_t{3} << 29), "-1.50 GiB"},
+      {std::numeric_limits<std::int64_t>::min(), "-8388608.0 TiB"},
+  };
+  for (const auto& [bytes, text] : sizes) EXPECT_EQ(FormatBytes(bytes), text);
 }
 
 TEST(Units, ParsesBytesAndRefusesTheRest) {

@@ -134,7 +134,7 @@ class Browser:
         self.settle()
 
     def key(self, key):
-        codes = {"ArrowLeft": 37, "ArrowRight": 39, "Escape": 27}
+        codes = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Escape": 27, "Enter": 13}
         text = {} if key in codes else {"text": key}
         code = codes.get(key, ord(key[0]))
         self._call("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **text)
@@ -149,6 +149,10 @@ class Browser:
 
     def press(self, selector):
         self.click(*self.center(selector))
+
+    def theme(self, name):
+        """light or dark"""
+        self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
 
     def allow_clipboard(self):
         session, self._session = self._session, None

@@ -111,6 +111,107 @@ class PageTest(program.CommandTest):
         self.browser.press("#fit")
         self.assertIsNone(self.range())
 
+    def test_keys_reach_every_action_and_gap(self):
+        for words in (("1f1b", "-p", 3, "-m", 4, "--comm", 0.25), ("zb-h1", "-p", 2, "-m", 3, "--cost", "1,1,0")):
+            self.open(*words)
+            (run,) = self.run_json("show", *words)
+            self.canvas()
+            self.browser.evaluate("document.getElementById('run0').focus()")
+            self.browser.key("Enter")
+            for rank, lane in enumerate(run["time_steps"]):
+                said = []
+                while True:  # to the left end, then to the right end
+                    before = self.said()
+                    self.browser.key("ArrowLeft")
+                    if self.said() == before:
+                        break
+                while not said or self.said() != said[-1]:
+                    said.append(self.said())
+                    self.browser.key("ArrowRight")
+                actions = [text for text in said if "idle for" not in text]
+                self.assertEqual(len(actions), len(lane))
+                for text, step in zip(actions, lane):
+                    stage, op, microbatch = re.fullmatch(r"(\d+)([FIWB])(\d+)", step["action"]).groups()
+                    self.assertIn(f"{NAMES[op]} stage {stage}, microbatch {microbatch}", text)
+                    self.assertIn(f"rank {rank}, {step['start']:g} to {step['end']:g}", text)
+                gaps = 1 + sum(a["end"] < b["start"] - 1e-9 for a, b in zip(lane, lane[1:]))
+                self.assertGreaterEqual(len(said) - len(actions), gaps - 1)
+                self.browser.key("ArrowDown")
+            self.assertIn(f"rank {len(run['time_steps']) - 1}", self.said())
+            self.browser.key("ArrowLeft")
+            self.browser.key("Enter")
+            self.browser.key("Escape")
+            self.assertEqual(self.hash()[:8], "#follow=")
+            self.browser.key("Escape")
+            self.assertEqual(self.hash(), "")
+            self.browser.key("+")
+            self.assertIsNotNone(self.range())
+
+    def said(self):
+        """What a screen reader says of the selected action."""
+        return self.browser.evaluate("document.getElementById('said').textContent")
+
+    def test_the_timeline_as_text(self):
+        (simulated,) = self.open("zbv", "-p", 2, "-m", 3)
+        self.browser.press("summary")
+        self.browser.settle()
+        text = self.browser.evaluate("document.querySelector('#text0 pre').textContent")
+        (run,) = self.run_json("show", "zbv", "-p", 2, "-m", 3)
+        for lane in run["time_steps"]:
+            for step in lane:
+                stage, op, microbatch = re.fullmatch(r"(\d+)([FIWB])(\d+)", step["action"]).groups()
+                self.assertIn(f"  {step['start']:g} to {step['end']:g}: {NAMES[op]} stage {stage}, microbatch {microbatch}\n",
+                              text + "\n")
+        self.assertIn(": idle, warm-up", text)
+        self.browser.press("#in")
+        self.browser.settle()
+        self.assertNotIn("  0 to", self.browser.evaluate("document.querySelector('#text0 pre').textContent"))
+        label = self.browser.evaluate("document.getElementById('run0').getAttribute('aria-label')")
+        self.assertIn(f"makespan {simulated['makespan']:g}, bubble", label)
+
+    def test_legends_say_what_is_shown(self):
+        self.open("chimera", "-p", 4)
+        self.assertIn("lighter: stages of other replicas", self.legend())
+        self.open("interleaved", "-p", 4)
+        self.assertIn("lighter: later chunks of a rank", self.legend())
+        self.open("chimera", "interleaved", "-p", 4)
+        self.assertIn("lighter: later chunks, or stages of other replicas", self.legend())
+        self.open("1f1b", "zb-h1", "-p", 4)
+        self.assertNotIn("lighter", self.legend())
+        # The parts of idle time are those of each run.
+        self.assertNotIn("%", self.legend())
+        captions = self.browser.evaluate("[...document.querySelectorAll('.run .caption')].map((each) => each.innerText)")
+        for caption, schedule in zip(captions, ("1f1b", "zb-h1")):
+            found = self.run_json("diff", schedule, "gpipe", "-p", 4)["schedules"][0]
+            for cause, time in found["time_per_rank"]["idle"].items():
+                if time:
+                    self.assertIn(f"{cause} {100 * time / found['makespan']:.1f}%", caption)
+
+    def legend(self):
+        return self.browser.evaluate("document.querySelector('.legend').innerText")
+
+    def test_the_memory_tile_shows_all_memory(self):
+        self.open("1f1b", "--model", "llama-3-8b", "--device", "h100", "-p", 8)
+        tile = self.browser.evaluate("[...document.querySelectorAll('.figure')].map((each) => each.innerText)"
+                                     ".find((text) => text.includes('peak memory'))")
+        (run,) = self.run_json("simulate", "1f1b", "--model", "llama-3-8b", "--device", "h100", "-p", 8, "--memory")
+        peak = max(rank["peak"]["amount"] for rank in run["memory"])
+        self.assertIn(f"{peak / 2**30:.1f} GiB", tile)
+        self.assertIn(f"activations {run['peak_memory'] / 2**30:.1f} GiB", tile)
+
+    def test_times_and_sizes_have_their_unit(self):
+        self.run_ok("report", "1f1b", "--model", "llama-3-8b", "--device", "h100", "-p", 4, "-o", "a.html")
+        page = self.folder / "a.html"
+        inside = "globalThis.timeText = timeText; globalThis.bytesText = bytesText;\n})();\n</script>"
+        page.write_text(page.read_text().replace("})();\n</script>", inside))
+        self.browser.open(f"file://{page}")
+        for value, text in ((0, "0 s"), (-1.392216597, "-1.392 s"), (-0.0124, "-12.4 ms"), (1e-6, "1 us"), (-2e-9, "-2 ns"),
+                            (0.99996, "1 s"), (9.9996e-4, "1 ms"), (70, "70 s")):
+            self.assertEqual(self.browser.evaluate(f"timeText({value})"), text)
+        for value, text in ((0, "0 B"), (-1, "-1 B"), (1023 * 2**20, "1023 MiB"), (-3 * 2**30, "-3 GiB"),
+                            (2**40, "1 TiB"), (2**30 - 1, "1 GiB")):
+            self.assertEqual(self.browser.evaluate(f"bytesText({value})"), text)
+
     def test_switches(self):
         self.open("zb-h1", "-p", 2, "-m", 4)
         tall = self.canvas()[3]
@@ -175,7 +276,7 @@ class PageTest(program.CommandTest):
                  "model": ("interleaved", "zbv", "--model", "llama-3-8b", "--device", "h100", "-p", 8, "-m", 16),
                  "large": ("zb-h1", "-p", 16, "-m", 256, "--comm", 0.1)}
         for name, words in sizes.items():
-            for width in (1400, 760):
+            for width in (1400, 760, 390):
                 simulated = self.open(*words, width=width)
                 self.browser.screenshot(SCREENSHOTS / f"{name}_{width}.png")
                 self.assertLessEqual(self.browser.evaluate("document.documentElement.scrollWidth"), width)

@@ -130,7 +130,7 @@ class SweepTest(program.CommandTest):
         self.assertTrue(printed.startswith("wrote a.html\n132 combinations, "))
         page = (self.folder / "a.html").read_text(encoding="utf-8")
         for text in ("Sweep of ranks, microbatches, schedule", "Makespan, ranks 2", "Bubble, ranks 4",
-                     "prefers-color-scheme: dark", "peak memory, activations", "<h2>All combinations</h2>"):
+                     "prefers-color-scheme: dark", "peak activations", "<h2>All combinations</h2>"):
             self.assertIn(text, page)
         self.assertNotRegex(page, "(src|href)=")
         pictures = re.findall("<svg.*?</svg>", page, re.DOTALL)
@@ -141,6 +141,12 @@ class SweepTest(program.CommandTest):
             self.assertLessEqual({*names, "microbatches", "8", "16", "32"}, texts)
         self.assertEqual(page.count("<td>zb-auto</td>"), 6)
         self.assertIn('class="right best"', page)
+        self.assertIn(">makespan, unit of --cost<", page)
+        self.run_ok("simulate", "--model", "llama-3-8b", "--device", "h100", "--sweep", "schedule=1f1b", "microbatches=8,16",
+                    "-o", "c.html")
+        page = (self.folder / "c.html").read_text(encoding="utf-8")
+        self.assertIn(">makespan, s<", page)
+        self.assertNotIn("--cost<", page)
         self.run_ok("simulate", "--sweep", "schedule=1f1b,gpipe", "-o", "b.html", "--format", "csv")
         self.assertNotIn("<svg", (self.folder / "b.html").read_text(encoding="utf-8"))
 

@@ -220,6 +220,96 @@ class TraceInputTest(program.CommandTest):
             (self.folder / "run" / f"rank{rank}.json").rename(self.folder / "run" / f"{name}.json")
         self.assertEqual(self.lanes("run"), self.lanes("--csv", DATA / "torch_1f1b"))
 
+    def test_some_ranks_are_no_pipeline(self):
+        for folder, (_, ranks) in RECORDED.items():
+            for rank in range(ranks):
+                message = self.refuse("show", DATA / folder / f"rank{rank}.json")
+                self.assertIn(f"rank {rank} of {ranks}: not all ranks of a pipeline", message)
+        shutil.copytree(DATA / "torch_1f1b", self.folder / "run")
+        for rank in (3, 0):
+            (self.folder / "run" / f"rank{rank}.json").unlink()
+            self.assertIn("not all ranks of a pipeline", self.refuse("show", "run"))
+        # Of a job with two pipelines of two ranks.
+        self.write("rule.yaml", "events: [{match: fwd, action: F}, {match: bwd, action: B}]\n")
+        events = self.one_f_one_b()
+        groups = [{"pg_name": "0", "ranks": [0, 1, 2, 3]}, {"pg_name": "1", "ranks": [0, 2]}, {"pg_name": "2", "ranks": [0]}]
+        (self.folder / "job").mkdir()
+        for ranks, config, held in (((0, 2), groups, True), ((0, 1), groups, False), ((0, 1), [], True)):
+            for i, rank in enumerate(ranks):
+                self.trace([each for each in events if each["pid"] == 100 + i], f"job/{i}.json",
+                           distributedInfo={"rank": rank, "world_size": 4, "pg_config": config})
+            if held:
+                self.assertEqual(self.lanes("job", "--trace-rule", "rule.yaml"), self.lanes("1f1b", "-p", 2, "-m", 3))
+            else:
+                self.assertIn("ranks 0, 1 of 4", self.refuse("show", "job", "--trace-rule", "rule.yaml"))
+        # Files that say nothing of their ranks.
+        self.trace([each for each in events if each["pid"] == 100])
+        self.assertIn("those of one rank (", self.refuse("show", "a.json", "--trace-rule", "rule.yaml"))
+
+    def test_own_traces_are_read_back(self):
+        for words in (("1f1b",), ("zbv",), ("chimera",), ("dualpipev",), ("seq1f1b",), ("pipedream", "--steps", 3),
+                      ("1f1b", "--pass", "vocabulary"), ("1f1b", "-p", 1), ("gpipe", "--pass", "recompute"),
+                      ("1f1b", "--model", "llama-3-8b", "--device", "h100")):
+            with self.subTest(words=words):
+                self.run_ok("report", *words, "-o", "a.trace.json")
+                (expected,), (_, found) = self.run_json("show", *words), self.run_json("show", "a.trace.json")
+                self.assertAlmostEqual(found["makespan"], expected["makespan"], delta=1e-6)
+                self.assertAlmostEqual(found["bubble"], expected["bubble"], delta=1e-5)
+                for lanes in zip(expected["time_steps"], found["time_steps"]):
+                    self.assertEqual(*([step["action"] for step in lane] for lane in lanes))
+                    for a, b in zip(*lanes):
+                        if a["start"] < a["end"]:  # others are not drawn
+                            self.assertAlmostEqual(a["start"], b["start"], delta=1e-6)
+        self.run_ok("report", "1f1b", "-o", "a.trace.json")
+        self.assertIn("makespan 33,", self.run_ok("show", "a.trace.json"))
+        self.run_ok("report", DATA / "torch_1f1b", "-o", "b.trace.json")  # simulated and measured
+        self.assertAlmostEqual(self.run_json("show", "b.trace.json")[1]["makespan"],
+                               self.run_json("show", DATA / "torch_1f1b")[1]["makespan"], delta=1e-6)
+        self.run_ok("report", "1f1b", "zbv", "-o", "c.trace.json")
+        self.assertIn("c.trace.json: the trace has 2 schedules (1f1b; zbv)", self.refuse("show", "c.trace.json"))
+        self.assertIn("--iteration has no effect", self.refuse("show", "a.trace.json", "--iteration", 1))
+
+    def test_a_training_run_is_read_back(self):
+        self.run_ok("report", "1f1b", "-p", 2, "-o", "a.trace.json")
+        run = self.folder / "runs" / "a"
+        run.mkdir(parents=True)
+        self.run_ok("schedule", "1f1b", "-p", 2, "--output", run / "schedule.csv")
+        self.assertIn("there is no runs/a/trace.json yet", self.refuse("show", "runs/a"))
+        shutil.copy(self.folder / "a.trace.json", run / "trace.json")
+        (run / "config.json").write_text("{}")
+        for path in ("runs/a", "runs/a/", "runs/a/trace.json"):
+            self.assertEqual(self.run_json("show", path)[1]["makespan"], 27)
+
+    def test_damaged_own_traces_are_refused(self):
+        self.run_ok("report", "1f1b", "-p", 2, "-m", 2, "-o", "a.trace.json")
+        good = json.loads((self.folder / "a.trace.json").read_text())
+
+        def refuse(change):
+            trace = json.loads(json.dumps(good))
+            change(trace)
+            self.write("b.trace.json", json.dumps(trace))
+            return self.refuse("show", "b.trace.json")
+
+        def describe(**more):
+            def change(trace):
+                own = json.loads(trace["otherData"]["penstock"])
+                own.update({key: value for key, value in more.items() if key in own})
+                own["runs"][0].update({key: value for key, value in more.items() if key not in own})
+                trace["otherData"]["penstock"] = json.dumps(own)
+            return change
+
+        actions = [i for i, each in enumerate(good["traceEvents"]) if each["ph"] == "X"]
+        self.assertIn("has no event of", refuse(lambda trace: trace["traceEvents"].pop(actions[0])))
+        self.assertIn("its schedule has no", refuse(lambda trace: trace["traceEvents"].append(trace["traceEvents"][actions[0]])))
+        self.assertIn("after an action that ends", refuse(lambda trace: trace["traceEvents"][actions[-1]].update(ts=0)))
+        self.assertIn("takes -1", refuse(lambda trace: trace["traceEvents"][actions[0]].update(dur=-1)))
+        self.assertIn("not a JSON object", refuse(lambda trace: trace["otherData"].update(penstock="[]")))
+        self.assertIn("has no runs", refuse(lambda trace: trace["otherData"].update(
+            penstock='{"time_unit": "s", "microseconds": 1, "runs": []}')))
+        for change in (describe(schedule="x"), describe(microbatches=-1), describe(slices=0), describe(weights="x"),
+                       describe(replicas=1.5), describe(microseconds="x"), describe(time_unit=3)):
+            self.assertIn("b.trace.json", refuse(change))
+
     def test_mistakes_are_explained(self):
         self.write("rule.yaml", RULE)
         good = self.one_f_one_b()
@@ -248,7 +338,7 @@ class TraceInputTest(program.CommandTest):
         stage = "events: [{match: 'stage(?<stage>.) (?<microbatch>.) F', action: F}, {match: 'stage(?<stage>.) (?<microbatch>.) B', action: B}]"
         self.write("rule.yaml", stage)
         self.assertIn("stage 0 runs on", refuse([event("stage0 0 F", 1, 1, pid=pid) for pid in (1, 2)]))
-        self.assertIn("stage 0 has no event", refuse([event("stage1 0 F", 1, 1)]))
+        self.assertIn("stage 0 has no event", refuse([event(f"stage{n} 0 F", 1, 1, pid=n) for n in (1, 2)]))
 
     def trace_of_text(self, text):
         self.write("a.json", text)

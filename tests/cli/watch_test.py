@@ -182,7 +182,7 @@ class WatchTest(program.CommandTest):
         for figure in ("60", "of 100", "3.505", "128", "25.0%", "200.0 ms", "80.0%", "3.00 MiB",
                        "takes 2.00 times as long"):
             self.assertIn(f" {figure}", text)
-        self.assertIn('http-equiv="refresh"', document)
+        self.assertIn('reload every 5 s', document)
         points = re.search(r'<polyline points="([^"]*)"', document).group(1).split()
         self.assertEqual(len(points), 60)
         self.assertNotIn("http://", document.replace("http://www.w3.org/", ""))
@@ -208,7 +208,7 @@ class WatchTest(program.CommandTest):
             self.assertEqual(watch.wait(timeout=60), 0)
         page = (self.folder / "a.html").read_text()
         self.assertIn(">10<", page)
-        self.assertNotIn("refresh", page)
+        self.assertNotIn("reload every", page)
         self.assertEqual(self.files(), ["a.html", "runs"])  # no temporary files
 
     def test_follows_a_real_run(self):

@@ -230,7 +230,7 @@ TEST(Svg, PlotIsAWholeSvgAndShowsALonePointAsADot) {
   EXPECT_EQ(Count(picture, "<polyline"), 2U);
   EXPECT_EQ(Count(picture, "<circle"), 1U);
   EXPECT_EQ(Count(picture, "nan"), 0U);
-  EXPECT_EQ(Count(picture, "a &lt; b"), 1U);
+  EXPECT_EQ(Count(picture, ">a &lt; b<"), 1U);
 }
 
 TEST(Svg, PlotOverNamesHasTheirTicksAndDotsWithTooltips) {

@@ -20,8 +20,20 @@ TEST(Table, ColumnsAreAlignedAndFiguresFlushRight) {
 TEST(Table, NamesThatBeginWithADigitAreNotFigures) {
   const Table table{"",
                     {"a", "b", "c", "d", "e"},
-                    {{"1f1b", "1.5", "12%", "-", "0.87x"}, {"x", "-2", "", "3 s", "-"}}};
+                    {{"1f1b", "+1.5", "12%", "-", "0.87x"}, {"x", "-2", "", "3 s", "-"}}};
   EXPECT_EQ(FigureColumns(table), (std::vector<bool>{false, true, true, true, true}));
+}
+
+TEST(Table, FiguresOfAnySizeAreReadable) {
+  const std::pair<double, const char*> figures[] = {
+      {0, "0"},      {-0.0, "0"},         {117, "117"},      {-11.5, "-11.5"}, {1e-17, "0"},
+      {-1e-17, "0"}, {1.5e-6, "1.5e-06"}, {-2e-5, "-2e-05"}, {5e-5, "0.0001"}, {1e20, "1e+20"}};
+  for (const auto& [value, text] : figures) EXPECT_EQ(FormatNumber(value), text);
+  EXPECT_EQ(FormatAmount(-1.392216597, "s"), "-1.4 s");
+  EXPECT_EQ(FormatAmount(-3 * 0x1p30, "B"), "-3.00 GiB");
+  EXPECT_EQ(WithSign("3 ms"), "+3 ms");
+  for (const char* as_it_is : {"-3 ms", "0 ms", "0.0 s", "-"})
+    EXPECT_EQ(WithSign(as_it_is), as_it_is);
 }
 
 TEST(Table, BestValuesAreMarkedAndBoldOnATerminal) {
@@ -49,7 +61,7 @@ TEST(Table, FormatsNumbers) {
   EXPECT_EQ(FormatNumber(11.5), "11.5");
   EXPECT_EQ(FormatNumber(100), "100");
   EXPECT_EQ(FormatNumber(1.0 / 3), "0.3333");
-  EXPECT_EQ(FormatNumber(-0.00001), "0");
+  EXPECT_EQ(FormatNumber(-1e-17), "0");
   EXPECT_EQ(FormatNumber(2.5, 0), "2");
   EXPECT_EQ(FormatNumber(std::nan("")), "-");
   EXPECT_EQ(FormatPercent(0.1795), "17.9%");

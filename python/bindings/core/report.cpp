@@ -28,9 +28,9 @@ struct ReportStyle {
 
 Plot MakespanAndMemory(const std::vector<DrawnRun>& runs) {
   Plot plot;
-  plot.title = "Makespan and memory";
+  plot.title = "Makespan and activations";
   const bool in_bytes = runs.front().run->memory_unit == "B";
-  plot.x_name = in_bytes ? "peak memory, GiB" : "peak memory";
+  plot.x_name = in_bytes ? "peak activations, GiB" : "peak activations";
   plot.y_name = runs.front().run->time_unit == "s" ? "makespan, s" : "makespan";
   for (const auto& [label, run] : runs) {
     const double memory = run->result.peak_memory * (in_bytes ? 0x1p-30 : 1);

@@ -116,8 +116,7 @@ class DiffCommand : public Command {
                                    : fmt::format("{} -> {}", moved.rank_a, moved.rank_b);
       const double by = moved.start_b - moved.start_a;
       table.rows.push_back({ToText(moved.part), rank, TimeText(chosen, moved.start_a),
-                            TimeText(chosen, moved.start_b),
-                            (by > 0 ? "+" : "") + TimeText(chosen, by)});
+                            TimeText(chosen, moved.start_b), WithSign(TimeText(chosen, by))});
     }
     return table;
   }

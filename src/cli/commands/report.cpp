@@ -14,18 +14,27 @@
 namespace penstock {
 namespace {
 
+// All memory of the rank that holds most, as far as the costs say.
+KeyFigure PeakFigure(const Simulated& simulated) {
+  const std::string& unit = simulated.chosen.memory_unit;
+  const double activations = simulated.result.peak_memory;
+  double all = activations;
+  for (const RankMemory& rank : simulated.memory) all = std::max(all, rank.peak.amount);
+  std::string note = all > activations ? "activations " + FormatAmount(activations, unit)
+                     : unit.empty()    ? "activations of one rank and microbatch"
+                                       : "of activations, of the worst rank";
+  if (simulated.above_limit) note += ", above the limit";
+  return {"peak memory", FormatAmount(all, unit), note};
+}
+
 std::vector<KeyFigure> FiguresOf(const Simulated& simulated) {
   const SimulationResult& result = simulated.result;
-  const std::string& unit = simulated.chosen.memory_unit;
   const std::string& time_unit = simulated.chosen.time_unit;
   return {{"makespan", FormatAmount(result.makespan, time_unit),
            time_unit.empty() ? "in the unit of the costs" : "from the first action to the last"},
           {"bubble", FormatPercent(result.bubble), "1 - ideal / makespan"},
           {"span bubble", FormatPercent(result.span_bubble), "1 - ideal / longest span of a rank"},
-          {"peak memory", FormatAmount(result.peak_memory, unit),
-           simulated.above_limit ? "above the limit"
-           : unit.empty()        ? "activations of one rank and microbatch"
-                                 : "of the worst rank"},
+          PeakFigure(simulated),
           {"messages", fmt::format("{}", result.messages), "between ranks, in both directions"},
           {"actions", fmt::format("{}", result.actions), "that compute"}};
 }
@@ -33,9 +42,9 @@ std::vector<KeyFigure> FiguresOf(const Simulated& simulated) {
 // A dot per schedule: what memory buys.
 Plot MakespanAndMemory(const std::vector<Simulated>& all) {
   Plot plot;
-  plot.title = "Makespan and memory";
+  plot.title = "Makespan and activations";
   const ChosenSchedule& chosen = all.front().chosen;
-  plot.x_name = chosen.memory_unit == "B" ? "peak memory, GiB" : "peak memory";
+  plot.x_name = chosen.memory_unit == "B" ? "peak activations, GiB" : "peak activations";
   plot.y_name = chosen.time_unit == "s" ? "makespan, s" : "makespan";
   const double scale = chosen.memory_unit == "B" ? 0x1p-30 : 1;
   for (const Simulated& simulated : all) {
@@ -154,6 +163,8 @@ ReportInput InputOf(const std::vector<Simulated>& all) {
     input.overview = {MakespanAndMemory(all), MemoryOfAll(all)};
     input.tables.push_back(RankedTable(all));
     input.tables.back().title = "Comparison";
+    // The captions of the timelines have the peaks of all memory.
+    std::ranges::replace(input.tables.back().columns, "peak memory", "peak activations");
   }
   if (!first.chosen.about.empty()) input.passages.push_back({"Model", first.chosen.about});
   return input;

@@ -34,7 +34,7 @@ are those of the whole batch in both directions. More in the [glossary](glossary
 **Placements.** *linear*: stage s on rank s. *looped*: stage s on rank s mod p. *vee*: two chunks, down the ranks and up
 again; a *zigzag* has more of them. *bidirectional*: two chains in opposite directions over two replicas of the weights.
 
-**Pictures** are at {} ranks with F = I = W; a block's number is its microbatch, and later chunks of a rank are lighter.
+**Pictures** are at {} ranks with F = I = W; a block's number is its microbatch, and later stages of a rank (chunks or replicas) are lighter.
 **Figures** are at p = {}, m = {} with F = I = W and transfers that take no time, as the simulator finds them; a pair of
 a forward and a backward takes the longer of the two times (`--overlap max`), or their sum (`--overlap sum`). For your own:
 `penstock simulate --schedule NAME,NAME --ranks P --microbatches M --cost F,I,W --comm T`.

@@ -55,7 +55,7 @@ Result<ScheduleOptions::LoadedFile> ScheduleOptions::LoadRecorded(const std::str
   if (says_costs()) return loaded;
   PENSTOCK_TRY_STATUS(SetTransferRules(run.costs));
   loaded.costs = std::move(run.costs);
-  loaded.time_unit = "s";
+  loaded.time_unit = run.time_unit;
   return loaded;
 }
 

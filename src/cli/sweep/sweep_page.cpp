@@ -25,15 +25,18 @@ struct Chart {
 };
 constexpr std::array kCharts = {
     Chart{"Makespan", [](const Simulated& s) { return s.result.makespan; },
-          [](const Simulated&) -> std::string { return "makespan, unit of --cost"; }},
+          [](const Simulated& s) -> std::string {
+            return s.chosen.time_unit.empty() ? "makespan, unit of --cost"
+                                              : "makespan, " + s.chosen.time_unit;
+          }},
     Chart{"Bubble", [](const Simulated& s) { return 100 * s.result.bubble; },
           [](const Simulated&) -> std::string { return "bubble, %"; }},
-    Chart{"Peak memory",
+    Chart{"Peak activations",
           [](const Simulated& s) {
             return s.result.peak_memory / (s.chosen.memory_unit.empty() ? 1 : 0x1p30);
           },
           [](const Simulated& s) -> std::string {
-            return s.chosen.memory_unit.empty() ? "peak memory, activations" : "peak memory, GiB";
+            return s.chosen.memory_unit.empty() ? "peak activations" : "peak activations, GiB";
           }}};
 
 // The key on the x axis; nothing if no key has several values.
@@ -90,9 +93,9 @@ std::string Charts(const SweepPlan& plan, const std::vector<SweptSchedule>& swep
   for (std::size_t i = 0; i < std::min(names.size(), kMostRows); ++i) {
     html += "<div class=\"columns\">";
     for (const Chart& chart : kCharts) {
-      const std::string title =
-          names[i].empty() ? chart.title : fmt::format("{}, {}", chart.title, names[i]);
-      html += CardHtml(title, PlotSvg(PlotOf(plan, swept, chart, *x_axis, rows.at(names[i]))));
+      Plot plot = PlotOf(plan, swept, chart, *x_axis, rows.at(names[i]));
+      if (!names[i].empty()) plot.title += ", " + names[i];
+      html += PlotCard(plot);
     }
     html += "</div>\n";
   }
@@ -109,7 +112,7 @@ std::string SkippedHtml(const std::vector<SweptSchedule>& swept) {
   for (const auto& [reason, count] : SkippedReasons(swept)) {
     table.rows.push_back({reason, fmt::format("{}", count)});
   }
-  return table.rows.empty() ? "" : CardHtml("Skipped", TableHtml(table));
+  return table.rows.empty() ? "" : TableCard("Skipped", table);
 }
 
 std::string TitleOf(const SweepPlan& plan) {
@@ -124,9 +127,9 @@ std::string TitleOf(const SweepPlan& plan) {
 std::string SweepPage(const SweepPlan& plan, const std::vector<SweptSchedule>& swept) {
   const Table table = SweepTable(plan, swept);
   return PageStart(TitleOf(plan), CountsText(swept)) + Charts(plan, swept) +
-         CardHtml("All combinations", TableHtml(table) + "<p class=\"hint\">" +
+         CardHtml("All combinations", TableHtml(table, "All combinations") + "<p class=\"hint\">" +
                                           EscapeMarkup(LegendText(plan, swept, table)) + "</p>") +
-         SkippedHtml(swept) + "<footer>Made by Penstock.</footer>\n</body></html>\n";
+         SkippedHtml(swept) + PageEnd("Made by Penstock.");
 }
 
 Status WriteSweepPage(const SweepPlan& plan, const std::vector<SweptSchedule>& swept,

@@ -12,7 +12,9 @@
 #include "base/text/quote.h"
 #include "interop/measured_costs.h"
 #include "interop/primus/dump.h"
+#include "interop/traces/all_ranks.h"
 #include "interop/traces/one_step.h"
+#include "interop/traces/own_trace.h"
 #include "interop/traces/rank_actions.h"
 #include "interop/traces/steps.h"
 #include "interop/traces/trace_file.h"
@@ -22,6 +24,10 @@ namespace penstock {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Files of a training run (train/run/results.h).
+constexpr const char* kOwnSchedule = "schedule.csv";
+constexpr const char* kOwnTrace = "trace.json";
 
 // Names that end like traces, in a folder.
 std::vector<std::string> TracesIn(const std::string& folder) {
@@ -40,8 +46,23 @@ std::vector<std::string> TracesIn(const std::string& folder) {
   return paths;
 }
 
+// The folder of a training run of Penstock: its other files are not traces.
+bool IsOwnRun(const std::string& path) {
+  std::error_code error;
+  return fs::is_regular_file(fs::path(path) / kOwnSchedule, error);
+}
+
 Result<std::vector<TraceFile>> ReadTraces(const std::string& path) {
   std::error_code error;
+  if (IsOwnRun(path)) {
+    const fs::path trace = fs::path(path) / kOwnTrace;
+    if (!fs::exists(trace, error)) {
+      return NotFound("there is no {} yet: a run writes it when it ends; {} has its schedule",
+                      trace.string(), (fs::path(path) / kOwnSchedule).string());
+    }
+    PENSTOCK_TRY(TraceFile file, ReadTraceFile(trace.string()));
+    return std::vector{std::move(file)};
+  }
   const bool is_folder = fs::is_directory(path, error);
   std::vector<TraceFile> files;
   for (const std::string& each : is_folder ? TracesIn(path) : std::vector<std::string>{path}) {
@@ -96,31 +117,58 @@ void SplitBackwardTimes(Costs& costs) {
   }
 }
 
-// Counts from the first start, in seconds.
-void SetTimes(Timeline& timeline) {
+// Counts from the first start. `unit` is in microseconds.
+void SetTimes(Timeline& timeline, double unit) {
   double first = std::numeric_limits<double>::infinity();
   for (const auto& spans : timeline.spans) {
     for (const Span& span : spans) first = std::min(first, span.start);
   }
   for (auto& spans : timeline.spans) {
-    for (Span& span : spans) span = {(span.start - first) / 1e6, (span.end - first) / 1e6};
+    for (Span& span : spans) span = {(span.start - first) / unit, (span.end - first) / unit};
   }
 }
 
-Result<RecordedRun> Load(const std::string& path, const RecordedRunOptions& options) {
-  PENSTOCK_TRY(const std::vector<TraceFile> files, ReadTraces(path));
+Status RefuseRuleOptions(const RecordedRunOptions& options) {
+  const std::pair<const char*, bool> given[] = {{"--trace-rule", !options.rule.empty()},
+                                                {"--iteration", options.iteration.has_value()}};
+  for (const auto& [option, is_given] : given) {
+    if (is_given) {
+      return InvalidArgument("{} has no effect on a trace that Penstock wrote; leave it out",
+                             option);
+    }
+  }
+  return {};
+}
+
+Result<OneStep> LoadStep(const std::vector<TraceFile>& files, const RecordedRunOptions& options) {
   PENSTOCK_TRY(const TraceRule rule, RuleFor(files, options));
   PENSTOCK_TRY(std::vector<RankActions> ranks, MatchEvents(files, rule));
+  PENSTOCK_TRY_STATUS(RequireAllRanks(files, ranks));
   std::optional<std::int64_t> forwards;
   if (options.microbatches)
     forwards = std::int64_t{*options.microbatches} * options.chunks.value_or(1);
   DivideIntoSteps(ranks, forwards);
-  PENSTOCK_TRY(OneStep step, ChooseStep(ranks, options));
+  return ChooseStep(ranks, options);
+}
+
+Result<RecordedRun> Load(const std::string& path, const RecordedRunOptions& options) {
+  PENSTOCK_TRY(const std::vector<TraceFile> files, ReadTraces(path));
   RecordedRun run;
+  OneStep step;
+  double unit = 1e6;  // in microseconds
+  if (files.size() == 1 && !files.front().own.empty()) {
+    PENSTOCK_TRY_STATUS(RefuseRuleOptions(options));
+    PENSTOCK_TRY(OwnTrace own, ReadOwnTrace(files.front()));
+    step = std::move(own.step);
+    run.time_unit = std::move(own.time_unit);
+    unit = own.microseconds;
+  } else {
+    PENSTOCK_TRY(step, LoadStep(files, options));
+  }
   run.schedule = std::move(step.schedule);
   run.schedule.algorithm = fs::path(path).lexically_normal().filename().string();
   run.timeline = std::move(step.timeline);
-  SetTimes(run.timeline);
+  SetTimes(run.timeline, unit);
   run.costs = MedianCosts(run.schedule, run.timeline);
   SplitBackwardTimes(run.costs);
   return run;
@@ -130,7 +178,9 @@ Result<RecordedRun> Load(const std::string& path, const RecordedRunOptions& opti
 
 bool IsRecordedRun(const std::string& path) {
   std::error_code error;
-  if (fs::is_directory(path, error)) return !IsPrimusDump(path) && !TracesIn(path).empty();
+  if (fs::is_directory(path, error)) {
+    return IsOwnRun(path) || (!IsPrimusDump(path) && !TracesIn(path).empty());
+  }
   return HasTraceEnding(path);
 }
 

@@ -1,9 +1,11 @@
 // A run of a pipeline that another system recorded as Chrome traces, read as a schedule with
 // measured times: a file with all ranks, or a folder with a file per rank (trace_file.h). A rule
-// says which events are actions (trace_rule.h).
+// says which events are actions (trace_rule.h). Penstock's own traces, and the folders of its
+// training runs, are read as well (own_trace.h).
 //
-// Units: seconds; memory in activations of one rank and microbatch.
-// Errors: kNotFound for a missing file, kInvalidArgument for unexpected contents.
+// Units: seconds, or those of the costs that an own trace was made with; memory in activations of
+// one rank and microbatch. Errors: kNotFound for a missing file, kInvalidArgument for unexpected
+// contents.
 #pragma once
 
 #include <optional>
@@ -17,8 +19,9 @@
 namespace penstock {
 
 struct RecordedRun {
-  Schedule schedule;  // every stage runs every microbatch once, but it is not validated
-  Timeline timeline;  // from 0
+  Schedule schedule;            // every stage runs every microbatch once, but it is not validated
+  Timeline timeline;            // from 0
+  std::string time_unit = "s";  // or empty: the unit of costs
   // The medians of each stage's times. Half of a full backward counts as W. Transfers take no time.
   Costs costs;
 };

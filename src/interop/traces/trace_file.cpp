@@ -39,6 +39,7 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
   }
   bool number_float(number_float_t value, const string_t&) override { return Number(value); }
   bool string(string_t& value) override {
+    if (in_own_ && depth_ == 2 && key_ == "penstock") file_.own = value;
     if (!in_event()) return true;
     if (key_ == "ph" && value.size() == 1) phase_ = value.front();
     if (std::uint32_t* const text = TextOf(key_)) *text = Intern(value);
@@ -52,15 +53,17 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
       phase_ = 0;
     }
     in_info_ = in_info_ || (depth_ == 2 && key_ == "distributedInfo");
+    in_own_ = in_own_ || (depth_ == 2 && key_ == "otherData");
     return true;
   }
   bool end_object() override {
     if (in_event()) Add();
-    if (--depth_ == 1) in_info_ = false;
+    if (--depth_ == 1) in_info_ = in_own_ = false;
     return true;
   }
   bool start_array(std::size_t) override {
     ++depth_;
+    if (in_info_ && depth_ == kGroupDepth && key_ == "ranks") file_.groups.emplace_back();
     if ((depth_ == 2 && key_ == "traceEvents") || (depth_ == 1 && event_depth_ == 0)) {
       event_depth_ = depth_ + 1;
       has_events_ = true;
@@ -86,6 +89,7 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
 
  private:
   static constexpr int kNever = -1;
+  static constexpr int kGroupDepth = 5;  // of distributedInfo.pg_config[N].ranks
 
   bool in_event() const { return depth_ == event_depth_ && event_depth_ > 0; }
 
@@ -109,14 +113,19 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   void Whole(std::int64_t value) {
-    if (in_info_ && depth_ == 2 && key_ == "rank" && value >= 0 &&
-        value <= std::numeric_limits<int>::max()) {
-      file_.rank = static_cast<int>(value);
-    }
+    if (in_info_) Info(value);
     if (depth_ == 1 && key_ == "baseTimeNanoseconds") file_.base_nanoseconds = value;
     if (in_event() && (key_ == "pid" || key_ == "tid")) {
       *TextOf(key_) = Intern(std::to_string(value));
     }
+  }
+
+  void Info(std::int64_t value) {
+    if (value < 0 || value > std::numeric_limits<int>::max()) return;
+    const int number = static_cast<int>(value);
+    if (depth_ == 2 && key_ == "rank") file_.rank = number;
+    if (depth_ == 2 && key_ == "world_size") file_.world_size = number;
+    if (depth_ == kGroupDepth && key_ == "ranks") file_.groups.back().push_back(number);
   }
 
   void Add() {
@@ -135,7 +144,7 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<TraceEvent>> open_;
   int depth_ = 0;
   int event_depth_ = 0;  // of the objects that are events; 0 until the list begins
-  bool in_info_ = false, has_events_ = false;
+  bool in_info_ = false, in_own_ = false, has_events_ = false;
   std::string key_;  // the last one
   char phase_ = 0;
   TraceEvent event_;

@@ -1,7 +1,7 @@
 // Chrome traces: JSON that the PyTorch profiler, converters of Nsight Systems and others write.
 //
 //   {"traceEvents": [{"ph": "X", "name": "PP:0F3", "cat": "user_annotation", "ts": 12.5, "dur": 3,
-//                     "pid": 1, "tid": 2}, ...], "distributedInfo": {"rank": 0}, ...}
+//                     "pid": 1, "tid": 2}, ...], "distributedInfo": {"rank": 0, ...}, ...}
 //
 // or only the list of events. Only complete events ("X") and pairs of "B" and "E" are read.
 //
@@ -30,7 +30,12 @@ struct TraceEvent {
 
 struct TraceFile {
   std::string path;
-  std::optional<int> rank;            // the PyTorch profiler's distributedInfo
+  // The PyTorch profiler's distributedInfo: this rank, the number of all ranks, and the ranks of
+  // each process group.
+  std::optional<int> rank;
+  int world_size = 0;  // 0 if unknown
+  std::vector<std::vector<int>> groups;
+  std::string own;  // JSON: what Penstock says of a trace that it wrote itself (own_trace.h)
   std::int64_t base_nanoseconds = 0;  // when time 0 of the events was; the PyTorch profiler's
   std::vector<std::string> texts;     // each once; the first is empty
   std::vector<TraceEvent> events;     // in the order of the file

@@ -92,12 +92,16 @@ function idleTip(run, {rank, time}) {
   }
   return lines.concat(memoryLines(run, rank, time)).join('<br>');
 }
+// The first part with a microbatch, if it is an action that has one.
+const microbatchOf = (run, {rank, index}) => index >= 0 && run.lanes[rank].parts(index).find((part) => part[2] >= 0);
+const tipOf = (run, found) => found.index >= 0 ? actionTip(run, found) : idleTip(run, found);
 function hover(canvas, event) {
+  selected = null;
   const run = canvas.run, found = actionAt(canvas, event);
-  const part = found && found.index >= 0 && run.lanes[found.rank].parts(found.index).find((p) => p[2] >= 0);
+  const part = found && microbatchOf(run, found);
   mark(part ? {row: part[2], chain: chainOf(run, part[1])} : null);
   if (!found) return hideTip();
-  showTip(found.index >= 0 ? actionTip(run, found) : idleTip(run, found), event);
+  showTip(tipOf(run, found), event);
 }
 function mark(microbatch) {
   if (JSON.stringify(microbatch) === JSON.stringify(view.hover)) return;

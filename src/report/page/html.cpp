@@ -16,24 +16,36 @@ namespace {
 // With more actions, the page has no picture for browsers without scripts.
 constexpr std::size_t kMostInPicture = 4000;
 
-// Why ranks are idle, in all runs, with the part of the time.
+// Why the ranks of a run are idle, as parts of their time: "idle: warm-up 9.1%, drain 9.1%".
+std::string IdleText(const ReportRun& run) {
+  if (!run.explanation) return "";
+  const auto& bubbles = run.explanation->bubbles;
+  const TimeByCause own = TotalsOf(bubbles);
+  const double all = EndOf(*run.timeline) * static_cast<double>(bubbles.size());
+  std::string text;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    if (own[i] == 0) continue;
+    text += fmt::format("{} {} {}", text.empty() ? "; idle:" : ",",
+                        NameOf(static_cast<BubbleCause>(i)), FormatPercent(own[i] / all));
+  }
+  return text;
+}
+
+// Why ranks are idle in some run. The captions of the runs have the parts of the time.
 std::string CausesLegend(const ReportInput& input) {
   TimeByCause sum{};
-  double all = 0;
   for (const ReportRun& run : input.runs) {
     if (!run.explanation) continue;
-    const auto& bubbles = run.explanation->bubbles;
-    const TimeByCause own = TotalsOf(bubbles);
+    const TimeByCause own = TotalsOf(run.explanation->bubbles);
     for (std::size_t i = 0; i < own.size(); ++i) sum[i] += own[i];
-    all += EndOf(*run.timeline) * static_cast<double>(bubbles.size());
   }
   std::string html;
   for (std::size_t i = 0; i < sum.size(); ++i) {
     if (sum[i] == 0) continue;
     const auto cause = static_cast<BubbleCause>(i);
     html += fmt::format(
-        R"(<span class="item"><i class="bubble" style="color:{}"></i>idle: {} {}</span>)",
-        Hex(CauseColor(cause)), NameOf(cause), FormatPercent(sum[i] / all));
+        R"(<span class="item"><i class="bubble cause{}" style="color:{}"></i>idle: {}</span>)", i,
+        Hex(CauseColor(cause)), NameOf(cause));
   }
   if (!html.empty()) return html;
   return "<span class=\"item\"><i style=\"background:var(--idle)\"></i>idle</span>";
@@ -86,7 +98,6 @@ std::string MemoryLegend(const ReportInput& input) {
 
 std::string Legend(const ReportInput& input) {
   std::string html = R"(<div class="legend">)";
-  std::size_t chunks = 1;
   for (const LegendEntry& entry : LegendOf(input)) {
     std::string swatches;
     const int count = static_cast<int>(entry.colors.size());
@@ -94,10 +105,15 @@ std::string Legend(const ReportInput& input) {
       swatches += Swatch(entry.colors[Index(chunk)], PaperBlockColor(entry.op, chunk, count));
     }
     html += Item(swatches, OpName(entry.op));
-    chunks = std::max(chunks, entry.colors.size());
   }
   html += LinksLegend(input) + CausesLegend(input) + MemoryLegend(input);
-  if (chunks > 1) html += "<span class=\"item hint\">lighter: later chunks of a rank</span>";
+  const auto any = [&](auto&& of) {
+    return std::ranges::any_of(
+        input.runs, [&](const ReportRun& run) { return of(ScheduleOf(input, run).placement) > 1; });
+  };
+  const std::string lighter = LighterText(any([](const Placement& of) { return of.chunks(); }),
+                                          any([](const Placement& of) { return of.replicas(); }));
+  if (!lighter.empty()) html += fmt::format(R"(<span class="item hint">{}</span>)", lighter);
   return html + "</div>\n";
 }
 
@@ -109,8 +125,11 @@ std::string Toolbar(const ReportInput& input) {
   };
   std::string html =
       "<div class=\"toolbar\"><h2>Timeline</h2>"
-      "<span class=\"hint\">Hover to see what an action waits for and to follow its microbatch, "
-      "click to keep it; then scroll to zoom, drag to move, double-click to see all.</span>";
+      "<span class=\"hint\" id=\"keys\">Hover to see what an action waits for and to follow its "
+      "microbatch, click to keep it; then scroll to zoom, drag to move, double-click to see all. "
+      "Keys: Enter selects an action, arrows go to others, Enter keeps it, Escape ends; then "
+      "arrows "
+      "move, + and - zoom, 0 shows all.</span>";
   if (any([](const ReportRun& run) {
         return !run.memory.empty() || !run.memory_by_kind.empty();
       })) {
@@ -121,9 +140,9 @@ std::string Toolbar(const ReportInput& input) {
   }
   html += box("paper", "colors for print");
   return html +
-         R"(<div><button id="out" title="Zoom out">&minus;</button> )"
+         R"(<div><button id="out" title="Zoom out" aria-label="Zoom out">&minus;</button> )"
          R"(<button id="fit" title="Show all">Fit</button> )"
-         R"(<button id="in" title="Zoom in">+</button> )"
+         R"(<button id="in" title="Zoom in" aria-label="Zoom in">+</button> )"
          R"(<button id="svg" title="The timelines as they are in view">Copy as SVG</button> )"
          R"(<button id="print">Print</button></div></div>)"
          "\n";
@@ -139,11 +158,14 @@ Result<std::string> TimelineCard(const ReportInput& input) {
   std::string html = "<section class=\"card\">" + Toolbar(input) + Legend(input);
   for (std::size_t i = 0; i < input.runs.size(); ++i) {
     html += fmt::format(
-        R"(<div class="run"><div class="caption"><b>{}</b><span>{}</span></div>)"
-        R"(<canvas id="run{}" tabindex="0" role="img" aria-label="timeline, {}"></canvas></div>)"
+        R"(<div class="run"><div class="caption"><b>{0}</b><span>{1}</span></div>)"
+        R"(<canvas id="run{2}" tabindex="0" role="application" aria-roledescription="timeline" )"
+        R"(aria-label="{0}: {1}" aria-describedby="keys"></canvas>)"
+        R"(<details id="text{2}"><summary>{0} as text</summary>{3}</details></div>)"
         "\n",
-        EscapeMarkup(input.runs[i].label), EscapeMarkup(RunFigures(input, input.runs[i])), i,
-        EscapeMarkup(input.runs[i].label));
+        EscapeMarkup(input.runs[i].label),
+        EscapeMarkup(RunFigures(input, input.runs[i]) + IdleText(input.runs[i])), i,
+        TextHtml("", input.runs[i].label + " as text"));
   }
   html += R"(<p class="hint">)" + EscapeMarkup(UnitText(input)) + "</p>\n";
   std::size_t actions = 0;
@@ -170,25 +192,25 @@ Table UseTable(const ReportInput& input) {
 
 std::string PlotCards(const std::vector<Plot>& plots) {
   std::string cards;
-  for (const Plot& plot : plots) cards += CardHtml(plot.title, PlotSvg(plot));
+  for (const Plot& plot : plots) cards += PlotCard(plot);
   return cards.empty() ? cards : "<div class=\"columns\">" + cards + "</div>\n";
 }
 
 std::string TableCards(const ReportInput& input) {
   std::string html;
-  for (const Table& table : input.tables) html += CardHtml(table.title, TableHtml(table));
+  for (const Table& table : input.tables) html += TableCard(table.title, table);
   if (input.runs.size() > 1 &&
       &ScheduleOf(input, input.runs[0]) == &ScheduleOf(input, input.runs[1])) {
-    html += CardHtml("Predicted and measured",
-                     TableHtml(PredictedMeasuredTable(input.runs[0].result, input.runs[1].result,
-                                                      input.time_unit, input.memory_unit)));
+    const Table table = PredictedMeasuredTable(input.runs[0].result, input.runs[1].result,
+                                               input.time_unit, input.memory_unit);
+    html += TableCard(table.title, table);
   }
   html += "<div class=\"columns\">";
   const Table use = UseTable(input);
-  if (!use.rows.empty()) html += CardHtml(use.title, TableHtml(use));
+  if (!use.rows.empty()) html += TableCard(use.title, use);
   for (const ReportRun& run : input.runs) {
-    html += CardHtml(fmt::format("Ranks, {}", run.label),
-                     TableHtml(RankTable(run.result, input.time_unit, input.memory_unit)));
+    html += TableCard(fmt::format("Ranks, {}", run.label),
+                      RankTable(run.result, input.time_unit, input.memory_unit));
   }
   return html + "</div>\n";
 }
@@ -204,12 +226,15 @@ Result<std::string> RenderHtml(const ReportInput& input) {
   html += PlotCards(input.plots);
   html += TableCards(input);
   for (const Passage& passage : input.passages) {
-    html += CardHtml(passage.title, "<pre>" + EscapeMarkup(passage.text) + "</pre>");
+    html += CardHtml(passage.title, TextHtml(passage.text, passage.title));
   }
-  html += "<footer>Made by Penstock.</footer>\n<div id=\"tip\" role=\"tooltip\"></div>\n";
-  html += "<script type=\"application/json\" id=\"data\">" + PageDataJson(input) +
-          "</script>\n<script>\n" + kPageScript + "</script>\n</body></html>\n";
-  return html;
+  // Screen readers get the selected action from `said`: a tip changes with every move of a pointer.
+  return html +
+         PageEnd("Made by Penstock.",
+                 "<div id=\"tip\" aria-hidden=\"true\"></div>\n"
+                 "<div id=\"said\" class=\"unseen\" role=\"status\"></div>\n"
+                 "<script type=\"application/json\" id=\"data\">" +
+                     PageDataJson(input) + "</script>\n<script>\n" + kPageScript + "</script>\n");
 }
 
 }  // namespace penstock

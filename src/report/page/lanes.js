@@ -18,7 +18,7 @@ function drawAxis(canvas, pen, height) {
   }
   pen.textAlign = 'left';
   pen.fillStyle = style.muted;
-  pen.fillText('time', canvas.w - RIGHT + 10, AXIS / 2 - 2);
+  pen.fillText('time', 0, AXIS / 2 - 2);
 }
 function drawPart(pen, run, [op, stage, row], box, label) {
   const [fill, text] = colorsOf(run, op, stage);
@@ -113,24 +113,22 @@ function drawLinks(canvas, pen, rank) {
     pen.fillRect(x0, y, Math.max(1, drawn - x0 - (drawn - x0 > 3 ? 1 : 0)), LINKS - 1);
   }
 }
-// Idle time is hatched in the color of its cause.
+// Idle time is hatched in the color and the pattern of its cause (page.css has the same in legends).
+const HATCHES = ['M0 6L6 0M-6 6L0 0M6 6L12 0', 'M0 0L6 6M-6 0L0 6M6 0L12 6', 'M1 0V6M4 0V6', 'M0 1H6M0 4H6', 'M0 6L6 0M0 0L6 6', 'M2 3H4'];
 const hatches = new Map();
-function hatch(pen, color) {
-  if (pen.hatch) return pen.hatch(color);
-  if (!hatches.has(color)) {
+function hatch(pen, color, cause) {
+  if (pen.hatch) return pen.hatch(color, cause);
+  const key = color + cause;
+  if (!hatches.has(key)) {
     const tile = document.createElement('canvas');
     tile.width = tile.height = 6;
     const lines = tile.getContext('2d');
     lines.strokeStyle = color;
     lines.lineWidth = 1.2;
-    for (const shift of [-6, 0, 6]) {
-      lines.moveTo(shift, 6);
-      lines.lineTo(shift + 6, 0);
-    }
-    lines.stroke();
-    hatches.set(color, pen.createPattern(tile, 'repeat'));
+    lines.stroke(new Path2D(HATCHES[cause]));
+    hatches.set(key, pen.createPattern(tile, 'repeat'));
   }
-  return hatches.get(color);
+  return hatches.get(key);
 }
 function drawIdle(canvas, pen, rank) {
   const run = canvas.run, y = rowTop(run, rank);
@@ -144,7 +142,7 @@ function drawIdle(canvas, pen, rank) {
     if (bubble.start >= view.t1) break;
     const [x0, x1] = toSpan(canvas, bubble.start, bubble.end);
     if (x1 - x0 < 1) continue;
-    pen.fillStyle = hatch(pen, view.paper ? style.muted : data.causes[bubble.cause][1]);
+    pen.fillStyle = hatch(pen, view.paper ? style.muted : data.causes[bubble.cause][1], bubble.cause);
     pen.fillRect(x0, y, x1 - x0, rowHeight);
   }
 }

@@ -9,7 +9,7 @@ function drawLabels(canvas, pen, rank) {
   pen.fillText('rank ' + rank, 0, middle);
   pen.font = `${Math.min(12, rowHeight + 1)}px ${style.font}`;
   pen.fillStyle = style.muted;
-  pen.fillText(run.idle[rank] + ' idle', canvas.w - RIGHT + 10, middle);
+  pen.fillText(run.idle[rank] + (style.isNarrow ? '' : ' idle'), canvas.w - RIGHT + 10, middle);
 }
 function drawRun(canvas, pen) {
   const run = canvas.run, height = heightOf(run);
@@ -71,17 +71,18 @@ function drawMarked(canvas, pen, mark) {
 }
 // Copies the picture, and draws the marked microbatch over it.
 function compose(canvas) {
-  const pen = canvas.getContext('2d'), mark = view.hover || view.pinned;
+  const pen = canvas.getContext('2d'), mark = view.hover || view.pinned, box = selectedBox(canvas);
   pen.setTransform(1, 0, 0, 1, 0, 0);
   pen.clearRect(0, 0, canvas.width, canvas.height);
   pen.drawImage(canvas.base, 0, 0);
-  if (!mark) return;
+  if (!mark && !box) return;
   pen.setTransform(canvas.ratio, 0, 0, canvas.ratio, 0, 0);
   pen.save();
   pen.beginPath();
   pen.rect(LEFT, 0, canvas.w - LEFT - RIGHT, heightOf(canvas.run));
   pen.clip();
-  drawMarked(canvas, pen, mark);
+  if (mark) drawMarked(canvas, pen, mark);
+  if (box) drawSelected(pen, box);
   pen.restore();
 }
 // Draws only canvases on the screen. Others are drawn when they come into view.

@@ -65,7 +65,7 @@ function drawMemoryAxis(canvas, pen, rank) {
   pen.fillStyle = style.muted;
   if (stripHeight >= 9) {
     pen.textAlign = 'left';
-    pen.fillText('peak ' + memoryText(run.peak[rank]), canvas.w - RIGHT + 10, y + stripHeight / 2);
+    pen.fillText((style.isNarrow ? '' : 'peak ') + memoryText(run.peak[rank]), canvas.w - RIGHT + 10, y + stripHeight / 2);
   }
   if (stripHeight < 18) return;
   pen.font = `10px ${style.font}`;

@@ -5,6 +5,7 @@ function setView(t0, t1) {
   view.t0 = Math.min(Math.max(0, t0), end - span);
   view.t1 = view.t0 + span;
   redraw();
+  fillTexts();
   keepLink();
 }
 function zoom(factor, around) {
@@ -30,6 +31,7 @@ function onWheel(canvas, event) {
 function followPointer(canvas) {
   let drag = null;
   canvas.addEventListener('pointerdown', (event) => {
+    select(null);
     canvas.focus({preventScroll: true});
     drag = {x: event.clientX, t0: view.t0, t1: view.t1, moved: false};
     if (event.isTrusted) canvas.setPointerCapture(event.pointerId);
@@ -59,10 +61,13 @@ for (const canvas of canvases) {
   canvas.addEventListener('wheel', (event) => onWheel(canvas, event), {passive: false});
   canvas.addEventListener('dblclick', fit);
   canvas.addEventListener('keydown', (event) => {
-    if (!keys[event.key] || event.ctrlKey || event.metaKey) return;
+    if (event.ctrlKey || event.metaKey) return;
+    const act = keyOfSelection(canvas, event.key) || keys[event.key];
+    if (!act) return;
     event.preventDefault();
-    keys[event.key]();
+    act();
   });
+  canvas.addEventListener('blur', () => select(null));
   followPointer(canvas);
 }
 

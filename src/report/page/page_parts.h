@@ -8,15 +8,19 @@
 
 namespace penstock {
 
-// From <!DOCTYPE> to the header with title and subtitle, inside the body. `more` is HTML for the
-// <head>.
-std::string PageStart(const std::string& title, const std::string& subtitle,
-                      const std::string& more = "");
+// From <!DOCTYPE> to the header with title and subtitle, inside the main part.
+std::string PageStart(const std::string& title, const std::string& subtitle);
+// Closes what PageStart opens. `footer` is plain text, `more` HTML after it.
+std::string PageEnd(std::string_view footer, const std::string& more = "");
 // A titled box around the HTML `inside`.
 std::string CardHtml(const std::string& title, const std::string& inside);
+std::string TableCard(const std::string& title, const Table& table);
+std::string PlotCard(const Plot& plot);
 // The figures side by side; nothing if there are none.
 std::string FiguresHtml(std::span<const KeyFigure> figures);
-// Without the table's title.
-std::string TableHtml(const Table& table);
+// Without its title, which only screen readers show: a card or text next to the table has it too.
+std::string TableHtml(const Table& table, std::string_view title);
+// Text as it is, which scrolls.
+std::string TextHtml(std::string_view text, std::string_view title);
 
 }  // namespace penstock

@@ -11,13 +11,13 @@ function timeText(value) {
   if (data.timeUnit !== 's') return plain(value);
   if (value === 0) return '0 s';
   for (const [scale, name] of [[1, 's'], [1e-3, 'ms'], [1e-6, 'us']]) {
-    if (Math.abs(value) >= scale) return +(value / scale).toPrecision(4) + ' ' + name;
+    if (Math.abs(value) >= 0.99995 * scale) return +(value / scale).toPrecision(4) + ' ' + name;
   }
   return +(value * 1e9).toPrecision(4) + ' ns';
 }
 function bytesText(value) {
-  for (const [scale, name] of [[2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB']]) {
-    if (Math.abs(value) >= scale) return +(value / scale).toPrecision(3) + ' ' + name;
+  for (const [scale, name] of [[2 ** 40, 'TiB'], [2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB']]) {
+    if (Math.abs(value) >= 0.9995 * scale) return +(value / scale).toPrecision(4) + ' ' + name;
   }
   return Math.round(value) + ' B';
 }

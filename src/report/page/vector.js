@@ -24,14 +24,15 @@ class VectorPen {
   closePath() { this.path += 'Z'; }
   fill() { this.add(`<path d="${this.path}" fill="${this.fillStyle}"/>`); }
   stroke() { this.add(`<path d="${this.path}" fill="none" stroke="${this.strokeStyle}" stroke-width="${this.lineWidth}"/>`); }
-  hatch(color) {
-    if (!this.hatches.has(color)) this.hatches.set(color, `hatch${this.hatches.size}`);
-    return `url(#${this.hatches.get(color)})`;
+  hatch(color, cause) {
+    const key = color + cause;
+    if (!this.hatches.has(key)) this.hatches.set(key, {id: `hatch${this.hatches.size}`, color, path: HATCHES[cause]});
+    return `url(#${this.hatches.get(key).id})`;
   }
   patterns() {
-    return [...this.hatches].map(([color, id]) =>
+    return [...this.hatches.values()].map(({id, color, path}) =>
         `<pattern id="${id}" width="6" height="6" patternUnits="userSpaceOnUse">` +
-        `<path d="M0 6L6 0M-6 6L0 0M6 6L12 0" stroke="${color}" stroke-width="1.2"/></pattern>`).join('');
+        `<path d="${path}" stroke="${color}" stroke-width="1.2"/></pattern>`).join('');
   }
 }
 // All runs as they are in view, with the followed microbatch.

@@ -1,6 +1,7 @@
 
 // ---- what is in view, and where
-const LEFT = 66, RIGHT = 108, AXIS = 22, LINKS = 6;
+let LEFT = 66, RIGHT = 108;  // readStyle
+const AXIS = 22, LINKS = 6;
 const end = Math.max(...data.runs.map((run) => run.end)) || 1;
 const hasMemory = data.runs.some((run) => run.memory.length);
 const view = {t0: 0, t1: end, hover: null, pinned: null, path: false, memory: hasMemory, paper: false};
@@ -50,8 +51,10 @@ function tickStep(span, count) {
 
 let style;
 function readStyle() {
+  const isNarrow = document.body.clientWidth < 520;
+  [LEFT, RIGHT] = isNarrow ? [54, 52] : [66, 108];
   const of = getComputedStyle(document.documentElement);
-  style = {font: getComputedStyle(document.body).fontFamily};
+  style = {font: getComputedStyle(document.body).fontFamily, isNarrow};
   for (const name of ['ink', 'muted', 'idle', 'grid', 'card', 'path']) {
     style[name] = of.getPropertyValue('--' + name).trim();
   }
