@@ -114,7 +114,7 @@ class PageTest(program.CommandTest):
     def test_keys_reach_every_action_and_gap(self):
         for words in (("1f1b", "-p", 3, "-m", 4, "--comm", 0.25), ("zb-h1", "-p", 2, "-m", 3, "--cost", "1,1,0")):
             self.open(*words)
-            (run,) = self.run_json("show", *words)
+            (run,) = self.run_json("show", *words)["schedules"]
             self.canvas()
             self.browser.evaluate("document.getElementById('run0').focus()")
             self.browser.key("Enter")
@@ -156,7 +156,7 @@ class PageTest(program.CommandTest):
         self.browser.press("summary")
         self.browser.settle()
         text = self.browser.evaluate("document.querySelector('#text0 pre').textContent")
-        (run,) = self.run_json("show", "zbv", "-p", 2, "-m", 3)
+        (run,) = self.run_json("show", "zbv", "-p", 2, "-m", 3)["schedules"]
         for lane in run["time_steps"]:
             for step in lane:
                 stage, op, microbatch = re.fullmatch(r"(\d+)([FIWB])(\d+)", step["action"]).groups()
@@ -194,7 +194,7 @@ class PageTest(program.CommandTest):
         self.open("1f1b", "--model", "llama-3-8b", "--device", "h100", "-p", 8)
         tile = self.browser.evaluate("[...document.querySelectorAll('.figure')].map((each) => each.innerText)"
                                      ".find((text) => text.includes('peak memory'))")
-        (run,) = self.run_json("simulate", "1f1b", "--model", "llama-3-8b", "--device", "h100", "-p", 8, "--memory")
+        (run,) = self.run_json("simulate", "1f1b", "--model", "llama-3-8b", "--device", "h100", "-p", 8, "--memory")["schedules"]
         peak = max(rank["peak"]["amount"] for rank in run["memory"])
         self.assertIn(f"{peak / 2**30:.1f} GiB", tile)
         self.assertIn(f"activations {run['peak_memory'] / 2**30:.1f} GiB", tile)

@@ -252,7 +252,8 @@ class TraceInputTest(program.CommandTest):
                       ("1f1b", "--model", "llama-3-8b", "--device", "h100")):
             with self.subTest(words=words):
                 self.run_ok("report", *words, "-o", "a.trace.json")
-                (expected,), (_, found) = self.run_json("show", *words), self.run_json("show", "a.trace.json")
+                (expected,) = self.run_json("show", *words)["schedules"]
+                _, found = self.run_json("show", "a.trace.json")["schedules"]
                 self.assertAlmostEqual(found["makespan"], expected["makespan"], delta=1e-6)
                 self.assertAlmostEqual(found["bubble"], expected["bubble"], delta=1e-5)
                 for lanes in zip(expected["time_steps"], found["time_steps"]):
@@ -263,8 +264,8 @@ class TraceInputTest(program.CommandTest):
         self.run_ok("report", "1f1b", "-o", "a.trace.json")
         self.assertIn("makespan 33,", self.run_ok("show", "a.trace.json"))
         self.run_ok("report", DATA / "torch_1f1b", "-o", "b.trace.json")  # simulated and measured
-        self.assertAlmostEqual(self.run_json("show", "b.trace.json")[1]["makespan"],
-                               self.run_json("show", DATA / "torch_1f1b")[1]["makespan"], delta=1e-6)
+        self.assertAlmostEqual(self.run_json("show", "b.trace.json")["schedules"][1]["makespan"],
+                               self.run_json("show", DATA / "torch_1f1b")["schedules"][1]["makespan"], delta=1e-6)
         self.run_ok("report", "1f1b", "zbv", "-o", "c.trace.json")
         self.assertIn("c.trace.json: the trace has 2 schedules (1f1b; zbv)", self.refuse("show", "c.trace.json"))
         self.assertIn("--iteration has no effect", self.refuse("show", "a.trace.json", "--iteration", 1))
@@ -278,7 +279,7 @@ class TraceInputTest(program.CommandTest):
         shutil.copy(self.folder / "a.trace.json", run / "trace.json")
         (run / "config.json").write_text("{}")
         for path in ("runs/a", "runs/a/", "runs/a/trace.json"):
-            self.assertEqual(self.run_json("show", path)[1]["makespan"], 27)
+            self.assertEqual(self.run_json("show", path)["schedules"][1]["makespan"], 27)
 
     def test_damaged_own_traces_are_refused(self):
         self.run_ok("report", "1f1b", "-p", 2, "-m", 2, "-o", "a.trace.json")

@@ -16,11 +16,11 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr const char* kDescription = "otherData.penstock";
-constexpr int kMostMicrobatches = 1 << 24;
 constexpr std::uint64_t kMostMicroseconds = 4'000'000'000'000'000;  // a hundred years
 
 Result<std::optional<int>> Count(const Json& run, const char* key) {
-  PENSTOCK_TRY(const std::uint64_t count, CountMember(run, key, kDescription, kMostMicrobatches));
+  constexpr std::uint64_t kMost = 1 << 24;
+  PENSTOCK_TRY(const std::uint64_t count, CountMember(run, key, kDescription, kMost));
   return static_cast<int>(count);
 }
 
