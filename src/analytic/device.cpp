@@ -1,8 +1,8 @@
 #include "analytic/device.h"
-#include "analytic/same_name.h"
 
 #include <fmt/ranges.h>
 
+#include "analytic/same_name.h"
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
 #include "base/text/yaml_map.h"

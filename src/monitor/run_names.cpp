@@ -26,7 +26,7 @@ std::vector<std::string> RunNames() {
   return names;
 }
 
-std::string RunFolder(const std::string& run) {
+std::string FolderOfRun(const std::string& run) {
   std::error_code error;
   return IsName(run) && !fs::is_directory(run, error) ? fmt::format("{}/{}", kFolder, run) : run;
 }
@@ -39,7 +39,7 @@ std::string SimilarRun(const std::string& run) {
 Result<std::string> PathOrRun(const std::string& text) {
   std::error_code error;
   if (!IsName(text) || text.empty() || fs::exists(fs::symlink_status(text, error))) return text;
-  std::string folder = RunFolder(text);
+  std::string folder = FolderOfRun(text);
   if (fs::is_directory(folder, error)) return folder;
   return NotFound("there is no file, folder or run {}{}", Quote(text), SimilarRun(text));
 }

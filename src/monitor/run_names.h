@@ -12,7 +12,7 @@ namespace penstock {
 std::vector<std::string> RunNames();
 // Returns the folder of a run: `run` if it is a folder, otherwise runs/NAME for a name, which need
 // not exist.
-std::string RunFolder(const std::string& run);
+std::string FolderOfRun(const std::string& run);
 // Returns "; did you mean 'english'?" for a name that is similar to that of a run, or nothing.
 std::string SimilarRun(const std::string& run);
 

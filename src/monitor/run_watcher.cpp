@@ -49,7 +49,7 @@ RunSigns SignsOf(const std::string& folder, double changed) {
 }  // namespace
 
 RunWatcher::RunWatcher(const std::string& run)
-    : folder_(RunFolder(run)), metrics_(folder_ + "/metrics.jsonl") {}
+    : folder_(FolderOfRun(run)), metrics_(folder_ + "/metrics.jsonl") {}
 
 Result<RunStatus> RunWatcher::Read() {
   PENSTOCK_TRY_STATUS(ReadConfig());

@@ -164,7 +164,7 @@ class WatchCommand final : public Command {
   // The run may not have started yet, or its name may be mistyped.
   void NoteMissing() const {
     std::error_code error;
-    const std::string folder = RunFolder(run_);
+    const std::string folder = FolderOfRun(run_);
     if (fs::is_directory(folder, error)) return;
     Log(stderr, "penstock: there is no run {} yet{}; waits for {}\n", Quote(run_), SimilarRun(run_),
         Printable(folder));
