@@ -110,6 +110,31 @@ class TrainOnTokensTest(program.CommandTest):
         result = self.start("train", ENGLISH, *SMALL, "data.path=text", "data.tokenizer=tokenizer.json")
         self.assertEqual(result.returncode, 0, result.stderr)
 
+    def test_damaged_tokens_are_refused_with_their_file(self):
+        train = ("train", ENGLISH, *SMALL, "data.path=web", "name=run")
+        index = json.loads((self.folder / "web/index.json").read_text())
+        shard = self.folder / "web/tokens-0.bin"
+        whole = shard.read_bytes()
+        for changed, reason in ((b"\x01\0", "digest"), (b"\x63\0", "token 5 has the id 99")):
+            shard.write_bytes(whole[:10] + changed + whole[12:])
+            for command in (train, (*train, "data.blend=1 code, 1 web")):
+                line = self.refuse(*command)
+                self.assertIn("web/tokens-0.bin", line)
+                self.assertIn(reason, line)
+        shard.write_bytes(whole)
+        # A folder of an earlier version has no digests.
+        for entry in (index, *index["shards"]):
+            entry.pop("digest", None)
+            entry.pop("documents_digest", None)
+        self.write("web/index.json", json.dumps(index))
+        result = self.start(*train)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("\nweb was written by an earlier version and has no digests", result.stdout)
+        evaluated = self.start("eval", "runs/run")
+        self.assertIn("penstock: web was written by an earlier version", evaluated.stderr)
+        self.write("web/tokenizer.json", TOKENIZER.replace('"b": 1', '"c": 1').replace("a b", "a c").replace('"ab"', '"ac"'))
+        self.assertIn("web/tokenizer.json is not the tokenizer of the tokens", self.refuse(*train))
+
     def test_what_does_not_fit_is_refused(self):
         train = ("train", ENGLISH, *SMALL)
         self.assertIn("tokenized already", self.refuse(*train, "data.path=web", "data.tokenizer=bytes"))

@@ -42,6 +42,7 @@ class EvalCommand final : public Command {
     PENSTOCK_TRY(checkpoint_, PathOrRun(checkpoint_));
     if (IsHuggingFaceFolder(checkpoint_)) return RunOnFolder();
     PENSTOCK_TRY(const EvalSummary summary, Evaluate(checkpoint_, data_, ema_));
+    PrintNotes(summary);
     if (json_) {
       PrintObject({{"held_out_loss", summary.held_out_loss},
                    {"baseline_loss", summary.baseline_loss},
@@ -62,12 +63,16 @@ class EvalCommand final : public Command {
   }
 
  private:
+  static void PrintNotes(const EvalSummary& summary) {
+    for (const std::string& note : summary.notes) Log(stderr, "penstock: {}\n", note);
+  }
+
   Result<int> RunOnFolder() {
     if (ema_) return InvalidArgument("--ema: {} has no moving averages", checkpoint_);
     if (data_.empty())
       return InvalidArgument("{} has no text of its own: give --data", checkpoint_);
     PENSTOCK_TRY(const EvalSummary summary, EvaluateHuggingFace(checkpoint_, data_, sequence_));
-    for (const std::string& note : summary.notes) Log(stderr, "penstock: {}\n", note);
+    PrintNotes(summary);
     if (json_) {
       PrintObject({{"held_out_loss", summary.held_out_loss},
                    {summary.unit + "s", summary.predicted},

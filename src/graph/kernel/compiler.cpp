@@ -9,10 +9,10 @@
 #include <filesystem>
 #include <vector>
 
+#include "base/digest.h"
 #include "base/files.h"
 #include "base/first_line.h"
 #include "base/system/run_command.h"
-#include "graph/kernel/digest.h"
 #include "graph/kernel/processor.h"
 
 namespace penstock {

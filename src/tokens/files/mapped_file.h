@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 
@@ -19,6 +20,8 @@ class MappedFile {
   MappedFile& operator=(MappedFile&& other) noexcept;
 
   std::size_t size() const { return size_; }
+
+  std::string_view bytes() const { return {static_cast<const char*>(data_), size_}; }
 
   // Returns the content as values of a type. Requires: size() is a multiple of sizeof(T).
   template <class T>

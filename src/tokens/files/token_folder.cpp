@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <stdexcept>
 
+#include "base/digest.h"
 #include "base/files.h"
 #include "base/text/quote.h"
 #include "base/text/strict_json.h"
@@ -28,12 +30,19 @@ Result<std::string> NameMember(const json& object, const char* key, std::string_
   return name;
 }
 
+// Reads the digest of a file, which folders of earlier versions do not have.
+Result<std::string> DigestMember(const json& object, const char* key, std::string_view what) {
+  if (!object.is_object() || !object.contains(key)) return std::string();
+  return TextMember(object, key, what);
+}
+
 Result<TokenShard> ReadShard(const json& object) {
   constexpr const char* kWhat = "a shard";
   TokenShard shard;
   PENSTOCK_TRY(shard.file, NameMember(object, "file", kWhat));
   PENSTOCK_TRY(shard.tokens, CountMember(object, "tokens", kWhat, kMostTokens));
   PENSTOCK_TRY(shard.documents, CountMember(object, "documents", kWhat, kMostTokens));
+  PENSTOCK_TRY(shard.digest, DigestMember(object, "digest", kWhat));
   return shard;
 }
 
@@ -75,6 +84,43 @@ Status CheckSize(const std::string& path, const MappedFile& file, std::uint64_t 
                          size);
 }
 
+Status CheckDigest(const std::string& path, const MappedFile& file, const std::string& digest) {
+  if (digest.empty() || NamedDigest(file.bytes()) == digest) return {};
+  return InvalidArgument(
+      "{} is damaged: it does not have the digest in {}; tokenize the text again", path,
+      kTokenIndexFile);
+}
+
+// Returns the position of the first id outside of the vocabulary, or the number of tokens.
+template <class T>
+std::size_t FindOutside(std::span<const T> tokens, std::int64_t vocabulary) {
+  T largest = 0;
+  for (const T id : tokens) largest = std::max(largest, id);  // vectorized
+  if (static_cast<std::int64_t>(largest) < vocabulary) return tokens.size();
+  const auto outside = [&](T id) { return static_cast<std::int64_t>(id) >= vocabulary; };
+  return static_cast<std::size_t>(std::ranges::find_if(tokens, outside) - tokens.begin());
+}
+
+template <class T>
+Status CheckIds(const std::string& path, std::span<const T> tokens, std::int64_t vocabulary) {
+  const std::size_t position = FindOutside(tokens, vocabulary);
+  if (position == tokens.size()) return {};
+  return InvalidArgument(
+      "{} is damaged: token {} has the id {}, but the tokenizer has only {} tokens; tokenize the "
+      "text again",
+      path, position, tokens[position], vocabulary);
+}
+
+Status CheckShard(const std::string& path, const MappedFile& file, const TokenShard& shard,
+                  const TokenIndex& index) {
+  PENSTOCK_TRY_STATUS(
+      CheckSize(path, file, shard.tokens * static_cast<std::uint64_t>(index.bytes_per_token)));
+  PENSTOCK_TRY_STATUS(index.bytes_per_token == 2
+                          ? CheckIds(path, file.As<std::uint16_t>(), index.vocabulary)
+                          : CheckIds(path, file.As<std::uint32_t>(), index.vocabulary));
+  return CheckDigest(path, file, shard.digest);
+}
+
 }  // namespace
 
 std::string ToJson(const TokenIndex& index) {
@@ -90,9 +136,12 @@ std::string ToJson(const TokenIndex& index) {
   if (index.end_of_text) file["tokenizer"]["end_of_text"] = *index.end_of_text;
   file["shards"] = json::array();
   for (const TokenShard& shard : index.shards) {
-    file["shards"].push_back(
-        {{"file", shard.file}, {"tokens", shard.tokens}, {"documents", shard.documents}});
+    file["shards"].push_back({{"file", shard.file},
+                              {"tokens", shard.tokens},
+                              {"documents", shard.documents},
+                              {"digest", shard.digest}});
   }
+  file["documents_digest"] = index.documents_digest;
   return file.dump(2) + "\n";
 }
 
@@ -117,6 +166,7 @@ Result<TokenIndex> ParseTokenIndex(std::string_view text) {
     PENSTOCK_TRY(TokenShard shard, ReadShard(each));
     index.shards.push_back(std::move(shard));
   }
+  PENSTOCK_TRY(index.documents_digest, DigestMember(file, "documents_digest", kWhat));
   PENSTOCK_TRY_STATUS(CheckCounts(index));
   return index;
 }
@@ -126,38 +176,54 @@ bool IsTokenFolder(const std::string& path) {
   return fs::is_regular_file(fs::path(path) / kTokenIndexFile, error);
 }
 
-Result<TokenFolder> TokenFolder::Open(const std::string& path) {
+Result<TokenIndex> ReadTokenIndex(const std::string& path) {
   const std::string index_path = (fs::path(path) / kTokenIndexFile).string();
   PENSTOCK_TRY(const std::string text, ReadFile(index_path, kIndexLimit));
   auto index = ParseTokenIndex(text);
   if (!index) return InvalidArgument("{}: {}", index_path, index.error().message);
+  return index;
+}
+
+Result<TokenFolder> TokenFolder::Open(const std::string& path) {
+  PENSTOCK_TRY(TokenIndex index, ReadTokenIndex(path));
   const std::string documents_path = (fs::path(path) / kDocumentsFile).string();
   PENSTOCK_TRY(MappedFile documents, MappedFile::Open(documents_path));
   PENSTOCK_TRY_STATUS(
-      CheckSize(documents_path, documents, index->documents * sizeof(std::uint64_t)));
+      CheckSize(documents_path, documents, index.documents * sizeof(std::uint64_t)));
   TokenFolder folder(std::move(documents));
   folder.path_ = path;
   std::uint64_t begin = 0;
-  for (const TokenShard& shard : index->shards) {
+  for (const TokenShard& shard : index.shards) {
     const std::string shard_path = (fs::path(path) / shard.file).string();
     PENSTOCK_TRY(MappedFile file, MappedFile::Open(shard_path));
-    PENSTOCK_TRY_STATUS(CheckSize(
-        shard_path, file, shard.tokens * static_cast<std::uint64_t>(index->bytes_per_token)));
+    PENSTOCK_TRY_STATUS(CheckShard(shard_path, file, shard, index));
     folder.shards_.push_back(std::move(file));
     folder.begins_.push_back(begin);
     begin += shard.tokens;
   }
   const auto ends = folder.document_ends();
+  PENSTOCK_TRY_STATUS(CheckDigest(documents_path, folder.documents_, index.documents_digest));
   if (!std::ranges::is_sorted(ends) || (!ends.empty() && ends.back() != begin)) {
     return InvalidArgument("{} is damaged: write the folder again", documents_path);
   }
-  folder.index_ = *std::move(index);
+  folder.index_ = std::move(index);
   return folder;
 }
 
-std::string TokenFolder::tokenizer() const {
-  if (index_.tokenizer_files.empty()) return std::string(kByteTokenizer);
-  return (fs::path(path_) / index_.tokenizer_files.front()).string();
+std::string TokenizerOfTokens(const std::string& path, const TokenIndex& index) {
+  if (index.tokenizer_files.empty()) return std::string(kByteTokenizer);
+  return (fs::path(path) / index.tokenizer_files.front()).string();
+}
+
+std::string TokenFolder::note() const {
+  const bool checked =
+      !index_.documents_digest.empty() &&
+      std::ranges::none_of(index_.shards, &std::string::empty, &TokenShard::digest);
+  if (checked) return {};
+  return fmt::format(
+      "{} was written by an earlier version and has no digests, so damage to its files is "
+      "not noticed: tokenize the text again",
+      path_);
 }
 
 void TokenFolder::Read(std::uint64_t begin, std::span<std::int64_t> to) const {
@@ -165,10 +231,11 @@ void TokenFolder::Read(std::uint64_t begin, std::span<std::int64_t> to) const {
   auto shard = static_cast<std::size_t>(after - begins_.begin()) - 1;
   const auto copy = [&](const auto& tokens, std::uint64_t from) {
     const std::size_t count = std::min<std::size_t>(tokens.size() - from, to.size());
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto id = static_cast<std::int64_t>(tokens[from + i]);
-      to[i] = id < index_.vocabulary ? id : 0;
+    const auto part = tokens.subspan(from, count);
+    if (auto status = CheckIds(index_.shards[shard].file, part, index_.vocabulary); !status) {
+      throw std::runtime_error(status.error().message);
     }
+    std::ranges::copy(part, to.begin());
     to = to.subspan(count);
   };
   for (std::uint64_t from = begin - begins_[shard]; !to.empty(); ++shard, from = 0) {

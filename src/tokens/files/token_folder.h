@@ -25,8 +25,10 @@ struct TokenShard {
   std::string file;
   std::uint64_t tokens = 0;
   std::uint64_t documents = 0;
+  std::string digest = {};  // of the file
 };
 
+// Folders of earlier versions have no digests of files: they are then empty.
 struct TokenIndex {
   int bytes_per_token = 2;  // 2 or 4
   std::string digest;       // of the tokenizer
@@ -36,11 +38,17 @@ struct TokenIndex {
   std::uint64_t tokens = 0;
   std::uint64_t documents = 0;
   std::vector<TokenShard> shards;
+  std::string documents_digest;  // of kDocumentsFile
 };
 
 std::string ToJson(const TokenIndex& index);
 // Errors: kInvalidArgument, one line without the file's name.
 Result<TokenIndex> ParseTokenIndex(std::string_view json);
+
+// Reads the index of a folder, but not its other files. Errors: kNotFound, or kInvalidArgument.
+Result<TokenIndex> ReadTokenIndex(const std::string& path);
+// Returns what OpenTokenizer opens.
+std::string TokenizerOfTokens(const std::string& path, const TokenIndex& index);
 
 // Whether the path is a folder with an index.
 bool IsTokenFolder(const std::string& path);
@@ -48,8 +56,9 @@ bool IsTokenFolder(const std::string& path);
 // Immutable, so any thread may use it.
 class TokenFolder {
  public:
-  // Maps all files. Errors: kNotFound, or kInvalidArgument if a file does not have the size that
-  // the index states.
+  // Maps all files and reads them once, to check them. Errors: kNotFound, or kInvalidArgument if a
+  // file does not have the size and the digest that the index states, or has an id outside of the
+  // vocabulary.
   static Result<TokenFolder> Open(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -57,11 +66,11 @@ class TokenFolder {
   std::uint64_t size() const { return index_.tokens; }
   // Returns the end of each document, in tokens.
   std::span<const std::uint64_t> document_ends() const { return documents_.As<std::uint64_t>(); }
-  // What OpenTokenizer opens.
-  std::string tokenizer() const;
+  // Returns what the user should know: whether damage could go unnoticed. May be empty.
+  std::string note() const;
 
-  // Reads tokens [begin, begin + to.size()). Requires: the range is inside of the folder. A damaged
-  // file may have ids outside of the vocabulary; these become 0.
+  // Reads tokens [begin, begin + to.size()). Requires: the range is inside of the folder. Throws
+  // std::runtime_error if a file was overwritten since Open and has ids outside of the vocabulary.
   void Read(std::uint64_t begin, std::span<std::int64_t> to) const;
 
  private:

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/digest.h"
 #include "base/files.h"
 #include "base/folders.h"
 
@@ -79,7 +80,7 @@ Status TokenWriter::Write(std::FILE* file, const void* data, std::size_t bytes) 
 Status TokenWriter::Add(std::span<const TokenId> document) {
   if (document.empty()) return {};
   if (!shard_) {
-    index_.shards.push_back({fmt::format("tokens-{}.bin", index_.shards.size()), 0, 0});
+    index_.shards.push_back({fmt::format("tokens-{}.bin", index_.shards.size())});
     PENSTOCK_TRY(shard_, OpenFile(index_.shards.back().file));
   }
   if (index_.bytes_per_token == 2) {
@@ -97,21 +98,24 @@ Status TokenWriter::Add(std::span<const TokenId> document) {
   return shard.tokens >= shard_tokens_ ? CloseShard() : Status();
 }
 
-Status TokenWriter::CloseShard() {
-  for (OwnFile* const file : {&shard_, &documents_}) {
-    if (*file == nullptr) continue;
-    if (std::fflush(file->get()) == 0) continue;
+Result<std::string> TokenWriter::Close(OwnFile& file, const std::string& name) const {
+  if (std::fclose(file.release()) != 0) {
     return MakeError(ErrorCode::kUnavailable, "cannot write to {}: {}", temporary_,
                      std::strerror(errno));
   }
-  shard_.reset();
+  PENSTOCK_TRY(const MappedFile content, MappedFile::Open((fs::path(temporary_) / name).string()));
+  return NamedDigest(content.bytes());
+}
+
+Status TokenWriter::CloseShard() {
+  PENSTOCK_TRY(index_.shards.back().digest, Close(shard_, index_.shards.back().file));
   return {};
 }
 
 Result<TokenIndex> TokenWriter::Finish() {
   if (index_.documents == 0) return InvalidArgument("there is no text to tokenize");
-  PENSTOCK_TRY_STATUS(CloseShard());
-  documents_.reset();
+  if (shard_ != nullptr) PENSTOCK_TRY_STATUS(CloseShard());
+  PENSTOCK_TRY(index_.documents_digest, Close(documents_, kDocumentsFile));
   PENSTOCK_TRY_STATUS(
       WriteFileAtomically((fs::path(temporary_) / kTokenIndexFile).string(), ToJson(index_)));
   std::error_code error;

@@ -37,6 +37,8 @@ class TokenWriter {
 
   TokenWriter() = default;
   Result<OwnFile> OpenFile(const std::string& name) const;
+  // Closes a file and returns its digest.
+  Result<std::string> Close(OwnFile& file, const std::string& name) const;
   Status CloseShard();
   Status Write(std::FILE* file, const void* data, std::size_t bytes) const;
 

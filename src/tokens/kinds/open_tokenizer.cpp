@@ -1,12 +1,11 @@
 #include "tokens/kinds/open_tokenizer.h"
 
-#define XXH_INLINE_ALL
 #include <fmt/ranges.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <filesystem>
 
+#include "base/digest.h"
 #include "base/files.h"
 #include "base/text/quote.h"
 #include "base/text/strict_json.h"
@@ -96,8 +95,7 @@ Result<OpenedTokenizer> OpenFile(const std::string& path) {
                                             : ReadTokenizerJson(content, end_of_text);
   if (!tokenizer) return tl::unexpected(At(path, std::move(tokenizer).error()));
   opened.tokenizer = *std::move(tokenizer);
-  const XXH128_hash_t hash = XXH3_128bits_withSeed(content.data(), content.size(), 0);
-  opened.digest = fmt::format("xxh128:{:016x}{:016x}", hash.high64, hash.low64);
+  opened.digest = NamedDigest(content);
   return opened;
 }
 

@@ -26,8 +26,8 @@ Result<std::string> TokenizerOfData(const DataConfig& data) {
     path = parts.front().path;
   }
   if (!data.blend.empty() || IsTokenFolder(path)) {
-    PENSTOCK_TRY(const TokenFolder folder, TokenFolder::Open(path));
-    return folder.tokenizer();
+    PENSTOCK_TRY(const TokenIndex index, ReadTokenIndex(path));
+    return TokenizerOfTokens(path, index);
   }
   return data.tokenizer.empty() ? std::string(kByteTokenizer) : data.tokenizer;
 }

@@ -55,6 +55,21 @@ Status CheckTokenizerOfData(const DataConfig& config, const OpenedTokenizer& of_
       named.name(), of_data.name(), of_data.name());
 }
 
+// Opens the tokenizer that a folder of tokens has a copy of.
+Result<OpenedTokenizer> OpenTokenizerOf(const TokenFolder& folder) {
+  const std::string path = TokenizerOfTokens(folder.path(), folder.index());
+  PENSTOCK_TRY(OpenedTokenizer tokenizer, OpenTokenizer(path));
+  const TokenIndex& index = folder.index();
+  if (tokenizer.digest == index.digest &&
+      tokenizer.tokenizer->vocabulary_size() == index.vocabulary) {
+    return tokenizer;
+  }
+  return InvalidArgument(
+      "{} is not the tokenizer of the tokens next to it: it was changed or is damaged; tokenize "
+      "the text again",
+      path);
+}
+
 Result<TrainingData> LoadBytes(const TrainConfig& config) {
   PENSTOCK_TRY(Corpus corpus, LoadCorpus(config.data.path, config.data.held_out));
   PENSTOCK_TRY_STATUS(CheckLength(corpus, config.model.sequence));
@@ -182,8 +197,11 @@ Result<TrainingData> LoadTrainingData(const TrainConfig& config) {
     PENSTOCK_TRY(loaded, LoadText(options, *data.tokenizer.tokenizer));
   } else {
     PENSTOCK_TRY(loaded, OpenFolders(options));
-    PENSTOCK_TRY(data.tokenizer, OpenTokenizer(loaded.sets.front().folder()->tokenizer()));
+    PENSTOCK_TRY(data.tokenizer, OpenTokenizerOf(*loaded.sets.front().folder()));
     PENSTOCK_TRY_STATUS(CheckTokenizerOfData(options, data.tokenizer));
+    for (const TokenSet& set : loaded.sets) {
+      if (std::string note = set.folder()->note(); !note.empty()) data.notes.push_back(note);
+    }
   }
   PENSTOCK_TRY_STATUS(CheckVocabulary(config.model, data.tokenizer));
   for (const TokenSet& set : loaded.sets) {

@@ -23,6 +23,7 @@ struct TrainingData {
   std::shared_ptr<const Corpus> bytes;
   std::vector<TokenId> held_out_ids;  // otherwise
   std::string description;            // for the log
+  std::vector<std::string> notes;     // what the user should know about the files
 
   bool is_bytes() const { return bytes != nullptr; }
   std::string unit() const;  // UnitOf(tokenizer)

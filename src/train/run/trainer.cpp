@@ -364,6 +364,7 @@ Result<TrainSummary> TrainOnHost(TrainConfig config, const TrainOptions& options
     PENSTOCK_TRY(folder, RunFolder::Open(RunPath(config), part.log));
   }
   PENSTOCK_TRY(const TrainingData data, OnAll(hosts, LoadTrainingData(config)));
+  notes.insert(notes.end(), data.notes.begin(), data.notes.end());
   PENSTOCK_TRY(RunStart start, FindStart(hosts, config, data.tokenizer, part.log));
   config.resume.clear();  // the recorded configuration must start from the first step
   return TrainFrom({config, options, schedule, part, folder.get(), data}, std::move(start), notes);
