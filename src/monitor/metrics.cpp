@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/files.h"
 #include "base/index.h"
+#include "base/text/strict_json.h"
 
 namespace penstock {
 namespace {
@@ -15,12 +15,12 @@ namespace {
 using nlohmann::ordered_json;
 
 // MetricLine writes numbers that are not finite as null.
-double NumberOf(const ordered_json& value) {
+double NumberOf(const nlohmann::json& value) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
 
 // Throws if the arrays have different lengths.
-std::vector<RankMetric> RanksOf(const ordered_json& object) {
+std::vector<RankMetric> RanksOf(const nlohmann::json& object) {
   if (!object.contains("busy")) return {};
   std::vector<RankMetric> ranks(object.at("busy").size());
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -74,7 +74,9 @@ std::string MetricLine(const HeldOutMetric& metric) {
 }
 
 std::optional<StepMetric> ParseMetric(std::string_view line) {
-  const ordered_json object = ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const auto parsed = ParseStrictJson(line);
+  if (!parsed) return std::nullopt;
+  const nlohmann::json& object = *parsed;
   try {
     StepMetric metric;
     metric.step = object.at("step").get<std::int64_t>();
@@ -94,10 +96,11 @@ std::optional<StepMetric> ParseMetric(std::string_view line) {
 }
 
 std::optional<HeldOutMetric> ParseHeldOut(std::string_view line) {
-  const ordered_json object = ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const auto object = ParseStrictJson(line);
+  if (!object) return std::nullopt;
   try {
-    return HeldOutMetric{object.at("step").get<std::int64_t>(),
-                         NumberOf(object.at("held_out_loss"))};
+    return HeldOutMetric{object->at("step").get<std::int64_t>(),
+                         NumberOf(object->at("held_out_loss"))};
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   }

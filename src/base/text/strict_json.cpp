@@ -15,6 +15,15 @@ bool IsCount(const json& value) {
          value.get<std::uint64_t>() <= std::numeric_limits<std::int64_t>::max();
 }
 
+// Returns the parser's reason without its number. It quotes the last token, which may be long.
+std::string ReasonOf(const json::exception& error) {
+  constexpr std::size_t kLongest = 200;
+  std::string_view text = error.what();
+  const std::size_t number = text.find("] ");
+  if (number != text.npos) text.remove_prefix(number + 2);
+  return Printable(text.substr(0, kLongest)) + (text.size() > kLongest ? "..." : "");
+}
+
 }  // namespace
 
 Result<json> ParseStrictJson(std::string_view text, int deepest) {
@@ -33,12 +42,12 @@ Result<json> ParseStrictJson(std::string_view text, int deepest) {
   };
   try {
     json root = json::parse(text, check);
-    if (!repeated.empty()) return InvalidArgument("the name {} appears twice", Quote(repeated));
     if (too_deep) return InvalidArgument("it is nested more than {} levels deep", deepest);
+    if (!repeated.empty()) return InvalidArgument("the name {} appears twice", Quote(repeated));
     if (!root.is_object()) return InvalidArgument("it is not a JSON object");
     return root;
   } catch (const json::exception& error) {
-    return InvalidArgument("{}", Printable(error.what()));
+    return InvalidArgument("{}", ReasonOf(error));
   }
 }
 

@@ -1,5 +1,6 @@
 #include "base/text/yaml_map.h"
 
+#include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/eventhandler.h>
 
 #include <algorithm>
@@ -114,6 +115,8 @@ Result<YAML::Node> ParseYaml(const std::string& text) {
   try {
     PENSTOCK_TRY_STATUS(RefuseFurtherDocuments(text));
     return YAML::Load(text);
+  } catch (const YAML::DeepRecursion& error) {
+    return InvalidArgument("line {}: it is nested too deeply", error.mark.line + 1);
   } catch (const YAML::Exception& error) {
     return InvalidArgument("line {}: {}", error.mark.line + 1, Printable(error.msg));
   }

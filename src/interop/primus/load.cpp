@@ -4,11 +4,11 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "base/files.h"
 #include "base/index.h"
 #include "base/text/quote.h"
+#include "base/text/strict_json.h"
 #include "interop/measured_costs.h"
 #include "interop/megatron_order.h"
 #include "interop/primus/dump.h"
@@ -48,10 +48,8 @@ constexpr FileLimit kDumpFile = {std::size_t{256} << 20, "dump's file"};
 
 Result<Json> LoadJson(const std::string& path) {
   PENSTOCK_TRY(const std::string text, ReadFile(path, kDumpFile));
-  Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded() || !json.is_object()) {
-    return InvalidArgument("{} is not a JSON object", path);
-  }
+  auto json = ParseStrictJson(text);
+  if (!json) return InvalidArgument("{}: {}", path, json.error().message);
   return json;
 }
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
+#include "base/text/strict_json.h"
 #include "graph/ir/parse.h"
 #include "graph/ir/print.h"
 #include "graph/kernel/fused_op.h"
@@ -164,7 +164,7 @@ Status CheckSlots(const StageProgram& program) {
 }
 
 Result<StageProgram> Read(const Safetensors& content) {
-  const json root = json::parse(content.metadata.at("program"));
+  PENSTOCK_TRY(const json root, ParseStrictJson(content.metadata.at("program")));
   const json& numbers = root.at("numbers");
   CompiledReader reader(content);
   StageProgram program;

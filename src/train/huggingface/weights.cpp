@@ -8,13 +8,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 
 #include "base/files.h"
 #include "base/index.h"
 #include "base/text/quote.h"
+#include "base/text/strict_json.h"
 #include "graph/capture/shapes_only.h"
 #include "model/huggingface.h"
 #include "model/model.h"
@@ -30,12 +30,14 @@ constexpr FileLimit kIndexFile{std::size_t{64} << 20, "index"};
 // Returns the names of the files that an index lists.
 Result<std::set<std::string>> FilesOfIndex(const std::string& path) {
   PENSTOCK_TRY(const std::string text, ReadFile(path, kIndexFile));
-  const auto root = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!root.is_object() || !root.contains("weight_map") || !root["weight_map"].is_object()) {
+  const auto root = ParseStrictJson(text);
+  if (!root) return InvalidArgument("{}: {}", path, root.error().message);
+  const auto map = root->find("weight_map");
+  if (map == root->end() || !map->is_object()) {
     return InvalidArgument("{}: weight_map, an object, is missing", path);
   }
   std::set<std::string> files;
-  for (const auto& [tensor, file] : root["weight_map"].items()) {
+  for (const auto& [tensor, file] : map->items()) {
     const std::string name = file.is_string() ? file.get<std::string>() : "";
     if (name.empty() || fs::path(name).filename() != name) {
       return InvalidArgument("{}: {} is not in a file of the folder", path, Quote(tensor));
