@@ -81,6 +81,10 @@ class SlowChecker {
   bool EachRunsOnce() {
     for (int stage = 0; stage < schedule_.stages(); ++stage) {
       if (Steps() && Count(Op::kStep, stage) != updates_) return false;
+      if (used_.count(Op::kReduceGrad) > 0 && Count(Op::kReduceGrad, stage) != updates_) {
+        return false;
+      }
+      if (Count(Op::kUnshard, stage) != Count(Op::kReshard, stage)) return false;
       const int next = communicates_ && OtherRank(stage, schedule_.placement.next(stage));
       const int previous = communicates_ && OtherRank(stage, schedule_.placement.previous(stage));
       for (int microbatch = 0; microbatch < schedule_.indices(); ++microbatch) {
@@ -186,8 +190,8 @@ class SlowChecker {
     }
     return true;
   }
-  bool Reduced(int stage, int update) {
-    return Count(Op::kReduceGrad, stage) == 0 || Times(Op::kReduceGrad, stage) > update;
+  bool Reduced(int stage, int update) const {
+    return used_.count(Op::kReduceGrad) == 0 || Times(Op::kReduceGrad, stage) > update;
   }
 
   // Whether the gradients of the stage and its replicas are complete, and reduced if they are to

@@ -143,8 +143,9 @@ class LaneSharder {
     std::size_t use = 0;
     for (const Action& action : lane_) {
       out_.push_back(action);
-      if (!ReadsWeights(action.first.op)) continue;
-      ForEachPart(action, [&](const Part&) { Move(use++); });
+      if (ReadsWeights(action.first.op)) {
+        ForEachPart(action, [&](const Part&) { Move(use++); });
+      }
       if (gradients == nullptr) continue;
       ForEachPart(action, [&](const Part& part) {
         for (int left = gradients->Note(part); left > 0; --left) {

@@ -31,6 +31,23 @@ void ReportMissing(const Walked& walked, const Value& place, std::uint8_t bits,
   }
 }
 
+// Finds what a step of the stage lacks besides its microbatches.
+void FindMissingUpdates(const Walked& walked, int stage, FaultList& faults) {
+  const RareOps& rare = walked.rare;
+  const auto missing = [&](const char* op, int count) {
+    if (count <= 0) return;
+    faults.Add({walked.edges[Index(stage)].rank, -1, fmt::format("{}{}", stage, op),
+                fmt::format("stage {} lacks {} of its {} {}s", stage, count, rare.updates(), op)});
+  };
+  missing("REDUCE_GRAD", rare.MissingReductions(stage));
+  missing("STEP", rare.MissingSteps(stage));
+  if (rare.IsUnsharded(stage)) {
+    faults.Add(
+        {walked.edges[Index(stage)].rank, -1, fmt::format("{}RESHARD", stage),
+         fmt::format("stage {} is still unsharded at the end; add it after its last use", stage)});
+  }
+}
+
 void FindMissingOf(const Walked& walked, int stage, FaultList& faults) {
   const StageEdges& edges = walked.edges[Index(stage)];
   const std::size_t indices = Index(walked.schedule.indices());
@@ -55,11 +72,7 @@ void FindMissingOf(const Walked& walked, int stage, FaultList& faults) {
     const Value place = {ValueKind::kActivation, stage, static_cast<int>(n)};
     ReportMissing(walked, place, bits, transfers, faults);
   }
-  if (const int steps = walked.rare.MissingSteps(stage); steps > 0) {
-    faults.Add(
-        {edges.rank, -1, fmt::format("{}STEP", stage),
-         fmt::format("stage {} lacks {} of its {} STEPs", stage, steps, walked.rare.updates())});
-  }
+  FindMissingUpdates(walked, stage, faults);
 }
 
 }  // namespace

@@ -23,18 +23,10 @@ RareOps::RareOps(const Schedule& schedule, const Usage& usage, std::size_t indic
   ended_.resize(stages * updates_);
   steps_.resize(stages);
   reduced_.resize(stages);
-  reduces_.resize(stages);
   shares_ = GradientShares(schedule);
-  for (const Lane& lane : schedule.lanes) {
-    for (const Action& action : lane) {
-      const Part& part = action.first;
-      if (part.op == Op::kReduceGrad && part.stage < stages) reduces_[part.stage] = true;
-    }
-  }
 }
 
 std::string RareOps::Check(const Part& part, std::uint8_t history) {
-  const std::size_t stage = part.stage;
   switch (part.op) {
     case Op::kForward:
     case Op::kBackwardInput:
@@ -42,9 +34,9 @@ std::string RareOps::Check(const Part& part, std::uint8_t history) {
     case Op::kBackward:
       return CheckCompute(part);
     case Op::kUnshard:
-      return unsharded_[stage] != 0 ? "the stage is already unsharded" : "";
+      return IsUnsharded(part.stage) ? "the stage is already unsharded" : "";
     case Op::kReshard:
-      return unsharded_[stage] == 0 ? "the stage is not unsharded" : "";
+      return IsUnsharded(part.stage) ? "" : "the stage is not unsharded";
     case Op::kReduceGrad:
     case Op::kStep:
       return CheckUpdate(part);
@@ -57,11 +49,16 @@ std::string RareOps::Check(const Part& part, std::uint8_t history) {
   }
 }
 
+bool RareOps::IsUnsharded(int stage) const { return usage_.rare && unsharded_[Index(stage)] != 0; }
+
+// Checks that the weights of the part's stage are gathered, if the schedule shards any.
+std::string RareOps::CheckWeights(const Part& part) const {
+  if (!usage_.unshard || unsharded_[part.stage] != 0) return "";
+  return fmt::format("stage {} is not unsharded; add {}UNSHARD before it", part.stage, part.stage);
+}
+
 std::string RareOps::CheckCompute(const Part& part) const {
-  if (usage_.unshard && unsharded_[part.stage] == 0) {
-    return fmt::format("stage {} is not unsharded; add {}UNSHARD before it", part.stage,
-                       part.stage);
-  }
+  if (std::string reason = CheckWeights(part); !reason.empty()) return reason;
   const std::uint8_t moves = moves_[Key(part)];
   if (MakesInputGradient(part.op) && (moves & kOffloaded) != 0 && (moves & kReloaded) == 0) {
     return fmt::format("its activations are offloaded; add {}RELOAD{} before it", part.stage,
@@ -103,9 +100,8 @@ std::string RareOps::CheckVersion(const Part& part) const {
 
 std::string RareOps::CheckMove(const Part& part, std::uint8_t history) const {
   const std::uint8_t moves = moves_[Key(part)];
-  if (part.op == Op::kRecompute && usage_.unshard && unsharded_[part.stage] == 0) {
-    return fmt::format("stage {} is not unsharded; add {}UNSHARD before it", part.stage,
-                       part.stage);
+  if (part.op == Op::kRecompute) {
+    if (std::string reason = CheckWeights(part); !reason.empty()) return reason;
   }
   if ((history & kForwardBit) == 0) return "its forward has not run";
   if ((history & (kInputGradientBits | kEndBits)) != 0) return "its backward has already run";
@@ -138,8 +134,8 @@ std::string RareOps::CheckUpdate(const Part& part) const {
                        needed);
   }
   if (!step && steps_[stage] > update) return "the STEP that reads it has already run";
-  if (step && reduced_[stage] > 0 && reduced_[stage] <= update) {
-    return "its REDUCE_GRAD has not run";
+  if (step && usage_.reduce && reduced_[stage] <= update) {
+    return fmt::format("its REDUCE_GRAD has not run; add {}REDUCE_GRAD before it", stage);
   }
   return "";
 }
@@ -184,12 +180,17 @@ bool RareOps::GradientsReady(int stage, int update) const {
   const std::size_t u = update;
   if (u >= updates_) return false;
   const bool complete = Index(ended_[s * updates_ + u]) >= indices_per_update_ * Index(shares_[s]);
-  return complete && (!reduces_[s] || reduced_[s] > update);
+  return complete && (!usage_.reduce || reduced_[s] > update);
 }
 
 int RareOps::MissingSteps(int stage) const {
   if (!usage_.step) return 0;
   return static_cast<int>(updates_) - steps_[stage];
+}
+
+int RareOps::MissingReductions(int stage) const {
+  if (!usage_.reduce) return 0;
+  return static_cast<int>(updates_) - reduced_[stage];
 }
 
 }  // namespace penstock::validation

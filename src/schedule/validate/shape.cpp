@@ -21,6 +21,7 @@ Usage Usage::Of(const Schedule& schedule) {
     usage.vocabulary = usage.vocabulary || has(op);
   }
   usage.unshard = has(Op::kUnshard);
+  usage.reduce = has(Op::kReduceGrad);
   usage.step = has(Op::kStep) || schedule.weights != WeightPolicy::kFlush;
   usage.rare = usage.step || seen >> static_cast<int>(Op::kUnshard) != 0;
   return usage;

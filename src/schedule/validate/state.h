@@ -41,6 +41,7 @@ class FaultList {
 struct Usage {
   bool communication = false;  // any SEND or RECV; then every edge between ranks needs both
   bool unshard = false;        // any UNSHARD; then every compute needs its stage unsharded
+  bool reduce = false;         // any REDUCE_GRAD; then every stage needs one per update
   bool step = false;           // any STEP; then every stage needs all of them
   bool rare = false;           // any op other than compute and transfers
   bool vocabulary = false;     // any pass of the vocabulary
@@ -61,8 +62,11 @@ class RareOps {
   std::string Check(const Part& part, std::uint8_t history);
   // Records a compute part, or a part that Check accepts.
   void Note(const Part& part);
-  // Returns the number of STEPs that a stage lacks at the end.
+  // Returns the number of STEPs or REDUCE_GRADs that a stage lacks at the end.
   int MissingSteps(int stage) const;
+  int MissingReductions(int stage) const;
+  // Whether the stage's weights are gathered: at the end, the next step would gather them again.
+  bool IsUnsharded(int stage) const;
   // The number of STEPs of each stage, if any has them.
   int updates() const { return static_cast<int>(updates_); }
   // The update of the stage's next STEP.
@@ -73,6 +77,7 @@ class RareOps {
  private:
   enum MoveBit : std::uint8_t { kOffloaded = 1, kReloaded = 2, kRecomputed = 4 };
 
+  std::string CheckWeights(const Part& part) const;
   std::string CheckCompute(const Part& part) const;
   std::string CheckVersion(const Part& part) const;
   std::string CheckMove(const Part& part, std::uint8_t history) const;
@@ -93,7 +98,6 @@ class RareOps {
       ended_;  // by (stage, update): microbatch indices whose gradient is complete
   std::vector<std::int32_t> steps_;    // by stage: STEPs so far
   std::vector<std::int32_t> reduced_;  // by stage: REDUCE_GRADs so far
-  std::vector<bool> reduces_;          // by stage: whether it has any REDUCE_GRAD
   std::vector<int> shares_;            // by stage: GradientShares
 };
 

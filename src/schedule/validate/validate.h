@@ -4,7 +4,8 @@
 // on the stage's rank and in an order that satisfies the dependencies; every SEND has its RECV and
 // vice versa; there is no deadlock under the runtime's communication rule (a receive is only posted
 // and its consumer waits; a send never waits); weight shards, offloads, recomputes and optimizer
-// steps are where they are allowed; memory never goes below zero.
+// steps are where they are allowed; if any stage reduces its gradients or steps, all do, and no
+// stage stays unsharded at the end; memory never goes below zero.
 #pragma once
 
 #include <string>

@@ -10,6 +10,7 @@
 #include "runtime/executor/run.h"
 #include "runtime/program.h"
 #include "schedule/text/text.h"
+#include "schedule/validate/validate.h"
 #include "simulate/pass_context.h"
 #include "simulate/simulate.h"
 #include "simulate/summary.h"
@@ -17,6 +18,8 @@
 #include "tests/runtime/probe_stage.h"
 #include "tests/runtime/random_schedule.h"
 #include "tests/schedule/draw.h"
+#include "tests/schedule/mutate.h"
+#include "tests/schedule/random_catalog.h"
 
 namespace penstock {
 namespace {
@@ -151,6 +154,36 @@ TEST(EmulationTest, RunsAnyScheduleForSeveralSteps) {
     ASSERT_TRUE(status) << status.error().message;
     for (const Stage* stage : machine.stages()) EXPECT_EQ(stage->ActivationBytes(), 0);
   }
+}
+
+// A schedule that the validator accepts after any change of its actions runs, and again.
+TEST(EmulationTest, RunsWhateverTheValidatorAccepts) {
+  Random random(33);
+  int ran = 0;
+  for (const Schedule& drawn : testing::DrawCatalog(testing::Cases(8), random)) {
+    const Costs costs = testing::DrawPassCosts(drawn, random);
+    const auto passes = testing::DrawPasses(Uniform(random, 0, 5), random);
+    const auto sound = RunSchedulePasses(drawn, passes, SimulatedContext(costs));
+    if (!sound) continue;
+    for (int mutant = 0; mutant < 30; ++mutant) {
+      Schedule changed = *sound;
+      for (int count = Uniform(random, 1, 2); count > 0; --count) testing::Mutate(changed, random);
+      if (!Validate(changed).empty()) continue;
+      ++ran;
+      Emulation machine(changed, costs, kAtOnce);
+      RunOptions run;
+      run.steps = 2;
+      run.transport = &machine.transport();
+      const Status status = RunRanks(changed, machine.stages(), run);
+      ASSERT_TRUE(status) << status.error().message << '\n'
+                          << Name(changed) << '\n'
+                          << WriteCsv(changed);
+      for (const Stage* stage : machine.stages()) {
+        ASSERT_EQ(stage->ActivationBytes(), 0) << Name(changed) << '\n' << WriteCsv(changed);
+      }
+    }
+  }
+  EXPECT_GT(ran, testing::Cases(300));
 }
 
 TEST(EmulationTest, ManyRanksSleepUntilActionsAreDue) {

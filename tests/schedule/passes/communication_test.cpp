@@ -120,7 +120,7 @@ TEST(AddCommunication, EdgesInsideARankAreFree) {
 
 TEST(AddCommunication, OtherActionsKeepTheirPlaces) {
   auto schedule = ParseCsv(
-      "0UNSHARD,0F0,0RESHARD,0UNSHARD,0B0,0REDUCE_GRAD,0STEP\n"
+      "0UNSHARD,0F0,0RESHARD,0UNSHARD,0B0,0RESHARD,0REDUCE_GRAD,0STEP\n"
       "1UNSHARD,1F0,1B0,1RESHARD,1REDUCE_GRAD,1STEP\n");
   ASSERT_TRUE(schedule);
   ASSERT_EQ(FirstFault(*schedule), "");

@@ -105,6 +105,9 @@ TEST(Validate, WeightsAreUnshardedWhenRead) {
   EXPECT_FALSE(Valid("0F0,0B0,0RESHARD\n"));
   EXPECT_FALSE(Valid("0F0,0REDUCE_GRAD,0B0\n")) << "before the last gradient";
   EXPECT_FALSE(Valid("0F0,0B0,0REDUCE_GRAD,0REDUCE_GRAD\n"));
+  EXPECT_FALSE(Valid("0UNSHARD,0F0,0B0\n")) << "the next step gathers the weights again";
+  EXPECT_FALSE(Valid("0F0,0B0,0REDUCE_GRAD\n1F0,1B0\n")) << "of one stage only";
+  EXPECT_FALSE(Valid("0F0,0B0,0REDUCE_GRAD,0STEP\n1F0,1B0,1STEP\n")) << "of one stage only";
   EXPECT_FALSE(Valid("0F0,0B0,1REDUCE_GRAD\n1F0,1B0\n")) << "another rank's stage";
 }
 
