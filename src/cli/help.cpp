@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "cli/examples.h"
+#include "cli/value_checks.h"
 
 namespace penstock {
 namespace {
@@ -111,6 +112,7 @@ std::string ExamplesText(std::string_view command) {
 std::unique_ptr<CLI::App> AppOf(Command& command) {
   auto app = std::make_unique<CLI::App>(command.Summary(), command.Name());
   command.Define(*app);
+  CheckOptionValues(*app);
   // Added last, to the group of the last options. A command without a help flag forwards --help.
   if (app->get_help_ptr() != nullptr) {
     app->add_flag_callback(

@@ -4,11 +4,11 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
-#include <new>
 #include <optional>
 #include <thread>
 #include <vector>
 
+#include "base/exception_line.h"
 #include "base/system/allocator.h"
 #include "base/text/former_names.h"
 #include "base/text/nearest.h"
@@ -147,11 +147,10 @@ int main(int argc, char** argv) {
   penstock::KeepFreedMemory();
   try {
     return penstock::Main({argv + 1, argv + argc});
-  } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "penstock: error: out of memory\n");
-    return penstock::kExitFailed;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "penstock: internal error: {}\n", penstock::Printable(error.what()));
+    const std::string line = penstock::Printable(penstock::ExceptionLine(error));
+    const bool is_fault = !line.starts_with("out of memory");
+    fmt::print(stderr, "penstock: {}error: {}\n", is_fault ? "internal " : "", line);
     return penstock::kExitFailed;
   }
 }

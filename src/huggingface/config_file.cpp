@@ -94,8 +94,20 @@ Status CheckLayerTypes(const Json& values) {
       "layer_types: only \"full_attention\" is supported, once for each of the {} layers", layers);
 }
 
+Status CheckRope(const Json& values) {
+  for (const char* const key : {"rope_parameters", "rope_scaling"}) {
+    const auto found = values.find(key);
+    if (found == values.end() || found->is_null() || found->is_object()) continue;
+    return InvalidArgument(
+        "{}: {} is not an object, such as {{\"rope_type\": \"linear\", \"factor\": 2.0}}", key,
+        Quote(found->dump()));
+  }
+  return {};
+}
+
 Status CheckCombinations(const ConfigClass& type, const Json& values) {
   PENSTOCK_TRY_STATUS(CheckLayerTypes(values));
+  if (type.rope_theta > 0) PENSTOCK_TRY_STATUS(CheckRope(values));
   const auto layers = values.find("per_layer_config");
   if (layers != values.end() && !layers->is_null() && !layers->empty()) {
     return InvalidArgument("per_layer_config: layers with settings of their own are not supported");

@@ -44,11 +44,6 @@ class RopeReader {
     for (const char* const key : {"rope_parameters", "rope_scaling"}) {
       const auto found = values_.find(key);
       if (found == values_.end() || found->is_null()) continue;
-      if (!found->is_object()) {
-        return InvalidArgument(
-            "{}: {} is not an object, such as {{\"rope_type\": \"linear\", \"factor\": 2.0}}", key,
-            Quote(found->dump()));
-      }
       if (found->empty()) continue;
       section_ = key;
       given_ = *found;

@@ -66,6 +66,11 @@ Status CheckSizes(const ModelConfig& config) {
   for (const auto& [name, size] : sizes) {
     if (size < 1) return InvalidArgument("model.{} is {}; it must be at least 1", name, size);
   }
+  // Each layer is a module, and about 25 nodes of a graph.
+  constexpr std::int64_t kMostLayers = 10'000;
+  if (config.layers > kMostLayers) {
+    return InvalidArgument("model.layers is {}; it must be at most {}", config.layers, kMostLayers);
+  }
   return {};
 }
 

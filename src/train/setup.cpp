@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <numeric>
 #include <thread>
+#include <tuple>
 
 #include "base/index.h"
 #include "schedule/catalog.h"
 #include "schedule/data_parallel.h"
+#include "schedule/passes/lanes.h"
 #include "schedule/passes/passes.h"
 #include "schedule/text/text.h"
 #include "schedule/validate/validate.h"
@@ -64,16 +66,16 @@ Result<Schedule> FromCsv(const PipelineConfig& pipeline) {
   PENSTOCK_TRY_STATUS(RefuseForCsv(pipeline));
   PENSTOCK_TRY(Schedule schedule, LoadSchedule(pipeline.csv));
   if (pipeline.ranks != 0 && pipeline.ranks != schedule.ranks()) {
-    return InvalidArgument("{} has {} ranks, not {} as configured", pipeline.csv, schedule.ranks(),
-                           pipeline.ranks);
+    return InvalidArgument("pipeline.ranks {}: {} has {} ranks", pipeline.ranks, pipeline.csv,
+                           schedule.ranks());
   }
   if (pipeline.chunks != 0 && pipeline.chunks != schedule.placement.chunks()) {
-    return InvalidArgument("{} has {} chunks per rank, not {} as configured", pipeline.csv,
-                           schedule.placement.chunks(), pipeline.chunks);
+    return InvalidArgument("pipeline.chunks {}: {} has {} chunks per rank", pipeline.chunks,
+                           pipeline.csv, schedule.placement.chunks());
   }
   if (pipeline.slices != 1 && pipeline.slices != schedule.slices) {
-    return InvalidArgument("{} has {} slices, not {} as configured", pipeline.csv, schedule.slices,
-                           pipeline.slices);
+    return InvalidArgument("pipeline.slices {}: {} has {} slices", pipeline.slices, pipeline.csv,
+                           schedule.slices);
   }
   const std::vector<Fault> faults = Validate(schedule, {.max_faults = 1});
   if (faults.empty()) return schedule;
@@ -81,20 +83,27 @@ Result<Schedule> FromCsv(const PipelineConfig& pipeline) {
   std::string where;
   if (fault.rank >= 0) where += fmt::format("rank {}, ", fault.rank);
   if (fault.position >= 0) where += fmt::format("position {}, ", fault.position);
-  return InvalidArgument("{} is not a valid schedule: {}{}: {} ('penstock validate' shows all)",
-                         pipeline.csv, where, fault.action, fault.reason);
+  return InvalidArgument(
+      "pipeline.csv: {} is not a valid schedule: {}{}: {} ('penstock validate' shows all)",
+      pipeline.csv, where, fault.action, fault.reason);
+}
+
+// Returns the key that the schedule comes from.
+const char* ScheduleKey(const TrainConfig& config) {
+  return config.pipeline.csv.empty() ? "pipeline.schedule" : "pipeline.csv";
 }
 
 // Rejects options that do not work without a flush, where no step waits for the global gradient
 // norm.
 Status CheckWithoutFlush(const Schedule& schedule, const TrainConfig& config) {
   const char* refused = nullptr;
-  if (UpdateRuleOf(config.optimizer).needs_norm()) refused = "optimizer.clip and nonfinite=skip";
+  if (UpdateRuleOf(config.optimizer).needs_norm())
+    refused = "optimizer.clip and optimizer.nonfinite=skip";
   if (!config.trace_steps.empty()) refused = "trace_steps";
   if (!config.pipeline.csv.empty() && config.seconds > 0) refused = "seconds with a CSV";
   if (refused != nullptr) {
-    return InvalidArgument("schedule '{}' does not flush, so it cannot be used with {}",
-                           schedule.algorithm, refused);
+    return InvalidArgument("{}: schedule '{}' does not flush, so it cannot be used with {}",
+                           ScheduleKey(config), schedule.algorithm, refused);
   }
   for (const std::int64_t steps : {config.steps, config.checkpoint.every, config.validation.freq}) {
     if (config.pipeline.csv.empty() || steps % schedule.steps == 0) continue;
@@ -111,8 +120,8 @@ Status CheckTrainable(const Schedule& schedule, const TrainConfig& config) {
   if (schedule.steps > 1 && flush) refused = "several steps with a flush";
   if (schedule.slices > 1 && !flush) refused = "slices along the sequence without a flush";
   if (refused != nullptr) {
-    return InvalidArgument("schedule '{}' has {}, which training does not support",
-                           schedule.algorithm, refused);
+    return InvalidArgument("{}: schedule '{}' has {}, which training does not support",
+                           ScheduleKey(config), schedule.algorithm, refused);
   }
   return flush ? Status() : CheckWithoutFlush(schedule, config);
 }
@@ -129,7 +138,8 @@ Status CheckSlices(const TrainConfig& config) {
   }
   if (slices == 1) return {};
   if (config.data.document_mask) {
-    return InvalidArgument("data.document_mask needs whole sequences, not {} slices", slices);
+    return InvalidArgument(
+        "data.document_mask: needs whole sequences, not the {} slices of pipeline.slices", slices);
   }
   if (lengths.empty() && config.model.sequence % slices != 0) {
     return InvalidArgument(
@@ -138,8 +148,9 @@ Status CheckSlices(const TrainConfig& config) {
         config.model.sequence, slices);
   }
   if (config.compiled.empty()) return {};
-  return InvalidArgument("compiled stages run whole sequences, not {} slices: remove 'compiled'",
-                         slices);
+  return InvalidArgument(
+      "compiled: stages in files run whole sequences, not {} slices (pipeline.slices); remove it",
+      slices);
 }
 
 Status CheckLengths(const TrainConfig& config, const Schedule& schedule) {
@@ -209,7 +220,9 @@ Result<Schedule> ChooseSchedule(TrainConfig& config, int cores) {
                                       : FromCsv(pipeline));
   PENSTOCK_TRY_STATUS(CheckTrainable(schedule, config));
   PENSTOCK_TRY(schedule, ShardVocabulary(std::move(schedule), config));
-  PENSTOCK_TRY(schedule, AddDataParallelism(schedule, data));
+  auto replicated = AddDataParallelism(schedule, data);
+  if (!replicated) return InvalidArgument("parallel.data: {}", replicated.error().message);
+  schedule = *std::move(replicated);
   PENSTOCK_TRY(schedule, ShardSchedule(schedule, config.parallel));
   pipeline.ranks = schedule.ranks() / data;
   pipeline.chunks = schedule.placement.chunks();
@@ -236,10 +249,10 @@ Status SetShared(const TrainConfig& config, Schedule& schedule) {
   for (const SharedParameter& parameter : SharedParameters(config.model, ranges)) {
     if (schedule.weights != WeightPolicy::kFlush) {
       return InvalidArgument(
-          "stages {} share {}, but schedule '{}' does not flush, so they would update it at "
+          "{}: stages {} share {}, but schedule '{}' does not flush, so they would update it at "
           "different times: use a schedule that flushes{}{}",
-          fmt::join(parameter.stages, ", "), parameter.name, schedule.algorithm,
-          parameter.instead.empty() ? "" : ", or ", parameter.instead);
+          ScheduleKey(config), fmt::join(parameter.stages, ", "), parameter.name,
+          schedule.algorithm, parameter.instead.empty() ? "" : ", or ", parameter.instead);
     }
     schedule.shared.push_back(parameter.stages);
   }
@@ -277,9 +290,20 @@ bool HasReplicaGroups(const ParallelConfig& parallel, const Schedule& schedule) 
 
 Result<Schedule> ShardSchedule(const Schedule& schedule, const ParallelConfig& parallel) {
   const int zero = ZeroOf(parallel, schedule);
+  constexpr unsigned kGathers = OpBit(Op::kUnshard) | OpBit(Op::kReshard);
+  for (const auto& [ops, names, least] : {std::tuple(kGathers, "UNSHARD and RESHARD", 3),
+                                          std::tuple(OpBit(Op::kReduceGrad), "REDUCE_GRAD", 2)}) {
+    if (zero >= least || !HasOps(schedule, ops)) continue;
+    return InvalidArgument(
+        "pipeline.csv: {} are for shards: set parallel.zero={} and parallel.data to at least 2, or "
+        "remove them from the file",
+        names, least);
+  }
   if (zero < 2) return schedule;
   if (zero == 2) return AddReduceGrad(schedule);
-  return AddSharding(schedule, {.lookahead = parallel.lookahead, .residency = parallel.residency});
+  PENSTOCK_TRY(const Schedule sharded, AddSharding(schedule, {.lookahead = parallel.lookahead,
+                                                              .residency = parallel.residency}));
+  return AddReduceGrad(sharded);  // a file may have UNSHARD alone
 }
 
 // Norms are added shard by shard for all values of `zero`, so that they are bitwise the same if the

@@ -30,8 +30,8 @@ Result<Costs> EstimateCosts(const TrainConfig& config, const Schedule& schedule)
 Status CheckSharded(const TrainConfig& config, const Schedule& schedule) {
   if (schedule.slices > 1 || schedule.steps > 1 || schedule.weights != WeightPolicy::kFlush) {
     return InvalidArgument(
-        "schedule '{}' has slices of a sequence or no flush, which cannot be combined with a "
-        "sharded vocabulary (parallel.shard_vocabulary)",
+        "parallel.shard_vocabulary: schedule '{}' has slices of a sequence or no flush, which "
+        "cannot be combined with a sharded vocabulary",
         schedule.algorithm);
   }
   // The first stage would need tokens besides embedded ones, and the tables have one shape.
@@ -58,7 +58,11 @@ Result<Schedule> ShardVocabulary(Schedule schedule, TrainConfig& config) {
   bool& asked = config.parallel.shard_vocabulary;
   if (asked && !schedule.vocabulary) {
     PENSTOCK_TRY(const Costs costs, EstimateCosts(config, schedule));
-    PENSTOCK_TRY(schedule, AddVocabulary(schedule, costs));
+    auto sharded = AddVocabulary(schedule, costs);
+    if (!sharded) {
+      return InvalidArgument("parallel.shard_vocabulary: {}", sharded.error().message);
+    }
+    schedule = *std::move(sharded);
   }
   asked = schedule.vocabulary;
   if (asked) PENSTOCK_TRY_STATUS(CheckSharded(config, schedule));

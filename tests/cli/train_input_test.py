@@ -51,7 +51,7 @@ class TrainInputTest(program.CommandTest):
             self.assertIn("not a regular file", self.refuse(*words))
 
     def test_runs_that_exceed_the_memory_are_refused(self):
-        for words, part in ((["layers=100000", "dim=4096"], "model.dim"),
+        for words, part in ((["layers=10000", "dim=4096"], "model.dim"),
                             (["dim=1000000000"], "model.dim"),
                             (["batch=1000000", "dim=1024"], "batch"),
                             (["memory_limit=100KiB"], "memory_limit has 100.0 KiB")):

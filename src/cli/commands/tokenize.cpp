@@ -3,10 +3,13 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/log.h"
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/offered_values.h"
@@ -14,6 +17,21 @@
 
 namespace penstock {
 namespace {
+
+std::atomic<int> tokenize_signal{0};  // the one that stopped the command
+std::atomic<bool> tokenize_stopped{false};
+
+// Lets the first signal of each kind end the command in order: it removes its temporary folder.
+void CatchSignals() {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    const auto before = std::signal(signal, [](int number) {
+      tokenize_signal = number;
+      tokenize_stopped = true;
+      std::signal(number, SIG_DFL);
+    });
+    if (before == SIG_IGN) std::signal(signal, SIG_IGN);  // as nohup sets it
+  }
+}
 
 class TokenizeProgress {
  public:
@@ -81,6 +99,17 @@ class TokenizeCommand final : public Command {
   }
 
   Result<int> Run() override {
+    CatchSignals();
+    options_.stop = &tokenize_stopped;
+    auto code = Tokenize();
+    const int signal = tokenize_signal;
+    if (code || signal == 0) return code;
+    Log(stderr, "penstock: {}\n", code.error().message);
+    return kExitSignal + signal;
+  }
+
+ private:
+  Result<int> Tokenize() {
     if (threads_ > 0) {
       options_.threads = threads_;
     } else {
@@ -114,7 +143,6 @@ class TokenizeCommand final : public Command {
     return kExitOk;
   }
 
- private:
   std::vector<std::string> files_;
   std::string tokenizer_;
   std::string folder_;

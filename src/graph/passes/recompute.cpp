@@ -152,7 +152,7 @@ Status Recompute(StageGraphs& graphs, const CompileOptions& options) {
   KeepModules(problem, options.recompute_modules);
   const RecomputePlan plan =
       keeps_all ? RecomputeCopies(problem) : PlanRecompute(problem, options.save_budget);
-  PENSTOCK_TRY_STATUS(CheckBudget(plan, options.save_budget, "recompute"));
+  PENSTOCK_TRY_STATUS(CheckBudget(plan, options.save_budget, "recompute.hold"));
   RecomputeIn(problem, plan, graphs.joint.graph, backward);
   SaveForReaders(graphs, {&backward});
   return {};
@@ -177,7 +177,7 @@ Status RecomputeForWeight(StageGraphs& graphs, const CompileOptions& options) {
   problem.may_save = &may_save;
   KeepModules(problem, options.recompute_modules);
   const RecomputePlan plan = PlanRecompute(problem, options.save_budget_for_weight);
-  PENSTOCK_TRY_STATUS(CheckBudget(plan, options.save_budget_for_weight, "recompute_for_weight"));
+  PENSTOCK_TRY_STATUS(CheckBudget(plan, options.save_budget_for_weight, "recompute.hold_for_weight"));
   RecomputeIn(problem, plan, graphs.joint.graph, weight);
 
   const ValueSet produced = ProducedValues(input);

@@ -228,9 +228,8 @@ Status CheckCanShard(const Schedule& schedule) {
     for (const Action& action : schedule.lanes[Index(rank)]) {
       if (!action.is_pair() && IsCompute(action)) continue;
       return InvalidArgument(
-          "rank {} has {}, but the pass moves F, I, W and B alone: run it before the pass that "
-          "adds "
-          "that action",
+          "rank {} has {}, but the vocabulary can only be sharded in schedules of F, I, W and B "
+          "alone: use a schedule without overlapped pairs, and run this pass before others",
           rank, ToText(action));
     }
   }

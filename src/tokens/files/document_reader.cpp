@@ -31,8 +31,10 @@ Result<bool> DocumentReader::Next(std::string& document) {
 Status DocumentReader::OpenNext() {
   const std::string& path = files_[next_++];
   std::error_code error;
-  stream_ = std::ifstream(path, std::ios::binary);
-  if (!std::filesystem::is_regular_file(path, error) || !stream_) {
+  // Opening a named pipe waits for a writer.
+  const bool is_file = std::filesystem::is_regular_file(path, error);
+  if (is_file) stream_ = std::ifstream(path, std::ios::binary);
+  if (!is_file || !stream_) {
     return NotFound("cannot read {}, or it is not a regular file", path);
   }
   open_ = true;

@@ -74,6 +74,9 @@ Result<TokenIndex> TokenizeFiles(const std::vector<std::string>& files,
   }
   std::uint64_t tokens = 0;
   for (bool more = true; more;) {
+    if (options.stop != nullptr && options.stop->load()) {
+      return MakeError(ErrorCode::kUnavailable, "stopped: {} is not written", to);
+    }
     std::vector<std::future<Status>> running;
     for (std::size_t i = 0; i < batches.size() && more; ++i) {
       PENSTOCK_TRY(more, ReadBatch(reader, batches[i]));

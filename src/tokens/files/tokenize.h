@@ -1,6 +1,7 @@
 // Tokenizes text files into a token folder, on several threads.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -19,6 +20,7 @@ struct TokenizeOptions {
   int threads = 1;
   // Called from time to time with what is done so far. May be empty.
   std::function<void(std::uint64_t bytes, std::uint64_t tokens)> progress;
+  const std::atomic<bool>* stop = nullptr;  // once it is set, ends with kUnavailable
 };
 
 // Writes the documents of `files` to a new folder `to`, in order. Each has the special tokens that

@@ -5,17 +5,21 @@
 #include <utility>
 
 #include "base/folders.h"
+#include "graph/capture/shapes_only.h"
 #include "model/model.h"
 #include "train/compiled/compiled.h"
 #include "train/compiled/example_inputs.h"
+#include "train/model_fits.h"
 #include "train/setup.h"
 #include "train/stage/stage_options.h"
 #include "train/stage/torch_stage.h"
 
 namespace penstock {
 
-Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
-                                  const CompileOptions& options) {
+namespace {
+
+Result<StageGraphs> CapturedGraphs(const TrainConfig& config, int stage,
+                                   const CompileOptions& options) {
   CompileOptions with_config = options;
   with_config.fuse = config.fuse;
   PENSTOCK_TRY(SavePolicy policy, SavePolicyOf(config.recompute));
@@ -41,6 +45,10 @@ Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
   }
   const std::size_t index = stage;
   const LayerRange range = WithExpertPart(ranges[index], chosen.parallel, schedule, 0);
+  const bool only_shapes = ShapesOnly::Current() != nullptr;
+  PENSTOCK_TRY_STATUS(CheckModelFits(chosen.model, {&range, 1},
+                                     std::int64_t{config.batch} * config.model.sequence,
+                                     only_shapes ? "none" : config.memory_limit));
   PENSTOCK_TRY(const std::shared_ptr<StageModule> module, WorkingStage(chosen, range));
   StageExamples examples;
   PENSTOCK_TRY(examples.inputs,
@@ -50,6 +58,21 @@ Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
                OptionsOfStage(chosen, schedule, SharedParameters(config.model, ranges), stage));
   PENSTOCK_TRY(JointGraph joint, CaptureStage(MakeStageSpec(module, examples, stage_options)));
   return BuildStageGraphs(std::move(joint), with_config);
+}
+
+}  // namespace
+
+Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
+                                  const CompileOptions& options) {
+  try {
+    return CapturedGraphs(config, stage, options);
+  } catch (const c10::Error& error) {
+    if (std::string_view(error.what()).find("overflow") == std::string_view::npos) throw;
+    return InvalidArgument(
+        "a tensor of stage {} has more than 8 EiB: use a smaller model.dim, model.hidden, "
+        "model.vocabulary, model.sequence or batch",
+        stage);
+  }
 }
 
 Result<std::vector<CompiledStageFile>> CompileStages(const TrainConfig& config,

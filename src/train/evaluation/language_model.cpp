@@ -11,6 +11,7 @@
 #include "base/index.h"
 #include "train/data/data.h"
 #include "train/evaluation/spread_model.h"
+#include "train/model_fits.h"
 
 namespace penstock {
 namespace {
@@ -33,6 +34,7 @@ Result<LanguageModel> LanguageModel::Build(const ModelConfig& config, int stages
                                            std::span<const std::int64_t> counts,
                                            const std::function<bool(int stage)>& here) {
   PENSTOCK_TRY(const std::vector<LayerRange> ranges, SplitLayers(config.layers, stages, counts));
+  if (!here) PENSTOCK_TRY_STATUS(CheckModelFits(config, ranges, 0));
   LanguageModel model{config, {}};
   for (int stage = 0; stage < stages; ++stage) {
     std::shared_ptr<StageModule>& module = model.stages.emplace_back();

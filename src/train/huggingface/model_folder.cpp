@@ -4,6 +4,7 @@
 
 #include "train/evaluation/finite.h"
 #include "train/huggingface/follow_weights.h"
+#include "train/model_fits.h"
 
 namespace penstock {
 namespace {
@@ -33,6 +34,13 @@ Result<ModelFolder> ModelFolder::Open(const std::string& folder) {
   PENSTOCK_TRY(opened.ends_of_text_, EndsOfText(folder));
   PENSTOCK_TRY(opened.notes_, FitModel(opened.weights_, folder, opened.config_));
   return opened;
+}
+
+Status ModelFolder::CheckFits(std::int64_t sequence) const {
+  ModelConfig config = config_;
+  config.sequence = sequence;
+  PENSTOCK_TRY(const std::vector<LayerRange> ranges, SplitLayers(config.layers, 1, {}));
+  return CheckModelFits(config, ranges, sequence);
 }
 
 Result<LanguageModel> ModelFolder::Load(std::int64_t sequence) const {

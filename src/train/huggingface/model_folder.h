@@ -29,6 +29,8 @@ class ModelFolder {
   // Returns the tokens that end a text: those of generation_config.json, or else of config.json.
   const std::vector<std::int64_t>& ends_of_text() const { return ends_of_text_; }
 
+  // Checks that the model and a forward of `sequence` tokens fit in memory.
+  Status CheckFits(std::int64_t sequence) const;
   // Builds the model for sequences of up to `sequence` tokens and reads its weights. Errors:
   // kInvalidArgument if they do not fit; kUnavailable if they are not finite.
   Result<LanguageModel> Load(std::int64_t sequence) const;

@@ -1,13 +1,10 @@
 #include "train/memory/memory_need.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <memory>
 
 #include "base/index.h"
-#include "base/system/available_memory.h"
-#include "base/units.h"
 #include "graph/capture/shapes_only.h"
 #include "graph/run/memory_plan.h"
 #include "model/model.h"
@@ -16,6 +13,7 @@
 #include "simulate/simulate.h"
 #include "train/compiled/compile_stages.h"
 #include "train/memory/shard_bytes.h"
+#include "train/model_fits.h"
 #include "train/setup.h"
 #include "train/shard_vocabulary.h"
 
@@ -288,20 +286,6 @@ void AddCopies(const TrainConfig& config, const Schedule& schedule, const Hosted
   });
 }
 
-// FormatBytes for values beyond the range of an integer.
-std::string BytesText(double bytes) {
-  constexpr double kEib = 1024.0 * 1024 * 1024 * 1024 * 1024 * 1024;
-  if (bytes >= kEib) return fmt::format("{:.3g} EiB", bytes / kEib);
-  return FormatBytes(static_cast<std::int64_t>(bytes));
-}
-
-Result<AvailableMemory> Allowed(const std::string& limit) {
-  const AvailableMemory any{std::numeric_limits<std::int64_t>::max(), "this machine"};
-  if (limit == "auto") return ReadAvailableMemory().value_or(any);
-  PENSTOCK_TRY(const std::int64_t bytes, ParseBytes(limit));
-  return AvailableMemory{bytes, "memory_limit"};
-}
-
 // Suggests the cheapest change that helps.
 std::string_view Remedy(const TrainConfig& config, const MemoryNeed& need) {
   const double of_weights = need.weights + need.gradients + need.optimizer + need.checkpoint;
@@ -372,7 +356,7 @@ Result<MemoryNeed> EstimateMemory(const TrainConfig& config, const Schedule& sch
 Result<std::string> CheckMemoryNeed(const TrainConfig& config, const Schedule& schedule,
                                     const HostedRanks& ranks) {
   if (config.memory_limit == "none") return "memory: not checked";
-  PENSTOCK_TRY(const AvailableMemory allowed, Allowed(config.memory_limit));
+  PENSTOCK_TRY(const AvailableMemory allowed, AllowedMemory(config.memory_limit));
   try {
     // Check the lower bound first: capturing a model that cannot fit would overflow sizes.
     PENSTOCK_TRY(const MemoryNeed least, LeastNeed(config, schedule, ranks));

@@ -15,6 +15,7 @@
 #include "train/evaluation/write_text.h"
 #include "train/guard.h"
 #include "train/huggingface/model_folder.h"
+#include "train/model_fits.h"
 #include "train/setup.h"
 #include "train/train.h"
 
@@ -22,6 +23,7 @@ namespace penstock {
 namespace {
 
 constexpr std::int64_t kDefaultWindow = 128;  // tokens
+constexpr int kMostGenerated = 1'000'000;     // tokens
 
 Result<Checkpoint> OpenFor(const std::string& path, bool ema) {
   return ema ? OpenFullCheckpoint(path) : OpenCheckpoint(path);
@@ -54,9 +56,12 @@ Result<EvalSummary> EvaluateUnguarded(const std::string& path, const std::string
   PENSTOCK_TRY_STATUS(UseData(checkpoint, data));
   PENSTOCK_TRY(const TrainingData text, LoadTrainingData(config));
   PENSTOCK_TRY_STATUS(SetDocumentEnd(text.tokenizer, config));
-  PENSTOCK_TRY(const LanguageModel model, ModelOf(checkpoint, ema));
   const std::int64_t sequence = config.model.sequence;
+  PENSTOCK_TRY(const std::vector<LayerRange> ranges, SplitLayers(config.model.layers, 1, {}));
+  PENSTOCK_TRY_STATUS(CheckModelFits(config.model, ranges, sequence, config.memory_limit));
+  PENSTOCK_TRY(const LanguageModel model, ModelOf(checkpoint, ema));
   EvalSummary summary;
+  summary.notes = text.notes;
   summary.held_out_loss = EvaluateText(model, text.held_out(), Cores());
   PENSTOCK_TRY_STATUS(CheckFiniteLoss(summary.held_out_loss, checkpoint.path()));
   summary.predicted =
@@ -73,22 +78,24 @@ Result<EvalSummary> EvaluateUnguarded(const std::string& path, const std::string
 
 // Appends the tokens of a tokenized folder.
 Status ReadTokens(const std::string& data, const OpenedTokenizer& tokenizer,
-                  std::vector<TokenId>& ids) {
+                  std::vector<TokenId>& ids, std::vector<std::string>& notes) {
   PENSTOCK_TRY(const TokenFolder folder, TokenFolder::Open(data));
   if (folder.index().digest != tokenizer.digest) {
     return InvalidArgument("{} was tokenized by another tokenizer than {}", data, tokenizer.name());
   }
   std::vector<std::int64_t> tokens(folder.size());
   folder.Read(0, tokens);
+  if (std::string note = folder.note(); !note.empty()) notes.push_back(std::move(note));
   ids.insert(ids.end(), tokens.begin(), tokens.end());
   return {};
 }
 
 // Returns the tokens of all texts, one after the other.
-Result<std::vector<TokenId>> TokensOf(const std::string& data, const OpenedTokenizer& tokenizer) {
+Result<std::vector<TokenId>> TokensOf(const std::string& data, const OpenedTokenizer& tokenizer,
+                                      std::vector<std::string>& notes) {
   std::vector<TokenId> ids;
   if (IsTokenFolder(data)) {
-    PENSTOCK_TRY_STATUS(ReadTokens(data, tokenizer, ids));
+    PENSTOCK_TRY_STATUS(ReadTokens(data, tokenizer, ids, notes));
     return ids;
   }
   PENSTOCK_TRY(const std::vector<std::string> texts, ReadTexts(data));
@@ -114,11 +121,12 @@ Result<EvalSummary> EvaluateFolder(const std::string& folder, const std::string&
                                    std::int64_t sequence) {
   PENSTOCK_TRY(const ModelFolder opened, ModelFolder::Open(folder));
   PENSTOCK_TRY(sequence, WindowOf(folder, opened.positions(), sequence));
-  PENSTOCK_TRY(const std::vector<TokenId> ids, TokensOf(data, opened.tokenizer()));
+  PENSTOCK_TRY_STATUS(opened.CheckFits(sequence));
   EvalSummary summary;
+  PENSTOCK_TRY(const std::vector<TokenId> ids, TokensOf(data, opened.tokenizer(), summary.notes));
   summary.unit = UnitOf(opened.tokenizer());
   summary.tokenizer = opened.tokenizer().name();
-  summary.notes = opened.notes();
+  std::ranges::copy(opened.notes(), std::back_inserter(summary.notes));
   if (std::ssize(ids) <= sequence) {
     return InvalidArgument("{} has {} {}s; a window of {} needs at least {}", data, ids.size(),
                            summary.unit, sequence, sequence + 1);
@@ -131,7 +139,9 @@ Result<EvalSummary> EvaluateFolder(const std::string& folder, const std::string&
 }
 
 Status CheckOptions(const GenerateOptions& options) {
-  if (options.tokens < 0) return InvalidArgument("tokens {}: must be at least 0", options.tokens);
+  if (options.tokens < 0 || options.tokens > kMostGenerated) {
+    return InvalidArgument("tokens {}: must be from 0 to {}", options.tokens, kMostGenerated);
+  }
   if (options.top_k < 0) return InvalidArgument("top_k {}: must be at least 0", options.top_k);
   if (!(options.top_p > 0 && options.top_p <= 1)) {
     return InvalidArgument("top_p {}: must be above 0 and at most 1", options.top_p);
