@@ -98,6 +98,12 @@ class TokenizeCommand final : public Command {
     app.add_flag("--json", json_, "Print one JSON object");
   }
 
+  std::string ExitCodes() const override {
+    return "0 success; 1 a file cannot be written; 2 bad usage or input; 129, 130 or 143 stopped "
+           "by "
+           "SIGHUP, SIGINT or SIGTERM: nothing is written";
+  }
+
   Result<int> Run() override {
     CatchSignals();
     options_.stop = &tokenize_stopped;
