@@ -15,7 +15,6 @@
 #include "train/stage/torch_stage.h"
 
 namespace penstock {
-
 namespace {
 
 Result<StageGraphs> CapturedGraphs(const TrainConfig& config, int stage,
