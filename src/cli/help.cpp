@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "cli/examples.h"
-#include "cli/value_checks.h"
+#include "cli/values/value_checks.h"
 
 namespace penstock {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/value_checks.h"
+#include "cli/values/value_checks.h"
 
 #include <fmt/format.h>
 
