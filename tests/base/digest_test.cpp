@@ -1,4 +1,4 @@
-#include "graph/kernel/digest.h"
+#include "base/digest.h"
 
 #include <gtest/gtest.h>
 
