@@ -79,8 +79,14 @@ class CaptureScope {
 // Restores the state of the process's generator, which capture advances by running random ops.
 class GeneratorStateGuard {
  public:
-  GeneratorStateGuard() : state_(generator_.get_state()) {}
-  ~GeneratorStateGuard() { generator_.set_state(state_); }
+  GeneratorStateGuard() {
+    const std::lock_guard lock(generator_.mutex());
+    state_ = generator_.get_state();
+  }
+  ~GeneratorStateGuard() {
+    const std::lock_guard lock(generator_.mutex());
+    generator_.set_state(state_);
+  }
   GeneratorStateGuard(const GeneratorStateGuard&) = delete;
   GeneratorStateGuard& operator=(const GeneratorStateGuard&) = delete;
 
@@ -350,7 +356,7 @@ Result<JointGraph> CaptureStage(const StageSpec& spec) {
     return InvalidArgument("capture: this thread is already capturing a stage");
   std::unique_lock<std::mutex> lock;
   if (spec.exclusive != nullptr) lock = std::unique_lock(*spec.exclusive);
-  Recorder recorder(spec.numbers_random_ops);
+  Recorder recorder(spec.numbers_random_ops, spec.exclusive != nullptr);
   SetRandomOp(0);
   const GeneratorStateGuard keep_random_state;
   try {

@@ -71,7 +71,7 @@ struct StageSpec {
   // ops draw from the run's generator one after the other.
   bool numbers_random_ops = false;
   // Locked during the capture; may be null. For code that sets the state of the process's
-  // generator.
+  // generator, as checkpoints do: only then are random ops that start from the same state one draw.
   std::mutex* exclusive = nullptr;
   // The dtype in which gradients of fp32 and 16-bit parameters are accumulated: fp32 or bf16.
   c10::ScalarType gradient_dtype = c10::kFloat;

@@ -30,6 +30,10 @@ void Recorder::NumberRandomOp(const c10::OperatorHandle& op, const Stack& argume
       !TakesGenerator(op.schema())) {
     return;
   }
+  if (!is_exclusive_) {
+    random_op_ = NextRandomOp();
+    return;
+  }
   const IValue& given = arguments[Index(*op.schema().argumentIndexWithName("generator"))];
   const at::Generator generator =
       given.isGenerator() ? given.toGenerator() : at::detail::getDefaultCPUGenerator();

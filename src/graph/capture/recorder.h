@@ -33,8 +33,10 @@ bool TakesGenerator(const c10::FunctionSchema& schema);
 
 class Recorder {
  public:
-  // `numbers_random_ops`: see StageSpec.
-  explicit Recorder(bool numbers_random_ops) : numbers_random_ops_(numbers_random_ops) {}
+  // `numbers_random_ops`: see StageSpec. With `is_exclusive`, no other thread uses the process's
+  // generator, so random ops that start from the same state of it are the same draw.
+  Recorder(bool numbers_random_ops, bool is_exclusive)
+      : numbers_random_ops_(numbers_random_ops), is_exclusive_(is_exclusive) {}
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -106,6 +108,7 @@ class Recorder {
   void Rebind(const at::Tensor& mutated, const at::Tensor& result, ValueId value);
 
   const bool numbers_random_ops_;
+  const bool is_exclusive_;
   std::unordered_map<std::string, std::int64_t> random_ops_;  // by state of the generator
   std::optional<std::int64_t> random_op_;                     // of the op that runs
   Graph graph_;

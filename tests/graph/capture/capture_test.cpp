@@ -17,6 +17,9 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <future>
+
+#include "graph/ir/print.h"
 #include "graph/passes/passes.h"
 #include "tests/graph/small_stage.h"
 
@@ -168,6 +171,29 @@ TEST(Capture, SeesOpsOnceAndFoldsConstants) {
   const auto graphs = Build(spec);
   ASSERT_TRUE(graphs) << graphs.error().message;
   EXPECT_EQ(graphs->forward.nodes.size(), 3U);  // mul, mul, add
+}
+
+// The process's generator, whose state each capture restores, decides nothing.
+TEST(Capture, OpsOfThreadsThatCaptureAtOnceHaveTheirOwnNumbers) {
+  const auto capture = [] {
+    StageSpec spec = Spec([](In x, In w) {
+      at::Tensor y = Scaled(x, w);
+      for (int i = 0; i < 8; ++i) y = at::dropout(y, 0.5, true);
+      return y;
+    });
+    spec.numbers_random_ops = true;
+    return PrintGraph(CaptureStage(spec).value().graph);
+  };
+  const std::string alone = capture();
+  std::vector<std::future<int>> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.push_back(std::async(std::launch::async, [&] {
+      int others = 0;
+      for (int i = 0; i < 40; ++i) others += capture() != alone;
+      return others;
+    }));
+  }
+  for (std::future<int>& others : threads) EXPECT_EQ(others.get(), 0);
 }
 
 TEST(Capture, ComputesOneGradientForTiedWeights) {

@@ -1,5 +1,6 @@
 // A training run on two hosts, each with a part of the pipeline, gives the same bits as in one
 // process.
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -71,7 +72,7 @@ TEST_F(HostsTrain, GivesTheBitsOfOneProcess) {
   };
   for (const std::vector<std::string>& options : runs) {
     ExpectSameRun(options);
-    if (HasFailure()) FAIL() << options.front();
+    if (HasFailure()) FAIL() << fmt::format("{}", fmt::join(options, " "));
   }
 }
 
