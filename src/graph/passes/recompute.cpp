@@ -177,7 +177,8 @@ Status RecomputeForWeight(StageGraphs& graphs, const CompileOptions& options) {
   problem.may_save = &may_save;
   KeepModules(problem, options.recompute_modules);
   const RecomputePlan plan = PlanRecompute(problem, options.save_budget_for_weight);
-  PENSTOCK_TRY_STATUS(CheckBudget(plan, options.save_budget_for_weight, "recompute.hold_for_weight"));
+  PENSTOCK_TRY_STATUS(
+      CheckBudget(plan, options.save_budget_for_weight, "recompute.hold_for_weight"));
   RecomputeIn(problem, plan, graphs.joint.graph, weight);
 
   const ValueSet produced = ProducedValues(input);
