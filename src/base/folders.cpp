@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <ranges>
 
 namespace penstock {
 namespace {
@@ -50,7 +51,7 @@ Status CreateFolders(const std::string& path, std::vector<std::string>* created)
 }
 
 void RemoveFolders(const std::vector<std::string>& created) {
-  for (auto folder = created.rbegin(); folder != created.rend(); ++folder) rmdir(folder->c_str());
+  for (const std::string& folder : std::views::reverse(created)) rmdir(folder.c_str());
 }
 
 Result<std::string> FollowLink(const std::string& path) {
