@@ -3,10 +3,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <ranges>
 
 namespace penstock {
 namespace {
@@ -51,7 +51,8 @@ Status CreateFolders(const std::string& path, std::vector<std::string>* created)
 }
 
 void RemoveFolders(const std::vector<std::string>& created) {
-  for (const std::string& folder : std::views::reverse(created)) rmdir(folder.c_str());
+  std::for_each(created.rbegin(), created.rend(),
+                [](const std::string& folder) { rmdir(folder.c_str()); });
 }
 
 Result<std::string> FollowLink(const std::string& path) {
