@@ -161,13 +161,15 @@ class WatchTest(program.CommandTest):
 
     def test_a_run_that_does_not_exist_is_named(self):
         self.make_run(3, 10, "runs/english")
-        for name, hint in (("englsh", "; did you mean 'english'?"), ("banana", ""), ("runs/none", "")):
+        self.assertIn("there is no run 'englsh'; did you mean 'english'? To wait for a new run, give its folder, runs/englsh",
+                      self.refuse("watch", "englsh"))
+        for name in ("banana", "runs/none", "runs/englsh"):
             with self.begin("watch", name) as watch:
                 line = watch.stderr.readline()
                 watch.send_signal(signal.SIGINT)
                 watch.communicate()
             folder = name if "/" in name else f"runs/{name}"
-            self.assertEqual(line, f"penstock: there is no run '{name}' yet{hint}; waits for {folder}\n")
+            self.assertEqual(line, f"penstock: there is no run '{name}' yet; waits for {folder}\n")
         for command in (("eval",), ("generate",), ("export", "-o", "a"), ("checkpoint",)):
             self.assertIn("there is no file, folder or run 'englsh'; did you mean 'english'?",
                           self.refuse(*command, "englsh"))

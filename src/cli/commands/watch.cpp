@@ -126,7 +126,9 @@ class WatchCommand final : public Command {
     app.add_flag("--json", json_, "Print the present status as one JSON object and exit");
     app.footer(
         "Reads only files, so it works on any machine that sees the folder, and before, during and "
-        "after the run. Ends when all steps are done; Ctrl-C ends it earlier. Figures are over the "
+        "after the run. Waits for a run that has not started, unless its name is close to that of "
+        "another run; then give its folder. Ends when all steps are done; Ctrl-C ends it earlier. "
+        "Figures are over the "
         "last 20 steps. A straggler is a rank that takes more than 1.25 times as long as the "
         "median of the ranks with the same layers, or, relative to the other ranks, as in its "
         "earlier steps.");
@@ -145,7 +147,7 @@ class WatchCommand final : public Command {
     RunWatcher watcher(run_);
     if (once_ || json_) return PrintOnce(watcher);
     terminal_ = isatty(STDOUT_FILENO) == 1;
-    NoteMissing();
+    PENSTOCK_TRY_STATUS(CheckMissing());
     while (!stop) {
       PENSTOCK_TRY(const RunStatus status, watcher.Read());
       PENSTOCK_TRY_STATUS(Show(status));
@@ -161,13 +163,18 @@ class WatchCommand final : public Command {
     return interval_.value_or(terminal_ ? kTerminalInterval : kPlainInterval);
   }
 
-  // The run may not have started yet, or its name may be mistyped.
-  void NoteMissing() const {
+  // Waits for a run that has not started yet, but not for a name that is close to that of a run.
+  Status CheckMissing() const {
     std::error_code error;
     const std::string folder = FolderOfRun(run_);
-    if (fs::is_directory(folder, error)) return;
-    Log(stderr, "penstock: there is no run {} yet{}; waits for {}\n", Quote(run_), SimilarRun(run_),
-        Printable(folder));
+    if (fs::is_directory(folder, error)) return {};
+    const std::string similar = SimilarRun(run_);
+    if (!similar.empty()) {
+      return NotFound("there is no run {}{} To wait for a new run, give its folder, {}",
+                      Quote(run_), similar, Printable(folder));
+    }
+    Log(stderr, "penstock: there is no run {} yet; waits for {}\n", Quote(run_), Printable(folder));
+    return {};
   }
 
   Result<int> PrintOnce(RunWatcher& watcher) {
