@@ -74,7 +74,8 @@ TEST_F(Documents, TheBackwardComputesTheMaskAgain) {
 TEST_F(Documents, NeedWholeSequencesAndATokenThatEndsThem) {
   const auto slices = RunAlone({"document_mask=true", "schedule=seq1f1b", "slices=2"});
   ASSERT_FALSE(slices);
-  EXPECT_EQ(slices.error().message, "data.document_mask needs whole sequences, not 2 slices");
+  EXPECT_EQ(slices.error().message,
+            "data.document_mask: needs whole sequences, not the 2 slices of pipeline.slices");
   folder_.Write("tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}})");
   TrainConfig config = Config({"document_mask=true", "data.tokenizer=" + folder_.path()});
   const Status status = SetDocumentEnd(config);

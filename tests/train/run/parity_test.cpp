@@ -520,7 +520,8 @@ TEST(SharedParameters, NeedAFlush) {
   const Status status = SetShared(config, schedule);
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().message,
-            "stages 0, 3 share embedding.weight, but schedule 'pipedream' does not flush, so they "
+            "pipeline.schedule: stages 0, 3 share embedding.weight, but schedule 'pipedream' does "
+            "not flush, so they "
             "would update it at different times: use a schedule that flushes, or model.tied=false");
   config.model.options["tied"] = "false";
   EXPECT_TRUE(SetShared(config, schedule));
