@@ -48,10 +48,11 @@ TEST(TcpHostileTest, NoiseOfStrangersDoesNotDisturbARun) {
   TcpListeners hosts(2);
   std::mt19937 random(7);
   std::vector<Socket> strangers;
+  const TcpChallenge challenge;
   for (const std::size_t bytes : {0U, 1U, 47U, 48U, 143U, 144U, 145U, 100'000U}) {
     std::string noise(bytes, '\0');
     for (char& each : noise) each = static_cast<char>(random());
-    for (const std::string_view start : {std::string_view(), BytesOf(TcpChallenge())}) {
+    for (const std::string_view start : {std::string_view(), BytesOf(challenge)}) {
       strangers.push_back(ConnectToListener(hosts.addresses[0]));
       SendText(strangers.back(), std::string(start) + noise);
       if (bytes % 2 == 1) shutdown(strangers.back().fd(), SHUT_WR);
