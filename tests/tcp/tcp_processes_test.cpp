@@ -82,12 +82,12 @@ TEST(TcpProcessesTest, KilledHostIsReportedByAllOthers) {
 }
 
 TEST(TcpProcessesTest, StoppedHostIsReportedByAllOthers) {
-  setenv("PENSTOCK_HOST_TIMEOUT", "1", /*overwrite=*/1);
+  setenv("PENSTOCK_HOST_TIMEOUT", "3", /*overwrite=*/1);
   const auto hosts = StartHosts();
   unsetenv("PENSTOCK_HOST_TIMEOUT");
   hosts[0].Signal(SIGSTOP);
   for (const int other : {1, 2}) {
-    EXPECT_EQ(hosts[other].Line(), "host 0 on node0 is gone: it has not responded for 1 s");
+    EXPECT_EQ(hosts[other].Line(), "host 0 on node0 is gone: it has not responded for 3 s");
   }
 }
 
