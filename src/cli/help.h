@@ -23,7 +23,7 @@ HelpGroup ExamplesGroup(std::string_view command);
 std::string UsageOf(const Command& command, const CLI::App& app);
 // A command's arguments and its options by group.
 std::vector<HelpGroup> OptionGroups(const CLI::App& app);
-// The same and MoreHelp().
+// Returns OptionGroups, followed by MoreHelp().
 std::vector<HelpGroup> GroupsOf(const Command& command, const CLI::App& app);
 // The placeholder of an option's value; empty for a flag.
 std::string ValueName(const CLI::Option& option);

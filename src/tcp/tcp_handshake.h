@@ -14,7 +14,7 @@ inline constexpr std::uint64_t kTcpMagic =
     0x6b636f74736e6550;                          // "Penstock" where bytes have our order
 inline constexpr std::uint32_t kTcpVersion = 2;  // of the handshake and the frames
 
-// Of the accepting host. Its size is the same in all versions.
+// What the accepting host sends first. Its size never changes, so that versions can be compared.
 struct TcpChallenge {
   std::uint64_t magic = kTcpMagic;
   std::uint64_t version = kTcpVersion;

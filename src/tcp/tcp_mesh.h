@@ -26,8 +26,8 @@ namespace penstock {
 struct TcpRun {
   int host = 0;                        // the number of this one
   std::vector<std::string> addresses;  // by host, as in TcpListener
-  // The same on all hosts of a run, and known to nobody else: at least kLeastSecret bytes that
-  // cannot be guessed. It is never sent.
+  // Every host of a run has the same secret, which nobody else knows: at least kLeastSecret bytes
+  // that cannot be guessed. It is never sent.
   std::string secret;
   std::string machine;                     // the name of this machine, if known, for error messages
   std::chrono::milliseconds limit{60000};  // for all hosts to connect
@@ -38,7 +38,7 @@ inline constexpr std::size_t kLeastSecret = 16;  // bytes
 struct TcpPeer {
   Socket socket;  // not open for this host itself
   std::string machine;
-  // Of both directions; null if frames are not authenticated.
+  // They tag the frames of each direction; null if frames are not authenticated.
   std::unique_ptr<BlockTagger> sent, received;
 };
 

@@ -39,8 +39,7 @@ class CheckpointRefusalTest(program.CommandTest):
 class CheckpointTest(program.CommandTest):
     def setUp(self):
         super().setUp()
-        if "\n  train " not in self.start("--help").stdout:
-            self.skipTest("a build without the engine")
+        self.require_engine()
         self.write("text", "".join(f"line {i * i} of {i}\n" for i in range(600)))
         result = self.start("train", ENGLISH, *SMALL, "--data", "text")
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -11,8 +11,7 @@ SMALL = ("dim=16", "heads=2", "sequence=32", "batch=1", "steps=1", "microbatches
 class ExportTest(program.CommandTest):
     def setUp(self):
         super().setUp()
-        if "\n  train " not in self.start("--help").stdout:
-            self.skipTest("a build without the engine")
+        self.require_engine()
 
     def train(self, *words):
         result = self.start("train", ENGLISH, *SMALL, "name=run", "model.name=qwen3_moe", "experts=4", *words)

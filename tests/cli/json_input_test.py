@@ -24,7 +24,6 @@ FEW = {kind: TEXTS[kind] for kind in ("list", "member", "token")}
 class JsonInputTest(program.CommandTest):
     def setUp(self):
         super().setUp()
-        self.has_engine = "\n  train " in self.start("--help").stdout
         self.write("text", "some text " * 100)
         (self.folder / "model").mkdir()
         (self.folder / "model/model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")

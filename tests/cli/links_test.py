@@ -12,8 +12,7 @@ LOST = "/no/such/disk"
 class LinksTest(program.CommandTest):
     def setUp(self):
         super().setUp()
-        if "\n  train " not in self.start("--help").stdout:
-            self.skipTest("a build without the engine")
+        self.require_engine()
         self.write("text", "".join(f"line {i * i} of {i}\n" for i in range(600)))
 
     def link(self, name, target=LOST):

@@ -23,8 +23,7 @@ EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 class ModelFolderTest(program.CommandTest):
     def setUp(self):
         super().setUp()
-        if "\n  train " not in self.start("--help").stdout:
-            self.skipTest("a build without the engine")
+        self.require_engine()
         self.write("text", "\n%\n".join("ab a b " * (9 + i % 5) for i in range(40)))
 
     def train(self, *words):

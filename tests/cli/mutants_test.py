@@ -39,8 +39,7 @@ class MutantsTest(program.CommandTest):
         self.assertEqual(result.returncode, 0, f"{what} {words}: {result.stderr}\n{text}")
 
     def test_accepted_mutants_train(self):
-        if "\n  train " not in self.start("--help").stdout:
-            self.skipTest("a build without the engine")
+        self.require_engine()
         draw = random.Random(1)
         for passes, words in (("sharding,optimizer", ("parallel.data=2", "parallel.zero=3")),
                               ("reduce-grad,optimizer,communication", ("parallel.data=2", "parallel.zero=2"))):
@@ -67,15 +66,13 @@ class MutantsTest(program.CommandTest):
             self.assertIn(cell, result.stdout + result.stderr)
 
     def test_actions_of_shards_need_shards(self):
-        if "\n  train " not in self.start("--help").stdout:
-            self.skipTest("a build without the engine")
+        self.require_engine()
         for passes, key in (("sharding", "parallel.zero=3"), ("reduce-grad", "parallel.zero=2")):
             self.write_lanes(self.lanes_of("1f1b", "--pass", passes))
             self.assertIn(key, self.refuse("train", ENGLISH, *RUN))
 
     def test_weights_may_be_gathered_without_reducing(self):
-        if "\n  train " not in self.start("--help").stdout:
-            self.skipTest("a build without the engine")
+        self.require_engine()
         lanes = self.lanes_of("1f1b", "--pass", "sharding")
         self.write_lanes([[cell for cell in lane if not cell.endswith("REDUCE_GRAD")] for lane in lanes])
         self.train("without REDUCE_GRAD", "parallel.data=2", "parallel.zero=3")

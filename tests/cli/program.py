@@ -23,6 +23,15 @@ class CommandTest(unittest.TestCase):
         self.addCleanup(self._folder.cleanup)
         self.folder = pathlib.Path(self._folder.name)
 
+    @property
+    def has_engine(self):
+        return "\n  train " in self.start("--help").stdout
+
+    def require_engine(self):
+        """Skips the test in a build without the engine."""
+        if not self.has_engine:
+            self.skipTest("a build without the engine")
+
     def start(self, *words, env=None):
         return subprocess.run([PROGRAM, *map(str, words)], cwd=self.folder, capture_output=True,
                               timeout=120, check=False, text=True, errors="replace",

@@ -13,8 +13,7 @@ LLAMA = {"model_type": "llama", "hidden_size": 16, "intermediate_size": 32, "num
 class SizesTest(program.CommandTest):
     def setUp(self):
         super().setUp()
-        if "\n  train " not in self.start("--help").stdout:
-            self.skipTest("a build without the engine")
+        self.require_engine()
 
     def test_sizes_of_a_configuration(self):
         building = (("graph", ENGLISH), ("compile", ENGLISH, "-o", "out"), ("train", ENGLISH))

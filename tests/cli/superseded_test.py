@@ -14,8 +14,7 @@ HISTORY = {"config.yaml", "schedule.csv", "metrics.jsonl"}
 class SupersededTest(program.CommandTest):
     def setUp(self):
         super().setUp()
-        if "\n  train " not in self.start("--help").stdout:
-            self.skipTest("a build without the engine")
+        self.require_engine()
         self.write("text", "".join(f"line {i * i} of {i}\n" for i in range(600)))
 
     def words(self, *more):

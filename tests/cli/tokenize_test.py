@@ -57,8 +57,7 @@ class TokenizeTest(program.CommandTest):
 class TrainOnTokensTest(program.CommandTest):
     def setUp(self):
         super().setUp()
-        if "\n  train " not in self.start("--help").stdout:
-            self.skipTest("a build without the engine")
+        self.require_engine()
         self.write("tokenizer.json", TOKENIZER)
         for name, text in (("web", "ab a"), ("code", "b b ab")):
             self.write(f"{name}.jsonl", "".join(json.dumps({"text": text * (3 + i % 7)}) + "\n" for i in range(60)))

@@ -229,7 +229,7 @@ class TraceInputTest(program.CommandTest):
         for rank in (3, 0):
             (self.folder / "run" / f"rank{rank}.json").unlink()
             self.assertIn("not all ranks of a pipeline", self.refuse("show", "run"))
-        # Of a job with two pipelines of two ranks.
+        # The file belongs to a job with two pipelines of two ranks.
         self.write("rule.yaml", "events: [{match: fwd, action: F}, {match: bwd, action: B}]\n")
         events = self.one_f_one_b()
         groups = [{"pg_name": "0", "ranks": [0, 1, 2, 3]}, {"pg_name": "1", "ranks": [0, 2]}, {"pg_name": "2", "ranks": [0]}]

@@ -27,8 +27,7 @@ def change_checkpoint(path, metadata=None, data=None):
 class TrainInputTest(program.CommandTest):
     def setUp(self):
         super().setUp()
-        if "\n  train " not in self.start("--help").stdout:
-            self.skipTest("a build without the engine")
+        self.require_engine()
         self.write("text", "".join(f"line {i * i} of {i}\n" for i in range(3000)))
 
     def words(self, *words):

@@ -16,8 +16,7 @@ FILES = ["config.yaml", "loss.svg", "metrics.jsonl", "model.safetensors", "repor
 class TrainTest(program.CommandTest):
     def setUp(self):
         super().setUp()
-        if "\n  train " not in self.start("--help").stdout:
-            self.skipTest("a build without the engine")
+        self.require_engine()
         self.write("text", "".join(f"line {i * i} of {i}\n" for i in range(3000)))
 
     def train(self, *words):

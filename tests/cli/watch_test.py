@@ -214,8 +214,7 @@ class WatchTest(program.CommandTest):
         self.assertEqual(self.files(), ["a.html", "runs"])  # no temporary files
 
     def test_follows_a_real_run(self):
-        if "\n  train " not in self.start("--help").stdout:
-            self.skipTest("a build without the engine")
+        self.require_engine()
         self.write("text", "".join(f"line {i * i} of {i}\n" for i in range(600)))
         words = ("train", ENGLISH, "dim=16", "heads=2", "sequence=32", "batch=1", "steps=30", "microbatches=4",
                  "sample=10", "ranks=2", "--data", "text", "--name", "a", "--json")

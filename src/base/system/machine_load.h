@@ -10,7 +10,7 @@ namespace penstock {
 // than there are cores; otherwise an empty text.
 std::string BusyText(double load, int cores);
 
-// The same for the last minute of this machine. Call it before the program's own work.
+// Returns BusyText for the last minute of this machine. Call it before the program's own work.
 std::string BusyMachine();
 
 }  // namespace penstock
