@@ -66,7 +66,7 @@ int Main(int runs) {
   for (int run = 0; run < runs; ++run) {
     for (Case& c : cases) {
       if (const Status status = RunOnce(c); !status) {
-        fmt::print(stderr, "executor_speed: {}\n", status.error().message);
+        fmt::print(stderr, "executor_speed: {}\n", status.error().line());
         return 1;
       }
     }

@@ -108,6 +108,6 @@ Status Run(std::string_view connected_by) {
 int main(int argc, char** argv) {
   const penstock::Status status = penstock::Run(argc > 1 ? argv[1] : "tcp");
   if (status) return 0;
-  fmt::print(stderr, "frame_speed: {}\n", status.error().message);
+  fmt::print(stderr, "frame_speed: {}\n", status.error().line());
   return 1;
 }

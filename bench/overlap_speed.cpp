@@ -73,7 +73,7 @@ StageSpec Blocks(int group) {
 
 template <class T>
 T Value(Result<T> result) {
-  if (!result) throw std::runtime_error(result.error().message);
+  if (!result) throw std::runtime_error(result.error().line());
   return *std::move(result);
 }
 

@@ -198,7 +198,7 @@ int Main() {
                         {"dim 32, sequence 16, fp32", Model(32, 96, 16), false}};
   for (const Case& each : cases) {
     if (const Status status = Measure(each); !status) {
-      fmt::print(stderr, "pass_gain: {}\n", status.error().message);
+      fmt::print(stderr, "pass_gain: {}\n", status.error().line());
       return 1;
     }
   }

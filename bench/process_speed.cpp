@@ -70,6 +70,6 @@ int main(int argc, char** argv) {
   const int runs = argc > 1 ? std::atoi(argv[1]) : penstock::kRuns;
   const penstock::Status status = penstock::Measure(std::max(1, runs), argc > 2 ? argv[2] : "mpi");
   if (status) return 0;
-  fmt::print(stderr, "process_speed: {}\n", status.error().message);
+  fmt::print(stderr, "process_speed: {}\n", status.error().line());
   return 1;
 }

@@ -82,7 +82,7 @@ double PeakBytes(Call&& call) {
 
 template <class T>
 T Must(Result<T> result) {
-  PENSTOCK_CHECK(result, "{}", result.error().message);
+  PENSTOCK_CHECK(result, "{}", result.error().line());
   return std::move(*result);
 }
 

@@ -27,6 +27,6 @@ penstock::Status Run(const std::vector<std::string>& arguments) {
 int main(int count, char** arguments) {
   const penstock::Status status = Run({arguments + 1, arguments + count});
   if (status) return 0;
-  fmt::print(stderr, "own_model: {}\n", status.error().message);
+  fmt::print(stderr, "own_model: {}\n", status.error().line());
   return 1;
 }

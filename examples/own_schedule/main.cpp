@@ -92,6 +92,6 @@ Status Tour() {
 int main() {
   const Status status = Tour();
   if (status) return 0;
-  fmt::print(stderr, "own_schedule: {}\n", status.error().message);
+  fmt::print(stderr, "own_schedule: {}\n", status.error().line());
   return 1;
 }

@@ -69,7 +69,7 @@ Result<Device> DeviceOf(const YAML::Node& root, const std::string& path) {
   PENSTOCK_TRY(const auto like, map.Text("like"));
   if (like) {
     auto found = FindDevice(*like);
-    if (!found) return map.Refuse("like", "{}", found.error().message);
+    if (!found) return map.Refuse("like", "{}", found.error().line());
     device = *std::move(found);
   }
   PENSTOCK_TRY(const auto name, map.Text("name"));
@@ -113,7 +113,7 @@ Result<Device> FindDevice(std::string_view name) {
 Result<Device> ReadDevice(const std::string& path) {
   PENSTOCK_TRY(const YAML::Node root, LoadYaml(path));
   auto device = DeviceOf(root, path);
-  if (!device) return MakeError(device.error().code, "{}: {}", path, device.error().message);
+  if (!device) return MakeError(device.error().code, "{}: {}", path, device.error().line());
   return device;
 }
 

@@ -154,7 +154,7 @@ Result<ModelShape> ReadHuggingFaceShape(const std::string& path) {
   PENSTOCK_TRY(const std::string text, ReadFile(file, kConfigFile));
   const auto config = ParseConfigFile(text);
   auto shape = config ? ShapeOf(*config) : Result<ModelShape>(tl::unexpected(config.error()));
-  if (!shape) return MakeError(shape.error().code, "{}: {}", file, shape.error().message);
+  if (!shape) return MakeError(shape.error().code, "{}: {}", file, shape.error().line());
   ReportUnknownKeys(*config, file);
   return shape;
 }

@@ -47,7 +47,7 @@ Status CreateFolders(const std::string& path, std::vector<std::string>* created)
   std::vector<std::string> unused;
   const Status status = Create(path, created != nullptr ? *created : unused);
   if (status) return {};
-  return InvalidArgument("cannot create the folder {}: {}", path, status.error().message);
+  return InvalidArgument("cannot create the folder {}: {}", path, status.error().line());
 }
 
 void RemoveFolders(const std::vector<std::string>& created) {

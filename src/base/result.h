@@ -8,6 +8,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <tl/expected.hpp>
 #include <utility>
 
@@ -22,10 +23,31 @@ enum class ErrorCode {
   kInternal,          // our own bug
 };
 
+// An error has a subject: the parameter that it is about, by the name that the library has for it.
+// Only the layer that knows where the value came from (an option, a key of a file, an argument of
+// Python) can say how the user spells it; it sets `parameter` and adds the place to `where`.
 struct Error {
   ErrorCode code = ErrorCode::kInternal;
-  std::string message;  // one line: what is wrong, where, and what to do
+  // What is wrong and what to do, without a line break. If there is a parameter, the message begins
+  // with its value: "3: must be 2".
+  std::string message;
+  std::string parameter = {};  // "chunks"; empty: the error is about no parameter
+  std::string where = {};      // "a.yaml: line 3", "schedule zbv"; the outermost first
+
+  // Returns what a person reads: "schedule zbv: chunks 3: must be 2".
+  std::string line() const {
+    std::string text = where.empty() ? "" : where + ": ";
+    if (!parameter.empty()) text += parameter + " ";
+    return text + message;
+  }
 };
+
+// Returns the error with `place` in front of where it happened.
+inline Error In(std::string_view place, Error error) {
+  error.where =
+      error.where.empty() ? std::string(place) : fmt::format("{}: {}", place, error.where);
+  return error;
+}
 
 // A value or an Error, with the interface of tl::expected.
 template <class T>
@@ -38,13 +60,24 @@ using Status = Result<void>;
 template <class... Args>
 [[nodiscard]] tl::unexpected<Error> MakeError(ErrorCode code, fmt::format_string<Args...> format,
                                               Args&&... args) {
-  return tl::unexpected<Error>(Error{code, fmt::format(format, std::forward<Args>(args)...)});
+  return tl::unexpected<Error>(
+      Error{code, fmt::format(format, std::forward<Args>(args)...), {}, {}});
 }
 
 template <class... Args>
 [[nodiscard]] tl::unexpected<Error> InvalidArgument(fmt::format_string<Args...> format,
                                                     Args&&... args) {
   return MakeError(ErrorCode::kInvalidArgument, format, std::forward<Args>(args)...);
+}
+
+// The same about a parameter. The format begins with the value.
+template <class... Args>
+[[nodiscard]] tl::unexpected<Error> InvalidParameter(std::string_view parameter,
+                                                     fmt::format_string<Args...> format,
+                                                     Args&&... args) {
+  return tl::unexpected<Error>(Error{ErrorCode::kInvalidArgument,
+                                     fmt::format(format, std::forward<Args>(args)...),
+                                     std::string(parameter)});
 }
 
 template <class... Args>

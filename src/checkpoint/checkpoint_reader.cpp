@@ -94,7 +94,7 @@ Result<CheckpointReader> CheckpointReader::OpenFile(const std::string& path) {
   Result<SafetensorsHeader> header = parse();
   if (!header) return NotSafetensors(path, header.error());
   if (const Status read = ReadMetadata(header->metadata, reader.manifest_); !read) {
-    return InvalidArgument("{} is not a checkpoint of a run: {}", path, read.error().message);
+    return InvalidArgument("{} is not a checkpoint of a run: {}", path, read.error().line());
   }
   reader.manifest_.files[name].bytes = file.size();
   DescribeFile(*header, name, reader.manifest_);
@@ -108,12 +108,12 @@ Result<CheckpointReader> CheckpointReader::OpenFolder(const std::string& path) {
   const std::string file = fmt::format("{}/{}", path, kManifestName);
   Result<std::string> text = ReadFile(file, kManifestFile);
   if (!text && text.error().code == ErrorCode::kNotFound) {
-    return NotFound("{} is not a complete checkpoint: {}", path, text.error().message);
+    return NotFound("{} is not a complete checkpoint: {}", path, text.error().line());
   }
   PENSTOCK_TRY(text, std::move(text));
   Result<Manifest> manifest = ParseManifest(*text);
   if (!manifest) {
-    return InvalidArgument("{} is not a manifest: {}", file, manifest.error().message);
+    return InvalidArgument("{} is not a manifest: {}", file, manifest.error().line());
   }
   reader.manifest_ = *std::move(manifest);
   PENSTOCK_TRY_STATUS(reader.CheckSizes());

@@ -80,7 +80,7 @@ Result<MergedWeights> MergeWeights(CheckpointReader& checkpoint, const std::stri
   if (status) status = Publish(temporary, file);
   if (status) return MergedWeights{layout.entries().size(), layout.file_bytes()};
   std::remove(temporary.c_str());
-  return MakeError(ErrorCode::kUnavailable, "{}", status.error().message);
+  return MakeError(ErrorCode::kUnavailable, "{}", status.error().line());
 }
 
 }  // namespace penstock

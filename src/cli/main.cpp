@@ -30,7 +30,7 @@ using CommandList = std::vector<std::unique_ptr<Command>>;
 int Fail(const Error& error) {
   constexpr std::chrono::seconds kTimeToReport{5};
   if (RankInMpiJob().value_or(0) > 0) std::this_thread::sleep_for(kTimeToReport);
-  PrintError(error.message);
+  PrintError(error.line());
   return ExitCodeOf(error);
 }
 

@@ -159,10 +159,10 @@ Result<ModelConfig> ReadHuggingFaceConfig(const std::string& path) {
       is_folder ? (std::filesystem::path(path) / "config.json").string() : path;
   const auto text = ReadFile(file, kConfigFile);
   // The path may be any text of a configuration, with line breaks.
-  if (!text) return MakeError(text.error().code, "{}", Printable(text.error().message));
+  if (!text) return MakeError(text.error().code, "{}", Printable(text.error().line()));
   auto config = ReadConfigFile(path, file, *text);
   if (!config)
-    return MakeError(config.error().code, "{}: {}", Printable(file), config.error().message);
+    return MakeError(config.error().code, "{}: {}", Printable(file), config.error().line());
   return config;
 }
 
@@ -209,7 +209,7 @@ Result<std::string> HuggingFaceConfigText(const ModelConfig& config) {
   const Status written = CheckWritten(config, text);
   if (written) return text;
   return InvalidArgument("the model has no config.json in Hugging Face's format: {}",
-                         written.error().message);
+                         written.error().line());
 }
 
 }  // namespace penstock

@@ -104,7 +104,7 @@ Status ReadOptions(const ModelConfig& config, ModelOptions& options) {
       return InvalidArgument("model.{}: model {} has no such option", key, Quote(config.name));
     }
     const Status status = SetField(*field, text);
-    if (!status) return InvalidArgument("model.{}", status.error().message);
+    if (!status) return InvalidArgument("model.{}", status.error().line());
   }
   return {};
 }

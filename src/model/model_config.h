@@ -54,7 +54,7 @@ template <class Options>
 Options OptionsOf(const ModelConfig& config) {
   Options options;
   const Status read = ReadOptions(config, options);
-  PENSTOCK_CHECK(read, "{}", read.error().message);
+  PENSTOCK_CHECK(read, "{}", read.error().line());
   return options;
 }
 

@@ -80,7 +80,7 @@ Result<RunDescription> ReadDescription(const std::string& folder) {
   auto description = DescriptionOf(root, folder);
   if (description) return description;
   return InvalidArgument("{} is not the configuration of a run: {}", path,
-                         description.error().message);
+                         description.error().line());
 }
 
 }  // namespace penstock

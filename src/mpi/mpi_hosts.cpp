@@ -500,7 +500,7 @@ Result<MpiJob> OpenMpiJob(std::function<void(const std::string& reason)> on_stuc
 
 std::vector<std::unique_ptr<HostGroup>> MakeMpiLoopback(int hosts) {
   static const Status kInitialized = InitializeMpi();
-  PENSTOCK_CHECK(kInitialized, "{}", kInitialized.error().message);
+  PENSTOCK_CHECK(kInitialized, "{}", kInitialized.error().line());
   std::vector<std::unique_ptr<HostGroup>> groups;
   const MPI_Comm processes = Duplicate(MPI_COMM_SELF);
   for (int host = 0; host < hosts; ++host) {

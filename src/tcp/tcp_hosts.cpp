@@ -48,7 +48,7 @@ class TcpHosts final : public HostGroup {
               Deliver(other, channel, tag, std::move(message));
             },
             [this](const Error& error) {
-              Abort({error.code, fmt::format("{}: {}", NameOf(host()), error.message)});
+              Abort({error.code, fmt::format("{}: {}", NameOf(host()), error.line())});
             },
             [this, other](TcpEnd end) { HandleEnd(other, end); }};
   }

@@ -86,7 +86,7 @@ Result<TcpListener> OpenTcpListener(const std::string& at) {
     if (listener) return listener;
     return MakeError(listener.error().code,
                      "{}: give a network interface, name or address of this machine",
-                     listener.error().message);
+                     listener.error().line());
   }
   // The machine's name may resolve to an address that it no longer has.
   if (const auto of_machine = AddressOfMachine()) {

@@ -88,7 +88,7 @@ class Mesh {
     if (!socket) {
       return MakeError(socket.error().code,
                        "{}: {}: check that its process runs and that this machine can reach it",
-                       Name(host), socket.error().message);
+                       Name(host), socket.error().line());
     }
     greetings_.emplace_back(std::move(*socket), host);
     return {};

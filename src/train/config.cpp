@@ -52,7 +52,7 @@ std::size_t FindKey(std::string_view text, std::string_view key) {
 // Prepends the place of the first key that the error names.
 Status WithPlace(Status status, const Places& places) {
   if (status) return status;
-  const std::string& message = status.error().message;
+  const std::string& message = status.error().line();
   std::size_t first = std::string::npos;
   std::string_view place;
   for (const auto& [key, where] : places) {
@@ -126,13 +126,13 @@ class ConfigReader {
 
   Status Read(std::string_view text, std::string_view where) {
     auto root = ParseYaml(std::string(text));
-    if (!root) return InvalidArgument("{}: {}", where, root.error().message);
+    if (!root) return InvalidArgument("{}: {}", where, root.error().line());
     if (root->IsNull()) return {};
     if (!root->IsMap()) {
       return InvalidArgument("{}: keys with values are needed, such as 'steps: 300'", where);
     }
     const Status status = Collect(*root, where, fields_.all, entries_);
-    if (!status) return InvalidArgument("{}: {}", where, status.error().message);
+    if (!status) return InvalidArgument("{}: {}", where, status.error().line());
     return {};
   }
 
@@ -188,7 +188,7 @@ class ConfigReader {
       return InvalidArgument("{}model: a map or the path of a config.json is needed", entry.place);
     const std::string path = entry.place.empty() ? entry.text : entry.node.Scalar();
     auto model = ReadHuggingFaceConfig(path);
-    if (!model) return InvalidArgument("{}model: {}", entry.place, model.error().message);
+    if (!model) return InvalidArgument("{}model: {}", entry.place, model.error().line());
     config_.model = *std::move(model);
     config_.weights = HasHuggingFaceWeights(path) ? path : "";
     model_folder_ = {path, entry.place};
@@ -203,8 +203,7 @@ class ConfigReader {
     if (folder.empty() || !config_.data.tokenizer.empty() || is_of_weights) return {};
     auto tokenizer = TokenizerOfFolder(folder);
     if (!tokenizer)
-      return InvalidArgument("{}model: {}, or set data.tokenizer", place,
-                             tokenizer.error().message);
+      return InvalidArgument("{}model: {}, or set data.tokenizer", place, tokenizer.error().line());
     config_.data.tokenizer = *std::move(tokenizer);
     return {};
   }
@@ -238,7 +237,7 @@ class ConfigReader {
   Status Set(const Entry& entry) {
     auto field = Find(entry.key, entry.place.empty(), true);
     const Status status = field ? SetValue(**field, entry) : Status(tl::unexpected(field.error()));
-    if (!status) return MakeError(status.error().code, "{}{}", entry.place, status.error().message);
+    if (!status) return MakeError(status.error().code, "{}{}", entry.place, status.error().line());
     if (entry.place.empty()) {
       places_.erase((*field)->key);
     } else {
@@ -257,7 +256,7 @@ class ConfigReader {
     if (node.IsScalar()) return SetField(field, node.Scalar());
     if (field.key == kGroups && node.IsSequence()) {
       const auto groups = ReadParameterGroups(node);
-      if (!groups) return InvalidArgument("{}: {}", kGroups, groups.error().message);
+      if (!groups) return InvalidArgument("{}: {}", kGroups, groups.error().line());
       return SetField(field, FormatParameterGroups(*groups));
     }
     if (node.IsMap() || !IsList(field)) {
@@ -300,7 +299,7 @@ Status CheckConfig(const TrainConfig& config) {
        {std::pair("recompute.hold", config.recompute.hold),
         std::pair("recompute.hold_for_weight", config.recompute.hold_for_weight)}) {
     if (const auto bytes = ParseSavedBytes(held); !bytes) {
-      return InvalidArgument("{}: {}", key, bytes.error().message);
+      return InvalidArgument("{}: {}", key, bytes.error().line());
     }
   }
   if (const auto link = LinkOf(config.parallel); !link) return tl::unexpected(link.error());
@@ -316,7 +315,7 @@ Status CheckConfig(const TrainConfig& config) {
 // Replaces the text of the groups by its canonical form.
 Status ReadGroups(OptimizerConfig& config) {
   const auto groups = ParseParameterGroups(config.groups);
-  if (!groups) return InvalidArgument("{}: {}", kGroups, groups.error().message);
+  if (!groups) return InvalidArgument("{}: {}", kGroups, groups.error().line());
   config.groups = FormatParameterGroups(*groups);
   return {};
 }
@@ -361,7 +360,7 @@ UpdateRule UpdateRuleOf(const OptimizerConfig& config) {
 Result<std::optional<LinkSpeed>> LinkOf(const ParallelConfig& parallel) {
   if (parallel.link.empty()) return std::optional<LinkSpeed>();
   const auto speed = ParseLinkSpeed(parallel.link);
-  if (!speed) return InvalidArgument("parallel.link: {}", speed.error().message);
+  if (!speed) return InvalidArgument("parallel.link: {}", speed.error().line());
   return std::optional(*speed);
 }
 

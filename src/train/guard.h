@@ -23,7 +23,7 @@ Result<T> Guard(Function&& function) {
   try {
     Result<T> result = function();
     if (!result) {
-      return tl::unexpected(Error{result.error().code, FirstLine(result.error().message)});
+      return tl::unexpected(Error{result.error().code, FirstLine(result.error().line())});
     }
     return result;
   } catch (const InternalError& error) {

@@ -20,18 +20,18 @@ Result<ScheduleParams> ParamsOf(const PipelineConfig& pipeline) {
   if (pipeline.memory_limit > 0) params.memory_limit = pipeline.memory_limit;
   if (!pipeline.cost.empty()) {
     const auto cost = ParseCost(pipeline.cost);
-    if (!cost) return InvalidArgument("pipeline.cost: {}", cost.error().message);
+    if (!cost) return InvalidArgument("pipeline.cost: {}", cost.error().line());
     params.forward = cost->forward;
     params.backward_input = cost->backward_input;
     params.backward_weight = cost->backward_weight;
   }
   if (const Status status = CheckTime(pipeline.comm); !status) {
-    return InvalidArgument("pipeline.comm: {}", status.error().message);
+    return InvalidArgument("pipeline.comm: {}", status.error().line());
   }
   params.comm = pipeline.comm;
   if (!pipeline.overlap.empty()) {
     const auto overlap = ParseOverlap(pipeline.overlap);
-    if (!overlap) return InvalidArgument("pipeline.overlap: {}", overlap.error().message);
+    if (!overlap) return InvalidArgument("pipeline.overlap: {}", overlap.error().line());
     params.overlap = *overlap;
   }
   return params;

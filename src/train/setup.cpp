@@ -221,7 +221,7 @@ Result<Schedule> ChooseSchedule(TrainConfig& config, int cores) {
   PENSTOCK_TRY_STATUS(CheckTrainable(schedule, config));
   PENSTOCK_TRY(schedule, ShardVocabulary(std::move(schedule), config));
   auto replicated = AddDataParallelism(schedule, data);
-  if (!replicated) return InvalidArgument("parallel.data: {}", replicated.error().message);
+  if (!replicated) return InvalidArgument("parallel.data: {}", replicated.error().line());
   schedule = *std::move(replicated);
   PENSTOCK_TRY(schedule, ShardSchedule(schedule, config.parallel));
   pipeline.ranks = schedule.ranks() / data;

@@ -60,7 +60,7 @@ Result<Schedule> ShardVocabulary(Schedule schedule, TrainConfig& config) {
     PENSTOCK_TRY(const Costs costs, EstimateCosts(config, schedule));
     auto sharded = AddVocabulary(schedule, costs);
     if (!sharded) {
-      return InvalidArgument("parallel.shard_vocabulary: {}", sharded.error().message);
+      return InvalidArgument("parallel.shard_vocabulary: {}", sharded.error().line());
     }
     schedule = *std::move(sharded);
   }

@@ -20,8 +20,8 @@ class DeviceFile : public testing::Test {
   std::string MessageOf(const std::string& text) {
     const auto device = Read(text);
     if (device) return "";
-    EXPECT_TRUE(device.error().message.starts_with(path_ + ": ")) << device.error().message;
-    return device.error().message.substr(path_.size() + 2);
+    EXPECT_TRUE(device.error().line().starts_with(path_ + ": ")) << device.error().line();
+    return device.error().line().substr(path_.size() + 2);
   }
   void TearDown() override { std::filesystem::remove(path_); }
 
@@ -43,12 +43,12 @@ TEST(Device, HasAllPeaks) {
 TEST(Device, SuggestsTheNearestName) {
   const auto device = FindDevice("mi300");
   ASSERT_FALSE(device);
-  EXPECT_EQ(device.error().message, "no device is called 'mi300'; did you mean 'mi300x'?");
+  EXPECT_EQ(device.error().line(), "no device is called 'mi300'; did you mean 'mi300x'?");
 }
 
 TEST_F(DeviceFile, OverridesAKnownDevice) {
   const auto device = Read("{name: h20, like: h100, bf16_flops: 148e12, memory: 96GiB}");
-  ASSERT_TRUE(device) << device.error().message;
+  ASSERT_TRUE(device) << device.error().line();
   EXPECT_EQ(device->name, "h20");
   EXPECT_EQ(device->bf16_flops, 148e12);
   EXPECT_EQ(device->memory, 96.0 * (1 << 30));

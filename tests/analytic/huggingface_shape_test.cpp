@@ -11,7 +11,7 @@ namespace {
 
 void ExpectShapeOf(std::string_view published, std::string_view text) {
   const auto shape = ParseHuggingFaceShape(text);
-  ASSERT_TRUE(shape) << shape.error().message;
+  ASSERT_TRUE(shape) << shape.error().line();
   const ModelShape expected = FindPublishedModel(published).value();
   EXPECT_EQ(ModelParameters(*shape), ModelParameters(expected)) << published;
   EXPECT_EQ(ActiveParameters(*shape), ActiveParameters(expected)) << published;
@@ -50,7 +50,7 @@ TEST(HuggingFaceShape, ReadsThePublishedFiles) {
 TEST(HuggingFaceShape, NamesTheFaultyKey) {
   const auto message = [](std::string_view text) {
     const auto shape = ParseHuggingFaceShape(text);
-    return shape ? "" : shape.error().message;
+    return shape ? "" : shape.error().line();
   };
   const std::string llama = R"("model_type": "llama", "vocab_size": 10, "hidden_size": 8,
       "num_hidden_layers": 2, "intermediate_size": 9)";

@@ -230,7 +230,7 @@ TEST(ModelCosts, RefuseWhatCannotBeDivided) {
     ModelOnCluster model = OnCluster("mixtral-8x7b");
     change(model);
     const Status status = CheckDivision(model);
-    return status ? "" : status.error().message;
+    return status ? "" : status.error().line();
   };
   EXPECT_EQ(refused([](ModelOnCluster& m) { m.data = 3; }),
             "3 ranks per stage (--tensor 1 times --data 3) do not divide 8 devices");
@@ -247,7 +247,7 @@ TEST(ModelCosts, RefuseWhatCannotBeDivided) {
             "--expert 4 does not divide the replicas, --data 2");
   const auto stages = CostsOfModel(OnCluster("gpt2"), {13});
   ASSERT_FALSE(stages);
-  EXPECT_EQ(stages.error().message, "gpt2 has 12 layers, which cannot fill 13 stages");
+  EXPECT_EQ(stages.error().line(), "gpt2 has 12 layers, which cannot fill 13 stages");
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ TEST(Parameters, AreAsManyAsPublished) {
   EXPECT_EQ(std::size(kPublished), PublishedModels().size());
   for (const Published& published : kPublished) {
     const auto shape = FindPublishedModel(published.name);
-    ASSERT_TRUE(shape) << shape.error().message;
+    ASSERT_TRUE(shape) << shape.error().line();
     EXPECT_TRUE(CheckShape(*shape)) << published.name;
     EXPECT_EQ(ModelParameters(*shape), published.parameters) << published.name;
   }
@@ -56,7 +56,7 @@ TEST(Parameters, OfATokenAreAsManyAsPublished) {
 TEST(Parameters, OfTheStagesAddUpToThoseOfTheModel) {
   for (const ModelShape& shape : PublishedModels()) {
     const auto stages = DivideLayers(shape, 5);
-    ASSERT_TRUE(stages) << stages.error().message;
+    ASSERT_TRUE(stages) << stages.error().line();
     double sum = 0;
     for (const StageLayers& stage : *stages) sum += ParametersOfStage(shape, stage, {}).all();
     const double copy =
@@ -68,7 +68,7 @@ TEST(Parameters, OfTheStagesAddUpToThoseOfTheModel) {
 TEST(PublishedModels, SuggestsTheNearestName) {
   const auto found = FindPublishedModel("llama3-70b");
   ASSERT_FALSE(found);
-  EXPECT_EQ(found.error().message, "no model is called 'llama3-70b'; did you mean 'llama-3-70b'?");
+  EXPECT_EQ(found.error().line(), "no model is called 'llama3-70b'; did you mean 'llama-3-70b'?");
 }
 
 }  // namespace

@@ -58,9 +58,9 @@ TEST(Folders, NamesWhatIsInTheWay) {
     std::vector<std::string> created;
     const Status status = CreateFolders(folder / path, &created);
     ASSERT_FALSE(status) << path;
-    EXPECT_TRUE(status.error().message.starts_with(
+    EXPECT_TRUE(status.error().line().starts_with(
         fmt::format("cannot create the folder {}: {} {}", folder / path, folder / part, why)))
-        << status.error().message;
+        << status.error().line();
     RemoveFolders(created);
   }
   for (const char* const link : {"to_file", "loop", "runs", "chain"}) {
@@ -87,9 +87,9 @@ TEST(Folders, FilesAreWrittenThroughLinks) {
     EXPECT_EQ(ReadFile(disk).value(), "new");
     const Status status = write(way, dangling);
     ASSERT_FALSE(status);
-    EXPECT_TRUE(status.error().message.starts_with(
+    EXPECT_TRUE(status.error().line().starts_with(
         fmt::format("cannot write {0}: {0} is a link to /no/such/disk/report.html", dangling)))
-        << status.error().message;
+        << status.error().line();
     EXPECT_TRUE(fs::is_symlink(dangling));
   }
 }

@@ -50,10 +50,10 @@ TEST(Units, ParsesBytesAndRefusesTheRest) {
 TEST(Units, SizesWithoutBytesGetASuggestion) {
   for (const auto& [text, meant] :
        {std::pair("8G", "8GiB"), {"1.5 k", "1.5 KiB"}, {"80m", "80MiB"}}) {
-    EXPECT_TRUE(ParseBytes(text).error().message.ends_with(fmt::format(" ({})", meant))) << text;
+    EXPECT_TRUE(ParseBytes(text).error().line().ends_with(fmt::format(" ({})", meant))) << text;
   }
   for (const char* const text : {"G", "xG", "8Q", "-8G"}) {
-    EXPECT_TRUE(ParseBytes(text).error().message.ends_with("or GB")) << text;
+    EXPECT_TRUE(ParseBytes(text).error().line().ends_with("or GB")) << text;
   }
 }
 

@@ -40,7 +40,7 @@ class CheckpointReaderTest : public testing::Test {
   std::string ErrorOfOpen() const {
     const auto reader = CheckpointReader::Open(path_);
     EXPECT_FALSE(reader);
-    return reader ? "" : reader.error().message;
+    return reader ? "" : reader.error().line();
   }
 
   TempFolder folder_;
@@ -96,7 +96,7 @@ TEST_F(CheckpointReaderTest, AFolderIsACheckpointOnlyWithItsManifest) {
   const auto reader = CheckpointReader::Open(path_);
   ASSERT_FALSE(reader);
   EXPECT_EQ(reader.error().code, ErrorCode::kNotFound);
-  EXPECT_NE(reader.error().message.find("is not a complete checkpoint"), std::string::npos);
+  EXPECT_NE(reader.error().line().find("is not a complete checkpoint"), std::string::npos);
 }
 
 TEST_F(CheckpointReaderTest, RefusesMissingAndTruncatedShardsWhenItOpens) {
@@ -124,7 +124,7 @@ TEST_F(CheckpointReaderTest, FindsOneFlippedBit) {
     const Status status = reader ? reader->Verify() : tl::unexpected(reader.error());
     ASSERT_FALSE(status) << file;
     EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
-    EXPECT_NE(status.error().message.find(file), std::string::npos) << status.error().message;
+    EXPECT_NE(status.error().line().find(file), std::string::npos) << status.error().line();
     ASSERT_TRUE(WriteFileAtomically(file, before));
   }
   EXPECT_TRUE(CheckpointReader::Open(path_)->Verify());
@@ -136,9 +136,8 @@ TEST_F(CheckpointReaderTest, NamesTheTensorThatIsDamaged) {
   CheckpointReader reader = CheckpointReader::Open(path_).value();
   const auto values = Values(reader, "right", 0, 4);
   ASSERT_FALSE(values);
-  EXPECT_EQ(values.error().message.find(Shard(1) + " is damaged: 'right' has a block with the "),
-            0U)
-      << values.error().message;
+  EXPECT_EQ(values.error().line().find(Shard(1) + " is damaged: 'right' has a block with the "), 0U)
+      << values.error().line();
 }
 
 // The manifest is valid, but the shard is that of another checkpoint.
@@ -154,7 +153,7 @@ TEST_F(CheckpointReaderTest, RefusesAShardThatTheManifestDoesNotDescribe) {
   CheckpointReader reader = CheckpointReader::Open(path_).value();
   const auto values = Values(reader, "left", 0, 6);
   ASSERT_FALSE(values);
-  EXPECT_NE(values.error().message.find("it does not contain 'left'"), std::string::npos);
+  EXPECT_NE(values.error().line().find("it does not contain 'left'"), std::string::npos);
   EXPECT_FALSE(reader.Verify());
 }
 

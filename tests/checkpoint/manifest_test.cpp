@@ -21,7 +21,7 @@ std::string ErrorWith(const std::string& from, const std::string& to) {
   EXPECT_FALSE(ParseManifest(text)) << "the checksum";
   const auto manifest = ParseManifestContent(text);
   EXPECT_FALSE(manifest) << from;
-  return manifest ? "" : manifest.error().message;
+  return manifest ? "" : manifest.error().line();
 }
 
 TEST(Manifest, ReadsWhatItWrote) {
@@ -33,7 +33,7 @@ TEST(Manifest, ReadsWhatItWrote) {
   EXPECT_EQ(manifest.files.size(), 1U);  // the second host has nothing to write
   EXPECT_TRUE(manifest.tensors.at("none").pieces.empty());
   const auto read = ParseManifest(FormatManifest(manifest));
-  ASSERT_TRUE(read) << read.error().message;
+  ASSERT_TRUE(read) << read.error().line();
   EXPECT_EQ(*read, manifest);
 }
 

@@ -25,7 +25,7 @@ class MergeWeightsTest : public testing::Test {
 TEST_F(MergeWeightsTest, WritesWholeWeightsWithoutOptimizerState) {
   CheckpointReader reader = CheckpointReader::Open(path_).value();
   const auto merged = MergeWeights(reader, merged_);
-  ASSERT_TRUE(merged) << merged.error().message;
+  ASSERT_TRUE(merged) << merged.error().line();
   EXPECT_EQ(merged->tensors, 3U);
   EXPECT_EQ(merged->bytes, ReadFile(merged_)->size());
   CheckpointReader file = CheckpointReader::Open(merged_).value();
@@ -60,7 +60,7 @@ TEST_F(MergeWeightsTest, LeavesNoFileOfADamagedCheckpoint) {
   CheckpointReader reader = CheckpointReader::Open(path_).value();
   const auto merged = MergeWeights(reader, merged_);
   ASSERT_FALSE(merged);
-  EXPECT_NE(merged.error().message.find("is damaged"), std::string::npos);
+  EXPECT_NE(merged.error().line().find("is damaged"), std::string::npos);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 1);
   EXPECT_FALSE(MergeWeights(reader, folder_ / "no/folder"));
 }

@@ -13,7 +13,7 @@ std::string PlanOf(const std::vector<std::vector<std::pair<std::uint64_t, std::u
     for (const auto& [begin, end] : ranges) own.push_back({"a", "F32", {2, 5}, begin, end});
   }
   const auto plan = PlanShards(offers);
-  if (!plan) return plan.error().message;
+  if (!plan) return plan.error().line();
   std::string text;
   for (const ChosenPiece& piece : plan->at("a").pieces) {
     text += fmt::format("{}:{}-{} ", piece.host, piece.begin, piece.end);

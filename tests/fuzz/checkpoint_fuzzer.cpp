@@ -19,7 +19,7 @@ void RequireOneLine(const std::string& message) {
 
 void CheckHeader(std::string_view json, std::uint64_t data_bytes) {
   const auto header = ParseSafetensorsHeader(json, data_bytes);
-  if (!header) return RequireOneLine(header.error().message);
+  if (!header) return RequireOneLine(header.error().line());
   std::uint64_t bytes = 0;
   for (const auto& [name, tensor] : header->tensors) {
     Require(tensor.begin <= tensor.end && tensor.end <= data_bytes, "outside of the file", name);
@@ -34,7 +34,7 @@ void CheckHeader(std::string_view json, std::uint64_t data_bytes) {
 
 void CheckFile(std::string_view file) {
   const auto length = HeaderLength(file, file.size());
-  if (!length) return RequireOneLine(length.error().message);
+  if (!length) return RequireOneLine(length.error().line());
   Require(*length <= file.size() - kHeaderLengthBytes, "outside of the file", "");
   const std::string_view json = file.substr(kHeaderLengthBytes, *length);
   const std::size_t digits = FindOwnChecksum(json);
@@ -59,10 +59,10 @@ void CheckTensor(const Manifest& manifest, const std::string& name, const Manife
 
 void CheckManifest(std::string_view text) {
   if (const auto verified = ParseManifest(text); !verified) {
-    RequireOneLine(verified.error().message);
+    RequireOneLine(verified.error().line());
   }
   const auto manifest = ParseManifestContent(text);
-  if (!manifest) return RequireOneLine(manifest.error().message);
+  if (!manifest) return RequireOneLine(manifest.error().line());
   for (const auto& [name, tensor] : manifest->tensors) CheckTensor(*manifest, name, tensor);
   const std::string written = FormatManifest(*manifest);
   const auto again = ParseManifest(written);

@@ -16,16 +16,16 @@ namespace penstock {
 namespace {
 
 void RequireOneLine(const Error& error) {
-  Require(error.code == ErrorCode::kInvalidArgument, "not an error of the input", error.message);
-  Require(!error.message.empty() && error.message.find('\n') == std::string::npos, "not one line",
-          error.message);
+  Require(error.code == ErrorCode::kInvalidArgument, "not an error of the input", error.line());
+  Require(!error.line().empty() && error.line().find('\n') == std::string::npos, "not one line",
+          error.line());
 }
 
 void CheckRoundTrip(const TrainConfig& config) {
   const std::string written = ToYaml(config);
   const auto again = ParseTrainConfig(written, "written");
   Require(again.has_value(), "cannot read what it wrote",
-          again ? "" : again.error().message + '\n' + written);
+          again ? "" : again.error().line() + '\n' + written);
   const std::vector<KeyDifference> different = DifferentKeys(config, *again);
   Require(different.empty(), "reads back differently",
           different.empty() ? "" : different.front().key + '\n' + written);

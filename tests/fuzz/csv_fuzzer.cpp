@@ -41,7 +41,7 @@ void RunPasses(const Schedule& schedule, const Costs& costs) {
     const auto changed = RunSchedulePasses(schedule, passes, SimulatedContext(costs));
     if (!changed) {
       Require(pass.name == "optimizer" || pass.name == "vocabulary",
-              "a pass refuses a valid schedule", changed.error().message);
+              "a pass refuses a valid schedule", changed.error().line());
       continue;
     }
     const auto priced = Simulate(*changed, costs);
@@ -54,7 +54,7 @@ void Check(std::string_view text) {
   const CsvOptions options = TakeOptions(text);
   const auto schedule = ParseCsv(text, options);
   if (!schedule) {
-    const std::string& message = schedule.error().message;
+    const std::string& message = schedule.error().line();
     Require(!message.empty() && message.find('\n') == std::string::npos, "not one line", message);
     return;
   }

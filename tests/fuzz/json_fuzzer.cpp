@@ -21,10 +21,10 @@ template <class T>
 void RequireShortLine(const Result<T>& result) {
   if (result) return;
   const Error& error = result.error();
-  Require(error.code == ErrorCode::kInvalidArgument, "not an error of the input", error.message);
-  Require(!error.message.empty() && error.message.find('\n') == std::string::npos, "not one line",
-          error.message);
-  Require(error.message.size() <= kLongestLine, "a long line", error.message);
+  Require(error.code == ErrorCode::kInvalidArgument, "not an error of the input", error.line());
+  Require(!error.line().empty() && error.line().find('\n') == std::string::npos, "not one line",
+          error.line());
+  Require(error.line().size() <= kLongestLine, "a long line", error.line());
 }
 
 void CheckIndex(std::string_view text) {

@@ -12,9 +12,9 @@ namespace penstock {
 namespace {
 
 void RequirePlainError(const Error& error) {
-  Require(error.code == ErrorCode::kInvalidArgument, "not an error of the input", error.message);
-  Require(!error.message.empty() && error.message.find('\n') == std::string::npos, "not one line",
-          error.message);
+  Require(error.code == ErrorCode::kInvalidArgument, "not an error of the input", error.line());
+  Require(!error.line().empty() && error.line().find('\n') == std::string::npos, "not one line",
+          error.line());
 }
 
 void CheckTokenizer(std::string_view input) {

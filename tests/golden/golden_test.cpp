@@ -197,7 +197,7 @@ void ExpectMet(const std::set<std::string>& algorithms) {
   for (const auto& [key, peers] : bars) {
     const Entry& first = peers.front();
     const auto ours = Reach(first);
-    ASSERT_TRUE(ours) << key << ": " << ours.error().message;
+    ASSERT_TRUE(ours) << key << ": " << ours.error().line();
     if (first.limit && IsSearched(first.ours)) {
       EXPECT_TRUE(AtMost(ours->peak_memory, *first.limit)) << key;
     }

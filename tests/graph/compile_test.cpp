@@ -21,7 +21,7 @@ class EveryStage : public ::testing::TestWithParam<CompileCase> {};
 TEST_P(EveryStage, MatchesAutogradBitwise) {
   const StageSpec spec = GetParam().make();
   const auto graphs = Build(spec);
-  ASSERT_TRUE(graphs) << graphs.error().message;
+  ASSERT_TRUE(graphs) << graphs.error().line();
   for (const int seed : {1, 2}) {
     const Data data = RandomData(spec, seed);
     const Answer expected = RunAutograd(spec, data);
@@ -116,7 +116,7 @@ TEST(CompileStage, RejectsUnknownPasses) {
   const auto program = CompileStage(MiddleStage(), options);
   ASSERT_FALSE(program);
   EXPECT_EQ(program.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_NE(program.error().message.find("no_such_pass"), std::string::npos);
+  EXPECT_NE(program.error().line().find("no_such_pass"), std::string::npos);
 }
 
 TEST(CompileStage, StopsAfterAPass) {

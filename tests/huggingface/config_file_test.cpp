@@ -18,10 +18,10 @@ Json Llama(const Json& changes) {
 // Returns the message about a file, whose rope_parameters are read, too.
 std::string MessageOfText(const std::string& text) {
   auto file = ParseConfigFile(text);
-  if (!file) return file.error().message;
+  if (!file) return file.error().line();
   if (file->type == nullptr || file->type->rope_theta == 0) return "no error";
   const auto rope = RopeParametersOf(*file);
-  return rope ? "no error" : rope.error().message;
+  return rope ? "no error" : rope.error().line();
 }
 
 std::string Message(const Json& root) { return MessageOfText(root.dump()); }

@@ -33,14 +33,14 @@ TEST(AddAlgorithm, IsFoundAndChecked) {
   ASSERT_TRUE(AddAlgorithm(algorithm));
   EXPECT_EQ(Catalog().size(), ours);
   const auto found = FindAlgorithm("One_By_One");
-  ASSERT_TRUE(found) << found.error().message;
+  ASSERT_TRUE(found) << found.error().line();
   EXPECT_EQ((*found)->name, "alternating");
   EXPECT_FALSE((*found)->closed_form({}).makespan);
 
   ScheduleParams params;
   params.ranks = 3;
   const auto schedule = Generate("alternating", params);
-  ASSERT_TRUE(schedule) << schedule.error().message;
+  ASSERT_TRUE(schedule) << schedule.error().line();
   EXPECT_EQ(schedule->algorithm, "alternating");
   EXPECT_TRUE(Validate(*schedule).empty());
   params.chunks = 2;
@@ -60,7 +60,7 @@ TEST(AddAlgorithm, RefusesInvalidAndDuplicateAlgorithms) {
   EXPECT_FALSE(AddAlgorithm(empty));
   const auto missing = FindAlgorithm("never");
   ASSERT_FALSE(missing);
-  EXPECT_NE(missing.error().message.find("once"), std::string::npos);
+  EXPECT_NE(missing.error().line().find("once"), std::string::npos);
 }
 
 }  // namespace

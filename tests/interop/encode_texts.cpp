@@ -33,7 +33,7 @@ void Write(const std::vector<T>& values) {
 }
 
 int Fail(const Error& error) {
-  std::fprintf(stderr, "%s\n", error.message.c_str());
+  std::fprintf(stderr, "%s\n", error.line().c_str());
   return 1;
 }
 

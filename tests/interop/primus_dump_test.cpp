@@ -56,11 +56,11 @@ TEST_F(PrimusDumps, SchedulesOfOneChainRoundTrip) {
       costs.overlap.kind = OverlapRule::Kind::kSum;
       Timeline timeline;
       const auto result = Simulate(*schedule, costs, {.timeline = &timeline});
-      ASSERT_TRUE(result) << result.error().message;
+      ASSERT_TRUE(result) << result.error().line();
       ASSERT_TRUE(SavePrimusDump({*schedule, timeline, costs, *result}, Folder()));
       ASSERT_TRUE(IsPrimusDump(Folder()));
       auto dump = LoadPrimusDump(Folder());
-      ASSERT_TRUE(dump) << dump.error().message;
+      ASSERT_TRUE(dump) << dump.error().line();
       EXPECT_EQ(dump->schedule.microbatches, 10);
       EXPECT_EQ(dump->schedule.placement, schedule->placement);
       EXPECT_EQ(WriteCsv(dump->schedule), WriteCsv(*schedule));
@@ -70,7 +70,7 @@ TEST_F(PrimusDumps, SchedulesOfOneChainRoundTrip) {
       }
       dump->costs.overlap = costs.overlap;
       const auto again = Simulate(dump->schedule, dump->costs);
-      ASSERT_TRUE(again) << again.error().message;
+      ASSERT_TRUE(again) << again.error().line();
       EXPECT_DOUBLE_EQ(again->makespan, result->makespan);
       EXPECT_DOUBLE_EQ(again->peak_memory, result->peak_memory);
       fs::remove_all(Folder());
@@ -127,12 +127,12 @@ TEST_F(PrimusDumps, ReadsTrainerDumpsWithoutMicrobatches) {
   Write("config.json", {{"pp_size", 2}, {"vp_size", 2}, {"num_mbs", 6}, {"train_iters", 11}});
 
   const auto last = LoadPrimusDump(Folder());
-  ASSERT_TRUE(last) << last.error().message;
+  ASSERT_TRUE(last) << last.error().line();
   EXPECT_EQ(last->schedule.placement, Placement::Looped(2, 2));
   EXPECT_EQ(WriteCsv(last->schedule), WriteCsv(*schedule));
   EXPECT_EQ(Simulate(last->schedule, last->costs)->makespan, result->makespan);
   const auto slow = LoadPrimusDump(Folder(), 9);
-  ASSERT_TRUE(slow) << slow.error().message;
+  ASSERT_TRUE(slow) << slow.error().line();
   EXPECT_EQ(Simulate(slow->schedule, slow->costs)->makespan, 10 * result->makespan);
   EXPECT_FALSE(LoadPrimusDump(Folder(), 8));
 }
@@ -160,8 +160,8 @@ TEST_F(PrimusDumps, BrokenFilesAreRefusedByName) {
   const auto refused = [&](const Json& rank) {
     Write("pp_rank_0.json", rank);
     const auto dump = LoadPrimusDump(Folder());
-    return !dump && dump.error().message.find("dump") != std::string::npos &&
-           dump.error().message.find('\n') == std::string::npos;
+    return !dump && dump.error().line().find("dump") != std::string::npos &&
+           dump.error().line().find('\n') == std::string::npos;
   };
   for (const char* key : {"fwd_start", "fwd_end", "fwd_minibatch", "fwd_chunk", "bwd_start"}) {
     for (const char* value : {"3", "[\"a\"]", "[0, 1]", "[-1]", "[1e300]", "{}", "[null]"}) {

@@ -53,7 +53,7 @@ void AnswerLines() {
       Json{{"classes", classes}, {"common", Words(CommonKeysWithoutEffect())}}.dump().c_str());
   for (std::string line; std::getline(std::cin, line);) {
     const Result<Json> read = Read(line);
-    const Json answer = read ? *read : Json{{"error", read.error().message}};
+    const Json answer = read ? *read : Json{{"error", read.error().line()}};
     std::printf("%s\n", answer.dump().c_str());
   }
 }

@@ -52,7 +52,7 @@ std::vector<Lane> ComputeOnly(const Schedule& schedule) {
 
 double Makespan(const Schedule& schedule) {
   const auto result = Simulate(schedule, Costs::Uniform(schedule.placement, 1, 3, 2, 4, 0.5));
-  EXPECT_TRUE(result) << result.error().message;
+  EXPECT_TRUE(result) << result.error().line();
   return result ? result->makespan : -1;
 }
 
@@ -61,7 +61,7 @@ TEST(TorchCsv, EveryScheduleOfTorchLoadsAndIsValid) {
   for (const TorchFile& file : TorchFiles()) {
     SCOPED_TRACE(file.path);
     const auto schedule = LoadSchedule(file.path);
-    ASSERT_TRUE(schedule) << schedule.error().message;
+    ASSERT_TRUE(schedule) << schedule.error().line();
     ++seen[file.schedule];
     EXPECT_EQ(schedule->ranks(), file.ranks);
     EXPECT_EQ(schedule->placement.chunks(), file.chunks);
@@ -103,7 +103,7 @@ TEST(TorchCsv, FindsTheFaultInTorchs1f1bTable) {
   for (const TorchFile& file : TorchFiles()) {
     if (file.schedule != "1F1B") continue;
     const auto schedule = LoadSchedule(file.path, {.microbatches = file.microbatches});
-    ASSERT_TRUE(schedule) << schedule.error().message;
+    ASSERT_TRUE(schedule) << schedule.error().line();
     const auto faults = Validate(*schedule);
     ASSERT_FALSE(faults.empty()) << file.path;
     EXPECT_TRUE(std::all_of(faults.begin(), faults.end(), [&](const Fault& fault) {
@@ -128,7 +128,7 @@ TEST(TorchCsv, SameAlgorithmGivesTheSameActions) {
     params.chunks = file.chunks;
     params.microbatches = file.microbatches;
     const auto ours = Generate(file.schedule, params);
-    ASSERT_TRUE(ours) << ours.error().message;
+    ASSERT_TRUE(ours) << ours.error().line();
     EXPECT_EQ(WriteCsv(*ours), WriteCsv(*theirs));
     ++same;
   }

@@ -154,7 +154,7 @@ TEST(Documents, AModelThatDoesNotSeparateThemIsRefused) {
   ModelConfig config = Config("one_text", 8, true);
   const Status status = CheckModel(config);
   ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().message,
+  EXPECT_EQ(status.error().line(),
             "data.document_mask: model 'one_text' does not separate documents; remove it");
   config.document_end = -1;
   EXPECT_TRUE(CheckModel(config));

@@ -117,7 +117,7 @@ class HuggingFace : public testing::Test {
     Json root = Json::parse(text);
     root.merge_patch(changes);
     const auto config = Read(root.dump());
-    return config ? "no error" : config.error().message;
+    return config ? "no error" : config.error().line();
   }
 
   void WriteWeights() { std::ofstream(folder_ / kHuggingFaceWeights) << "weights"; }
@@ -203,7 +203,7 @@ TEST_F(HuggingFace, RefusesWhatAModelDoesNotSupport) {
   expect(Message(kLlama, {{"rope_scaling", {{"factor", {1}}}}}), "rope_scaling: factor");
   const auto text = Read("[1, 2]");
   ASSERT_FALSE(text);
-  expect(text.error().message, "it is not a JSON object");
+  expect(text.error().line(), "it is not a JSON object");
 }
 
 // Weights of a kind that is not read are refused, but sizes of such a model can be used.
@@ -278,7 +278,7 @@ TEST_F(HuggingFace, WritesOnlyWhatTheFormatExpresses) {
   for (const auto& [model, options, lost] : cases) {
     ModelConfig config{.name = model, .dim = 32, .options = options};
     const auto text = HuggingFaceConfigText(config);
-    const std::string message = text ? "" : text.error().message;
+    const std::string message = text ? "" : text.error().line();
     SCOPED_TRACE(fmt::format("{} {}: {}", model, fmt::join(options, " "), message));
     EXPECT_EQ(text.has_value(), std::string_view(lost).empty());
     EXPECT_NE(message.find(lost), std::string::npos);

@@ -119,7 +119,7 @@ TEST(PublishedModels, HaveTheirNumbersOfParameters) {
   for (const Published& published : AllPublished()) {
     const LayerRange all{0, published.config.layers, true, true};
     const auto model = BuildStage(published.config, all);
-    ASSERT_TRUE(model) << published.name << ": " << model.error().message;
+    ASSERT_TRUE(model) << published.name << ": " << model.error().line();
     std::int64_t parameters = 0;
     for (const torch::Tensor& parameter : (*model)->parameters()) parameters += parameter.numel();
     EXPECT_EQ(parameters, published.parameters) << published.name;

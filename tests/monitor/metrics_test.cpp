@@ -94,7 +94,7 @@ TEST(Metrics, RemovesALineThatDoesNotFitOnTheDisk) {
   std::signal(SIGXFSZ, handler);
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
-  EXPECT_NE(status.error().message.find("full"), std::string::npos) << status.error().message;
+  EXPECT_NE(status.error().line().find("full"), std::string::npos) << status.error().line();
   EXPECT_EQ(ReadFile(path).value(), before);
 }
 

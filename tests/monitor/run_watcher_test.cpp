@@ -45,7 +45,7 @@ TEST(RunWatcher, FollowsARunFromBeforeItsStart) {
   EXPECT_EQ(watcher.Read()->state, RunState::kStarting);
   folder.Write("runs/a/metrics.jsonl", MetricLine(MadeStep(0, {0.1, 0.1})));
   const auto status = watcher.Read();
-  ASSERT_TRUE(status) << status.error().message;
+  ASSERT_TRUE(status) << status.error().line();
   EXPECT_EQ(status->state, RunState::kRunning);
   EXPECT_EQ(status->run.name, "a");
   EXPECT_EQ(status->run.schedule, "1f1b");
@@ -75,7 +75,7 @@ TEST(RunWatcher, DerivesTheWorkOfEachRankFromTheSchedule) {
   folder.Write("config.yaml", kConfig);
   folder.Write("schedule.csv", kSchedule);
   const auto description = ReadDescription(folder.path());
-  ASSERT_TRUE(description) << description.error().message;
+  ASSERT_TRUE(description) << description.error().line();
   const std::vector<RankWork> expected = {{2, 1, 0}, {2, 0, 0}, {1, 0, 0}, {1, 0, 1}};
   EXPECT_EQ(description->work, expected);
   folder.Write("schedule.csv", "nonsense");
@@ -89,8 +89,8 @@ TEST(RunWatcher, RefusesAConfigurationOfSomethingElse) {
     RunWatcher watcher(folder.path());
     const auto status = watcher.Read();
     ASSERT_FALSE(status) << text;
-    EXPECT_NE(status.error().message.find("config.yaml"), std::string::npos);
-    EXPECT_EQ(status.error().message.find('\n'), std::string::npos) << status.error().message;
+    EXPECT_NE(status.error().line().find("config.yaml"), std::string::npos);
+    EXPECT_EQ(status.error().line().find('\n'), std::string::npos) << status.error().line();
   }
 }
 

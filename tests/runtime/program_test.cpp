@@ -63,8 +63,8 @@ TEST(ProgramTest, RefusesInvalidActionsAndRanks) {
     ASSERT_FALSE(program);
     EXPECT_EQ(program.error().code, ErrorCode::kInvalidArgument);
   }
-  EXPECT_NE(MakeProgram(other_rank, 0).error().message.find("1F0"), std::string::npos)
-      << MakeProgram(other_rank, 0).error().message;
+  EXPECT_NE(MakeProgram(other_rank, 0).error().line().find("1F0"), std::string::npos)
+      << MakeProgram(other_rank, 0).error().line();
   EXPECT_FALSE(MakeProgram(SmallGpipe(2, 1), 2));
 }
 

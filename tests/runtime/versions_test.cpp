@@ -96,7 +96,7 @@ TEST(VersionsTest, RefusesMissingAndLateSteps) {
   missing.lanes[1].pop_back();
   EXPECT_TRUE(VersionsOf(missing, 0));
   ASSERT_FALSE(VersionsOf(missing, 1));
-  EXPECT_NE(VersionsOf(missing, 1).error().message.find("STEP"), std::string::npos);
+  EXPECT_NE(VersionsOf(missing, 1).error().line().find("STEP"), std::string::npos);
 
   Schedule early = Streamed("pipedream-2bw", 2, 2, 3);
   Lane& lane = early.lanes[1];

@@ -19,7 +19,7 @@ inline Figures FiguresOf(std::string_view name, const ScheduleParams& params,
                          OverlapRule overlap = {}) {
   const auto schedule = Generate(name, params);
   if (!schedule) {
-    ADD_FAILURE() << schedule.error().message;
+    ADD_FAILURE() << schedule.error().line();
     return {};
   }
   EXPECT_EQ(FirstFault(*schedule), "") << name;
@@ -27,7 +27,7 @@ inline Figures FiguresOf(std::string_view name, const ScheduleParams& params,
   costs.overlap = overlap;
   const auto result = Simulate(*schedule, costs);
   if (!result) {
-    ADD_FAILURE() << name << ": " << result.error().message;
+    ADD_FAILURE() << name << ": " << result.error().line();
     return {};
   }
   return {result->makespan, result->peak_memory, result->span_bubble};

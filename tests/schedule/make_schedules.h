@@ -27,7 +27,7 @@ inline ScheduleParams ParamsOf(const Size& size) {
 
 inline Schedule Make(std::string_view name, const Size& size) {
   auto schedule = Generate(name, ParamsOf(size));
-  if (!schedule) ADD_FAILURE() << schedule.error().message;
+  if (!schedule) ADD_FAILURE() << schedule.error().line();
   return *schedule;
 }
 

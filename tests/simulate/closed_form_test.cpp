@@ -30,11 +30,11 @@ class ClosedForm : public ::testing::Test {
     SCOPED_TRACE(
         fmt::format("{} p={} v={} m={}", name, params.ranks, params.chunks, params.microbatches));
     const auto schedule = Generate(name, params);
-    ASSERT_TRUE(schedule) << schedule.error().message;
+    ASSERT_TRUE(schedule) << schedule.error().line();
     const Costs costs = Costs::Uniform(schedule->placement, 1, params.forward,
                                        params.backward_input, params.backward_weight);
     const auto result = Simulate(*schedule, costs);
-    ASSERT_TRUE(result) << result.error().message;
+    ASSERT_TRUE(result) << result.error().line();
     EXPECT_EQ(result->makespan, makespan);
     EXPECT_NEAR(result->peak_memory, memory, 1e-9);
     const double busy =
@@ -48,7 +48,7 @@ class ClosedForm : public ::testing::Test {
     if (params.microbatches % 3 != 0)
       return;  // a third of the cases is enough for the lowered form
     const auto lowered = Simulate(AddCommunication(*schedule), costs);
-    ASSERT_TRUE(lowered) << lowered.error().message;
+    ASSERT_TRUE(lowered) << lowered.error().line();
     EXPECT_EQ(lowered->makespan, makespan);
     EXPECT_EQ(lowered->peak_memory, result->peak_memory);
     EXPECT_EQ(lowered->actions, result->actions);
@@ -178,12 +178,12 @@ TEST_F(ClosedForm, CatalogAgreesWithTheSimulator) {
           params->slices, params->split, params->forward, params->backward_input,
           params->backward_weight, params->comm, params->overlap.Price(1, 2)));
       const auto schedule = Generate(algorithm.name, *params);
-      ASSERT_TRUE(schedule) << schedule.error().message;
+      ASSERT_TRUE(schedule) << schedule.error().line();
       Costs costs = Costs::Uniform(schedule->placement, schedule->slices, params->forward,
                                    params->backward_input, params->backward_weight, params->comm);
       costs.overlap = params->overlap;
       const auto result = Simulate(*schedule, costs);
-      ASSERT_TRUE(result) << result.error().message;
+      ASSERT_TRUE(result) << result.error().line();
       const penstock::ClosedForm form = ClosedFormOf(algorithm, *params);
       ExpectForm(form, *result);
       makespans += form.makespan ? 1 : 0;
@@ -200,7 +200,7 @@ TEST(ClosedFormOf, KnowsOnlyTheMessagesIfStagesDiffer) {
     ScheduleParams asked;
     asked.microbatches = 8;
     auto params = CheckParams(algorithm, asked);
-    ASSERT_TRUE(params) << params.error().message;
+    ASSERT_TRUE(params) << params.error().line();
     const auto messages = ClosedFormOf(algorithm, *params).messages;
     params->costs = Costs{};
     const penstock::ClosedForm form = ClosedFormOf(algorithm, *params);

@@ -34,7 +34,7 @@ Costs UnitCosts(const Schedule& schedule) {
 
 double MakespanOf(const Schedule& schedule, const Costs& costs) {
   const auto result = Simulate(schedule, costs);
-  EXPECT_TRUE(result) << result.error().message;
+  EXPECT_TRUE(result) << result.error().line();
   return result ? result->makespan : 0;
 }
 
@@ -320,7 +320,7 @@ TEST(Network, RefusesTopologiesThatDoNotFit) {
     costs.topology.levels = std::move(levels);
     const auto result = Simulate(schedule, costs);
     EXPECT_FALSE(result);
-    return result ? "" : result.error().message;
+    return result ? "" : result.error().line();
   };
   EXPECT_NE(refused({{"node", 4}}).find("8"), std::string::npos);
   EXPECT_NE(refused({{"node", 4}, {"rack", 6}}).find("rack"), std::string::npos);

@@ -20,7 +20,7 @@ using testing::DrawCatalog;
 Timeline TimelineOf(const Schedule& schedule, const Costs& costs) {
   Timeline timeline;
   const auto result = Simulate(schedule, costs, {.timeline = &timeline});
-  EXPECT_TRUE(result) << result.error().message;
+  EXPECT_TRUE(result) << result.error().line();
   return timeline;
 }
 
@@ -172,7 +172,7 @@ TEST(OffloadSharing, IsPlannedForByThePass) {
     costs.offload_sharing = std::min(2, schedule.ranks());
     const std::vector<std::string> passes = {"offload"};
     const auto offloaded = RunSchedulePasses(schedule, passes, SimulatedContext(costs));
-    ASSERT_TRUE(offloaded) << offloaded.error().message;
+    ASSERT_TRUE(offloaded) << offloaded.error().line();
     const auto before = Simulate(schedule, costs), after = Simulate(*offloaded, costs);
     ASSERT_TRUE(before && after);
     EXPECT_NEAR(after->makespan, before->makespan, 1e-9) << testing::Name(schedule);

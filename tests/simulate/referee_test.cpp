@@ -88,7 +88,7 @@ void ExpectSame(const Case& one, const Json& verdict) {
   ASSERT_TRUE(verdict["valid"].get<bool>()) << verdict["violations"];
   Timeline timeline;
   const auto result = Simulate(one.schedule, one.costs, {.timeline = &timeline});
-  ASSERT_TRUE(result) << result.error().message;
+  ASSERT_TRUE(result) << result.error().line();
   EXPECT_EQ(verdict["actions"], result->actions);
   EXPECT_EQ(verdict["transfers"], result->messages);
   EXPECT_EQ(verdict["makespan"], result->makespan);

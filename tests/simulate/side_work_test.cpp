@@ -27,7 +27,7 @@ struct Outcome {
 Outcome Simulated(const Schedule& schedule, const Costs& costs) {
   Outcome run;
   auto result = Simulate(schedule, costs, {.timeline = &run.timeline});
-  EXPECT_TRUE(result) << result.error().message;
+  EXPECT_TRUE(result) << result.error().line();
   if (result) run.result = *result;
   return run;
 }
@@ -152,8 +152,8 @@ TEST(SideWork, ReplicasStepWhenBothHaveTheirGradients) {
       Read("0F0,3F0,3B0,0B0,0STEP,3STEP\n1STEP,2F0,1F0,1B0,2B0,2STEP\n", replicas);
   const auto refused = Simulate(stuck, costs);
   ASSERT_FALSE(refused);
-  EXPECT_NE(refused.error().message.find("1STEP waits for the gradients"), std::string::npos)
-      << refused.error().message;
+  EXPECT_NE(refused.error().line().find("1STEP waits for the gradients"), std::string::npos)
+      << refused.error().line();
 }
 
 TEST(SideWork, ActionsWithoutCostChangeNothing) {
@@ -167,7 +167,7 @@ TEST(SideWork, ActionsWithoutCostChangeNothing) {
     const Costs costs = RandomCosts(shape.placement, random);
     const std::vector<std::string> passes = {"sharding", "optimizer"};
     const auto changed = RunSchedulePasses(plain, passes, SimulatedContext(costs));
-    ASSERT_TRUE(changed) << changed.error().message;
+    ASSERT_TRUE(changed) << changed.error().line();
     const SimulationResult before = Simulated(plain, costs).result;
     const SimulationResult after = Simulated(*changed, costs).result;
     EXPECT_EQ(before.makespan, after.makespan);
@@ -202,7 +202,7 @@ TEST(SideWork, PeakAndTimelineAgree) {
     std::shuffle(passes.begin(), passes.end(), random);
     passes.resize(random() % 4 + 1);
     const auto changed = RunSchedulePasses(plain, passes, SimulatedContext(costs));
-    ASSERT_TRUE(changed) << changed.error().message;
+    ASSERT_TRUE(changed) << changed.error().line();
     const Outcome run = Simulated(*changed, costs);
     const SimulationResult summary = Summarize(*changed, run.timeline);
     EXPECT_EQ(summary.makespan, run.result.makespan);

@@ -16,7 +16,7 @@ namespace {
 
 double Makespan(const Schedule& schedule, const Costs& costs) {
   const auto result = Simulate(schedule, costs);
-  EXPECT_TRUE(result) << result.error().message;
+  EXPECT_TRUE(result) << result.error().line();
   return result ? result->makespan : -1;
 }
 
@@ -140,12 +140,12 @@ TEST(Simulate, DeadlockNamesRanksAndWhatTheyWaitFor) {
   const auto result = Simulate(schedule, Uniform(schedule));
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_NE(result.error().message.find("rank 0 at 0B0 waits for"), std::string::npos);
-  EXPECT_NE(result.error().message.find("rank 1 at 1F0 waits for the activation of stage 0, "
-                                        "microbatch 0 (rank 0)"),
+  EXPECT_NE(result.error().line().find("rank 0 at 0B0 waits for"), std::string::npos);
+  EXPECT_NE(result.error().line().find("rank 1 at 1F0 waits for the activation of stage 0, "
+                                       "microbatch 0 (rank 0)"),
             std::string::npos)
-      << result.error().message;
-  EXPECT_EQ(result.error().message.find('\n'), std::string::npos);
+      << result.error().line();
+  EXPECT_EQ(result.error().line().find('\n'), std::string::npos);
 }
 
 TEST(Simulate, MissingSendIsADeadlock) {

@@ -110,11 +110,11 @@ TEST(SimulateVocabulary, TimesAndMemoryAreThoseOfARelaxation) {
                : Make(Draw(random, 0, 1) == 0 ? "1f1b" : "zb-h1", {p, 1, Draw(random, 1, 10)});
     const Costs costs = DrawCosts(plain, random);
     const auto sharded = AddVocabulary(plain, costs);
-    ASSERT_TRUE(sharded) << sharded.error().message;
+    ASSERT_TRUE(sharded) << sharded.error().line();
     Relaxation expected(*sharded, costs);
     Timeline timeline;
     const auto result = Simulate(*sharded, costs, {.timeline = &timeline});
-    ASSERT_TRUE(result) << result.error().message;
+    ASSERT_TRUE(result) << result.error().line();
     for (std::size_t rank = 0; rank < sharded->lanes.size(); ++rank) {
       const Lane& lane = sharded->lanes[rank];
       double held = 0, peak = 0;
@@ -149,9 +149,9 @@ TEST(SimulateVocabulary, StepsWaitForGradientsOfTheVocabulary) {
     Costs costs = DrawCosts(plain, random);
     costs.steps_wait_for_all = true;
     const auto sharded = AddVocabulary(plain, costs);
-    ASSERT_TRUE(sharded) << sharded.error().message;
+    ASSERT_TRUE(sharded) << sharded.error().line();
     const auto stepped = AddOptimizer(*sharded);
-    ASSERT_TRUE(stepped) << stepped.error().message;
+    ASSERT_TRUE(stepped) << stepped.error().line();
     for (StageCosts& stage : costs.stages) stage.step = 1;
     const auto before = Simulate(*sharded, costs), after = Simulate(*stepped, costs);
     ASSERT_TRUE(before && after);
@@ -170,9 +170,9 @@ TEST(SimulateVocabulary, SaysWhatNeverRuns) {
   std::erase(sharded->lanes[0], MakeAction(Op::kVocabularyInput, 0, 1));
   const auto result = Simulate(*sharded, costs);
   ASSERT_FALSE(result);
-  EXPECT_NE(result.error().message.find("waits for S of microbatch 1 on every rank"),
+  EXPECT_NE(result.error().line().find("waits for S of microbatch 1 on every rank"),
             std::string::npos)
-      << result.error().message;
+      << result.error().line();
 }
 
 }  // namespace

@@ -197,7 +197,7 @@ std::pair<int, std::string> SendChanged(const std::function<std::string(std::str
         EXPECT_EQ(TextOf(message), std::string(kPayload, static_cast<char>('a' + frames)));
         ++frames;
       },
-      [&](const Error& reason) { aborted.set_value(reason.message); });
+      [&](const Error& reason) { aborted.set_value(reason.line()); });
   for (int i = 0; i < 3; ++i) {
     from.Send(0, {0, 0, i}, CopyToMessage(std::string(kPayload, static_cast<char>('a' + i))));
   }

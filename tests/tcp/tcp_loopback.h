@@ -43,7 +43,7 @@ inline std::future<std::string> StartToConnect(
   const TcpRun run{host, listeners.addresses, secret, "", limit};
   return std::async(std::launch::async, [&listeners, run] {
     auto group = listeners.Connect(run);
-    if (!group) return group.error().message;
+    if (!group) return group.error().line();
     (*group)->Leave();
     return std::string();
   });

@@ -18,7 +18,7 @@ TEST(TcpAddressTest, TextsOfAddresses) {
   EXPECT_EQ(TcpAddressText(ParseTcpAddress("[fe80::1]:80").value()), "[fe80::1]:80");
   for (const char* const text :
        {"", "node17", ":1", "node17:", "node17:0", "node17:65536", "a:b"}) {
-    EXPECT_EQ(ParseTcpAddress(text).error().message,
+    EXPECT_EQ(ParseTcpAddress(text).error().line(),
               fmt::format("'{}' is not an address: write NAME:PORT", text));
   }
 }
@@ -99,7 +99,7 @@ TEST(TcpMeshTest, HostThatDoesNotAnswerIsReported) {
 TEST(TcpMeshTest, WrongArgumentsAreRefused) {
   const TcpListener listener = OpenTcpListener("127.0.0.1").value();
   const auto message = [&](const TcpRun& run) {
-    return ConnectTcpMesh(listener, run).error().message;
+    return ConnectTcpMesh(listener, run).error().line();
   };
   EXPECT_EQ(message({2, {"a:1", "b:1"}, kTestSecret, ""}),
             "host 2: the addresses are of hosts 0 to 1");

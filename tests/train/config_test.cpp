@@ -13,8 +13,8 @@ std::string ErrorOf(const std::string& yaml, const std::vector<std::string>& ove
   const auto config = ParseTrainConfig(yaml, "a.yaml", overrides);
   if (config) return "";
   EXPECT_EQ(config.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_EQ(config.error().message.find('\n'), std::string::npos);
-  return config.error().message;
+  EXPECT_EQ(config.error().line().find('\n'), std::string::npos);
+  return config.error().line();
 }
 
 TEST(Config, OverridesWinOverTheFile) {
@@ -22,7 +22,7 @@ TEST(Config, OverridesWinOverTheFile) {
       "name: first\nmodel: {dim: 64, layers: 6}\npipeline:\n  ranks: auto\n  stage_layers: [4, "
       "2]\n",
       "a.yaml", {"model.dim=32", "steps=7", "name=second", "stage_layers=1,5", "ranks=2"});
-  ASSERT_TRUE(config) << config.error().message;
+  ASSERT_TRUE(config) << config.error().line();
   EXPECT_EQ(config->model.dim, 32);
   EXPECT_EQ(config->model.layers, 6);
   EXPECT_EQ(config->steps, 7);
@@ -38,7 +38,7 @@ TEST(Config, ReadsTheModelFromAConfigJson) {
       "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "head_dim": 16,
       "num_key_value_heads": 4, "intermediate_size": 48})"));
   const auto expect = [](const Result<TrainConfig>& config, std::int64_t sequence) {
-    ASSERT_TRUE(config) << config.error().message;
+    ASSERT_TRUE(config) << config.error().line();
     EXPECT_EQ(config->model.name, "qwen3");
     EXPECT_EQ(config->model.layers, 3);
     EXPECT_EQ(config->model.sequence, sequence);
@@ -56,7 +56,7 @@ TEST(Config, ReadsTheModelFromAConfigJson) {
             "a.yaml: line 2: model: a map or the path of a config.json is needed");
   const auto missing = ParseTrainConfig("", "a.yaml", {"model=" + (folder / "no.json")});
   ASSERT_FALSE(missing);
-  EXPECT_NE(missing.error().message.find("no.json"), std::string::npos);
+  EXPECT_NE(missing.error().line().find("no.json"), std::string::npos);
 }
 
 TEST(Config, TheSeedIsAlsoTheModels) {
@@ -67,7 +67,7 @@ TEST(Config, FormerNamesKeepWorking) {
   const auto former = ParseTrainConfig("pipeline: {cuts: 2}\n", "c.yaml", {"cut_lengths=[40,24]"});
   const auto current =
       ParseTrainConfig("pipeline: {slices: 2}\n", "c.yaml", {"slice_lengths=[40,24]"});
-  ASSERT_TRUE(former) << former.error().message;
+  ASSERT_TRUE(former) << former.error().line();
   ASSERT_TRUE(current);
   EXPECT_EQ(ToYaml(*former), ToYaml(*current));
 }
@@ -80,10 +80,10 @@ TEST(Config, PrintedYamlReadsBackUnchanged) {
                                         "exact=false",
                                         "pipeline.csv=x.csv"};
   const auto config = ParseTrainConfig("", "none", odd);
-  ASSERT_TRUE(config) << config.error().message;
+  ASSERT_TRUE(config) << config.error().line();
   const std::string text = ToYaml(*config);
   const auto again = ParseTrainConfig(text, "printed");
-  ASSERT_TRUE(again) << again.error().message << text;
+  ASSERT_TRUE(again) << again.error().line() << text;
   EXPECT_EQ(ToYaml(*again), text);
   EXPECT_EQ(again->data.path, "a \"b\": #c\\d");
   EXPECT_EQ(again->optimizer.lr, 0.00012345678901);
@@ -116,7 +116,7 @@ TEST(Config, ReadsTheSpeedOfALink) {
 TEST(Config, HasTheKeysOfTheConfiguredModel) {
   const auto config =
       ParseTrainConfig("model: {heads: 8, name: gpt2, tied: false}", "a.yaml", {"hidden=32"});
-  ASSERT_TRUE(config) << config.error().message;
+  ASSERT_TRUE(config) << config.error().line();
   EXPECT_EQ(config->model.options.at("heads"), "8");
   EXPECT_EQ(config->model.options.at("hidden"), "32");
   EXPECT_EQ(config->model.options.at("tied"), "false");
@@ -141,7 +141,7 @@ TEST(Config, PrintsReadsAndComparesEveryKey) {
       const std::string value =
           key.value.starts_with('"') ? key.value.substr(1, key.value.size() - 2) : key.value;
       const auto read = ParseTrainConfig(ToYaml(config), "a", {key.key + "=" + value});
-      ASSERT_TRUE(read) << key.key << ": " << read.error().message;
+      ASSERT_TRUE(read) << key.key << ": " << read.error().line();
       EXPECT_TRUE(DifferentKeys(*read, *ParseTrainConfig(ToYaml(config), "a")).empty()) << key.key;
     }
   }
@@ -150,7 +150,7 @@ TEST(Config, PrintsReadsAndComparesEveryKey) {
 TEST(Config, AScheduleMayHaveOptions) {
   const auto config = ParseTrainConfig(
       "pipeline:\n  schedule: {name: interleaved, group: 2, cost: '1,2,1'}\n  ranks: 2\n", "a");
-  ASSERT_TRUE(config) << config.error().message;
+  ASSERT_TRUE(config) << config.error().line();
   EXPECT_EQ(config->pipeline.schedule, "interleaved");
   EXPECT_EQ(config->pipeline.group, 2);
   EXPECT_EQ(config->pipeline.cost, "1,2,1");

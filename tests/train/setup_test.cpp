@@ -16,13 +16,13 @@ Result<Schedule> Choose(const std::vector<std::string>& overrides) {
 
 std::string LanesOf(const std::vector<std::string>& overrides) {
   const auto schedule = Choose(overrides);
-  EXPECT_TRUE(schedule) << schedule.error().message;
+  EXPECT_TRUE(schedule) << schedule.error().line();
   return schedule ? WriteCsv(*schedule) : "";
 }
 
 std::string ErrorOf(const std::vector<std::string>& overrides) {
   const auto schedule = Choose(overrides);
-  return schedule ? "" : schedule.error().message;
+  return schedule ? "" : schedule.error().line();
 }
 
 // Each option changes the schedule, so it reaches the algorithm.

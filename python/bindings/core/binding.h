@@ -28,7 +28,7 @@ inline std::string OneLine(std::string text) {
 // The Python exception penstock.Error, a ValueError. Its text is the one-line message.
 class PythonError : public std::runtime_error {
  public:
-  explicit PythonError(const Error& error) : std::runtime_error(OneLine(error.message)) {}
+  explicit PythonError(const Error& error) : std::runtime_error(OneLine(error.line())) {}
 };
 
 // Returns the value, or raises penstock.Error.

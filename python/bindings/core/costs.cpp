@@ -62,7 +62,7 @@ void AddCostTypes(nb::module_& module) {
           [](const std::string& path) {
             const std::string yaml = ValueOf(ReadFile(path, kYamlFile));
             auto list = PriceList::Parse(yaml);
-            if (!list) Refuse("{}: {}", path, list.error().message);
+            if (!list) Refuse("{}: {}", path, list.error().line());
             return std::move(*list);
           },
           "path"_a)

@@ -77,7 +77,7 @@ Result<UniformCost> ReadUniform(const YamlMap& config) {
   PENSTOCK_TRY(const auto words, config.Texts("cost"));
   if (!words) return UniformCost();
   const auto cost = ParseCost(fmt::format("{}", fmt::join(*words, ",")));
-  if (!cost) return config.Refuse("cost", "{}", cost.error().message);
+  if (!cost) return config.Refuse("cost", "{}", cost.error().line());
   return cost;
 }
 
@@ -159,15 +159,15 @@ Result<PriceList> PriceList::Parse(const std::string& yaml) {
   const bool in_seconds = list.time_unit_ == "s";
   PENSTOCK_TRY(list.comm_, ReadComm(config, in_seconds));
   if (const Status status = CheckTime(list.comm_.value_or(0)); !status) {
-    return config.Refuse("comm", "{}", status.error().message);
+    return config.Refuse("comm", "{}", status.error().line());
   }
   PENSTOCK_TRY(list.overlap_, config.Text("overlap"));
   if (const auto rule = ParseOverlap(list.overlap_.value_or("max")); !rule) {
-    return config.Refuse("overlap", "{}", rule.error().message);
+    return config.Refuse("overlap", "{}", rule.error().line());
   }
   PENSTOCK_TRY(list.transfers_, config.Text("transfers"));
   if (const auto how = ParseTransfers(list.transfers_.value_or("asynchronous")); !how) {
-    return config.Refuse("transfers", "{}", how.error().message);
+    return config.Refuse("transfers", "{}", how.error().line());
   }
   PENSTOCK_TRY(const auto message, config.Text("message_bytes"));
   if (message) {

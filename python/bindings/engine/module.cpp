@@ -34,7 +34,7 @@ struct PythonError : std::runtime_error {
 
 template <class T>
 T ValueOf(Result<T> result) {
-  if (!result) throw PythonError(result.error().message);
+  if (!result) throw PythonError(result.error().line());
   return *std::move(result);
 }
 
@@ -75,7 +75,7 @@ std::optional<SharedGradient> ToShared(
 // Parses a value of RecomputeConfig.
 std::int64_t SavedBytes(const char* key, const std::string& text) {
   const Result<std::int64_t> bytes = ParseSavedBytes(text);
-  if (!bytes) throw PythonError(fmt::format("recompute: {}: {}", key, bytes.error().message));
+  if (!bytes) throw PythonError(fmt::format("recompute: {}: {}", key, bytes.error().line()));
   return *bytes;
 }
 

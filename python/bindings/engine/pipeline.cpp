@@ -26,11 +26,11 @@ namespace penstock::python {
 namespace {
 
 void Require(const Status& status) {
-  if (!status) throw std::runtime_error(status.error().message);
+  if (!status) throw std::runtime_error(status.error().line());
 }
 template <class T>
 T ValueOf(Result<T> result) {
-  if (!result) throw std::runtime_error(result.error().message);
+  if (!result) throw std::runtime_error(result.error().line());
   return *std::move(result);
 }
 
@@ -344,7 +344,7 @@ std::vector<double> EnginePipeline::Run(std::vector<Batch> batches,
   if (!status && !interrupted && ForgetStep()) Require(status);
   step_ += std::ssize(batches_);
   batches_.clear();
-  if (!status) failure_ = status.error().message;
+  if (!status) failure_ = status.error().line();
   if (interrupted) {
     failure_ = "interrupted";
     throw nb::python_error();

@@ -37,14 +37,14 @@ Result<ModelShape> LoadShape(const std::string& model) {
     return RefuseHubName(model);
   }
   if (NamesFile(model)) return ReadHuggingFaceShape(model);
-  return MakeError(shape.error().code, "--model: {}", shape.error().message);
+  return MakeError(shape.error().code, "--model: {}", shape.error().line());
 }
 
 Result<Device> LoadDevice(const std::string& device) {
   auto found = FindDevice(device);
   if (found) return found;
   if (NamesFile(device)) return ReadDevice(device);
-  return MakeError(found.error().code, "--device: {}", found.error().message);
+  return MakeError(found.error().code, "--device: {}", found.error().line());
 }
 
 // "8x8". A number alone may mean nodes or devices.

@@ -105,7 +105,7 @@ Result<std::optional<T>> Get(const YamlMap& map, const std::string& key, Read re
   const YAML::Node node = map.Node(key);
   if (node.IsNull()) return std::optional<T>();
   auto value = read(node);
-  if (!value) return map.Refuse(key, "{}", value.error().message);
+  if (!value) return map.Refuse(key, "{}", value.error().line());
   return std::optional<T>(std::move(*value));
 }
 
@@ -125,7 +125,7 @@ Result<YAML::Node> ParseYaml(const std::string& text) {
 Result<YAML::Node> LoadYaml(const std::string& path) {
   PENSTOCK_TRY(const std::string text, ReadFile(path, kYamlFile));
   auto root = ParseYaml(text);
-  if (!root) return MakeError(root.error().code, "{}: {}", path, root.error().message);
+  if (!root) return MakeError(root.error().code, "{}: {}", path, root.error().line());
   return root;
 }
 

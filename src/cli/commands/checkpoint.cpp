@@ -87,7 +87,7 @@ ListedCheckpoint Inspect(const StoredCheckpoint& stored, bool verify) {
   if (status && verify) status = reader->Verify();
   if (status) return listed;
   listed.state = CheckpointState::kDamaged;
-  listed.reason = status.error().message;
+  listed.reason = status.error().line();
   return listed;
 }
 

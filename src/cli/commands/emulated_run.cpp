@@ -176,7 +176,7 @@ Result<std::vector<EmulatedRun>> EmulatedRunOptions::Run(const std::vector<Simul
     const bool in_seconds = !unit_ && simulated.chosen.time_unit == "s";
     auto run = RunOne(simulated, in_seconds ? 1 : unit, cancel);
     if (!run) {
-      return MakeError(run.error().code, "{}: {}", simulated.chosen.label, run.error().message);
+      return MakeError(run.error().code, "{}: {}", simulated.chosen.label, run.error().line());
     }
     runs.push_back(*std::move(run));
     runs.back().busy = busy;

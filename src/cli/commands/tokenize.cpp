@@ -110,7 +110,7 @@ class TokenizeCommand final : public Command {
     auto code = Tokenize();
     const int signal = tokenize_signal;
     if (code || signal == 0) return code;
-    Log(stderr, "penstock: {}\n", code.error().message);
+    Log(stderr, "penstock: {}\n", code.error().line());
     return kExitSignal + signal;
   }
 

@@ -194,7 +194,7 @@ class TrainCommand final : public Command {
     options.stop = &stop;
     options.trace_request = &CatchTraceSignal();
     options.on_stuck = [](const Error& reason) {
-      fmt::print(stderr, "penstock: error: {}\n", reason.message);
+      fmt::print(stderr, "penstock: error: {}\n", reason.line());
       std::_Exit(kExitFailed);
     };
     options.group = group;

@@ -14,7 +14,7 @@ Result<int> RunOnHosts(Hosts hosts, const std::function<Result<int>()>& run) {
     const Error error = code.error();
     group->Abort(error);
     const int reporter = group->lost() == 0 ? 1 : 0;
-    if (group->host() == reporter) PrintError(error.message);
+    if (group->host() == reporter) PrintError(error.line());
     code = ExitCodeOf(group->reason());
     // Nothing is left to stop, so a launcher may end this process at once.
     std::signal(SIGTERM, SIG_DFL);

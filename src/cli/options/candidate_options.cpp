@@ -131,7 +131,7 @@ Result<CandidateOptions> ReadCandidateOptions(const YamlMap& map) {
   for (const std::string& word : map.Keys()) {
     if (word == "schedule" || word == "csv") continue;
     auto key = FindScheduleOption(word);
-    if (!key) return map.Refuse(word, "{}", key.error().message);
+    if (!key) return map.Refuse(word, "{}", key.error().line());
     PENSTOCK_TRY(const auto texts, map.Texts(word));
     std::vector<std::string> values = texts.value_or(std::vector<std::string>());
     if (IsJoined(*key)) values.assign(1, fmt::format("{}", fmt::join(values, ",")));
@@ -154,7 +154,7 @@ Status ApplyCandidateOptions(const CandidateOptions& given, ScheduleOptions& opt
     if (first && key == "pass") options.passes.passes.clear();
     if (first && key == "price") options.passes.prices.clear();
     const Status status = Set(key, value, options);
-    if (!status) return InvalidArgument("{}: {}", key, status.error().message);
+    if (!status) return InvalidArgument("{}: {}", key, status.error().line());
     options.given_in.erase(key);
   }
   return {};

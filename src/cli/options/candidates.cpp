@@ -53,7 +53,7 @@ Result<CandidateOptions> TakeOptions(std::string& word) {
   const std::size_t colon = word.find(':');
   if (colon == std::string::npos || Exists(word)) return CandidateOptions();
   auto options = ParseCandidateOptions(std::string_view(word).substr(colon + 1));
-  if (!options) return InvalidArgument("{}: {}", Quote(word), options.error().message);
+  if (!options) return InvalidArgument("{}: {}", Quote(word), options.error().line());
   word.resize(colon);
   return options;
 }

@@ -24,7 +24,7 @@ Result<Costs> ScheduleOptions::CostsOfLayers(int stages, int replicas, int slice
   Costs costs;
   auto stages_costs = StagesOfLayers(layer_costs, stages, replicas, slices);
   if (!stages_costs) {
-    return InvalidArgument("--layer-costs: {}", stages_costs.error().message);
+    return InvalidArgument("--layer-costs: {}", stages_costs.error().line());
   }
   costs.stages = std::move(*stages_costs);
   costs.comm = params.comm;

@@ -33,7 +33,7 @@ Result<std::optional<MonteCarloOptions>> ScheduleOptions::RunsWithJitter() const
   asked.seed = static_cast<std::uint64_t>(seed.value_or(0));
   if (!jitter) return std::optional<MonteCarloOptions>();
   const auto variation = ParseNumber(*jitter);
-  if (!variation) return InvalidArgument("--jitter {}", variation.error().message);
+  if (!variation) return InvalidArgument("--jitter {}", variation.error().line());
   if (*variation < 0 || *variation > kMostJitter) {
     return InvalidArgument("--jitter {}: give 0 to {}", *variation, kMostJitter);
   }

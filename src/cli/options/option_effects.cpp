@@ -146,7 +146,7 @@ Result<Source> SourceOf(const Candidate& candidate, const ScheduleOptions& optio
   source.options = options;
   const Status applied = ApplyCandidateOptions(candidate.options, source.options);
   if (!applied) {
-    return InvalidArgument("{}: {}", Quote(candidate.label()), applied.error().message);
+    return InvalidArgument("{}: {}", Quote(candidate.label()), applied.error().line());
   }
   for (const auto& [key, value] : candidate.options) source.own.push_back(OptionOf(key));
   return source;

@@ -34,7 +34,7 @@ CLI::Option* AddInt(CLI::App& app, const std::string& names, std::optional<int>&
       names,
       [&value, names, range](const std::string& text) {
         const Result<int> read = ParseInt(text);
-        if (!read) Refuse(names, read.error().message);
+        if (!read) Refuse(names, read.error().line());
         if (*read < range.least)
           Refuse(names, fmt::format("at least {}, not {}", range.least, *read));
         if (*read > range.most) Refuse(names, fmt::format("at most {}, not {}", range.most, *read));
@@ -50,7 +50,7 @@ CLI::Option* AddNumber(CLI::App& app, const std::string& names, std::optional<do
       names,
       [&value, names](const std::string& text) {
         const Result<double> read = ParseNumber(text);
-        if (!read) Refuse(names, read.error().message);
+        if (!read) Refuse(names, read.error().line());
         value = *read;
       },
       help);
@@ -63,7 +63,7 @@ CLI::Option* AddTime(CLI::App& app, const std::string& names, std::optional<Time
       names,
       [&value, names](const std::string& text) {
         const Result<TimeOption> read = ParseTimeOption(text);
-        if (!read) Refuse(names, read.error().message);
+        if (!read) Refuse(names, read.error().line());
         value = *read;
       },
       help);

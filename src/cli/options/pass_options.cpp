@@ -12,7 +12,7 @@ namespace {
 // Names the option in an error about the price.
 Status OfPrice(Status status) {
   if (status) return status;
-  return MakeError(status.error().code, "--{}", status.error().message);
+  return MakeError(status.error().code, "--{}", status.error().line());
 }
 
 OfferedValues OfferedPasses() {

@@ -46,7 +46,7 @@ void ScheduleOptions::DefineSpeed(CLI::App& app) {
 Status ScheduleOptions::SetSpeed(const Placement& placement, Costs& costs) const {
   if (launch) {
     const Status status = CheckTime(launch->value);
-    if (!status) return InvalidArgument("--launch {}: {}", launch->text, status.error().message);
+    if (!status) return InvalidArgument("--launch {}: {}", launch->text, status.error().line());
     AddLaunches(costs, launch->value);
   }
   std::map<int, double> factors;
@@ -57,7 +57,7 @@ Status ScheduleOptions::SetSpeed(const Placement& placement, Costs& costs) const
     }
   }
   const Status status = SlowDown(costs, placement, factors);
-  if (!status) return InvalidArgument("--slow-rank: {}", status.error().message);
+  if (!status) return InvalidArgument("--slow-rank: {}", status.error().line());
   costs.offload_sharing = offload_sharing.value_or(1);
   if (costs.offload_sharing <= placement.ranks()) return {};
   return InvalidArgument("--offload-sharing {}: the schedule has {} ranks; give at most as many",
@@ -79,7 +79,7 @@ Result<double> ScheduleOptions::LongestMessage(int ranks, double bytes) const {
   const double time = topology.LongestTime(ranks, bytes * LargestScale());
   const Status status = CheckTime(time);
   if (!status) {
-    return InvalidArgument("--topology: the time of a message {}", status.error().message);
+    return InvalidArgument("--topology: the time of a message {}", status.error().line());
   }
   return time;
 }
@@ -87,7 +87,7 @@ Result<double> ScheduleOptions::LongestMessage(int ranks, double bytes) const {
 Status ScheduleOptions::SetTransfers(Costs& costs) const {
   if (transfers) {
     const auto parsed = ParseTransfers(*transfers);
-    if (!parsed) return InvalidArgument("--transfers {}", parsed.error().message);
+    if (!parsed) return InvalidArgument("--transfers {}", parsed.error().line());
     costs.transfers = *parsed;
   }
   const bool scaled = std::ranges::any_of(
@@ -139,7 +139,7 @@ Status ScheduleOptions::SetCollectives(const ChosenSchedule& chosen, const PassO
   const Status status =
       PriceCollectives(*collectives, chosen.activation,
                        reduced ? std::optional(*reduced / chunks) : std::nullopt, costs);
-  if (!status) return InvalidArgument("--collectives: {}", status.error().message);
+  if (!status) return InvalidArgument("--collectives: {}", status.error().line());
   return {};
 }
 

@@ -29,7 +29,7 @@ Status ScheduleOptions::SetTransferRules(Costs& costs) const {
   if (comm) costs.comm = comm->value;
   if (!overlap) return {};
   const auto rule = ParseOverlap(*overlap);
-  if (!rule) return InvalidArgument("--overlap {}", rule.error().message);
+  if (!rule) return InvalidArgument("--overlap {}", rule.error().line());
   costs.overlap = *rule;
   return {};
 }
@@ -80,7 +80,7 @@ Result<ScheduleOptions::LoadedFile> ScheduleOptions::LoadChecked(const std::stri
     options.steps = steps;
     if (weights) {
       const auto policy = ParseWeights(*weights);
-      if (!policy) return InvalidArgument("--weights: {}", policy.error().message);
+      if (!policy) return InvalidArgument("--weights: {}", policy.error().line());
       options.weights = *policy;
     }
     PENSTOCK_TRY(loaded.schedule, LoadSchedule(path, options));
@@ -132,7 +132,7 @@ Result<std::optional<std::pair<std::size_t, ChosenSchedule>>> ScheduleOptions::B
     auto built = BuildOne(candidate);
     if (built) return std::pair(i, std::move(*built));
     if (candidate.options.empty()) return tl::unexpected(std::move(built).error());
-    return MakeError(built.error().code, "{}: {}", Quote(candidate.label()), built.error().message);
+    return MakeError(built.error().code, "{}: {}", Quote(candidate.label()), built.error().line());
   }
   return std::nullopt;
 }

@@ -26,14 +26,14 @@ constexpr std::array<std::string_view, 3> kFormatNames = {"table", "csv", "json"
 // `status` of the value that an option was given.
 Status Of(std::string_view option, std::string_view value, const Status& status) {
   if (status) return {};
-  return InvalidArgument("{} {}: {}", option, value, status.error().message);
+  return InvalidArgument("{} {}: {}", option, value, status.error().line());
 }
 
 // `read`, with the option in front of its error.
 template <class T>
 Result<T> OfOption(std::string_view option, Result<T> read) {
   if (read) return read;
-  return InvalidArgument("{} {}", option, read.error().message);
+  return InvalidArgument("{} {}", option, read.error().line());
 }
 
 // "4GiB", or a number of bytes.
@@ -438,7 +438,7 @@ Result<std::vector<ChosenSchedule>> ScheduleOptions::BuildAll() const {
                      : BuildOne(candidate);
     if (!built && !candidate.options.empty()) {
       return MakeError(built.error().code, "{}: {}", Quote(candidate.label()),
-                       built.error().message);
+                       built.error().line());
     }
     if (!built) return tl::unexpected(std::move(built).error());
     chosen.push_back(std::move(*built));

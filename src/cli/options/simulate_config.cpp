@@ -123,7 +123,7 @@ Result<std::optional<TimeOption>> ReadTime(const YamlMap& config, const std::str
   PENSTOCK_TRY(const auto text, config.Text(key));
   if (!text) return std::optional<TimeOption>();
   const auto time = ParseTimeOption(*text);
-  if (!time) return config.Refuse(key, "{}", time.error().message);
+  if (!time) return config.Refuse(key, "{}", time.error().line());
   return std::optional(*time);
 }
 
@@ -131,7 +131,7 @@ Result<std::optional<TimeOption>> ReadTime(const YamlMap& config, const std::str
 Result<Candidate> ReadCandidate(const YamlMap& config, const YAML::Node& node) {
   if (node.IsScalar()) {
     const auto read = ReadCandidates({node.Scalar()});
-    if (!read) return config.Refuse("schedule", "{}", read.error().message);
+    if (!read) return config.Refuse("schedule", "{}", read.error().line());
     if (read->candidates.size() == 1) return read->candidates.front();
     return config.Refuse("schedule", "{} is {}, not a schedule", Quote(node.Scalar()),
                          read->config.empty() ? "several; write a list" : "a configuration");
@@ -147,7 +147,7 @@ Result<Candidate> ReadCandidate(const YamlMap& config, const YAML::Node& node) {
                       file ? *file : *name};
   if (name) {
     const auto found = FindAlgorithm(*name);
-    if (!found) return map.Refuse("schedule", "{}", found.error().message);
+    if (!found) return map.Refuse("schedule", "{}", found.error().line());
   }
   PENSTOCK_TRY(candidate.options, ReadCandidateOptions(map));
   candidate.written = candidate.name;
@@ -321,7 +321,7 @@ Result<std::optional<Choice>> LoadConfig(ScheduleOptions& options) {
   const std::string& path = options.config;
   PENSTOCK_TRY(const YAML::Node root, LoadYaml(path));
   auto loaded = Load(path, root, options);
-  if (!loaded) return MakeError(loaded.error().code, "{}: {}", path, loaded.error().message);
+  if (!loaded) return MakeError(loaded.error().code, "{}: {}", path, loaded.error().line());
   return loaded;
 }
 

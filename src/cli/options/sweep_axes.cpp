@@ -132,7 +132,7 @@ Result<std::vector<SweepAxis>> ParseSweep(const std::vector<std::string>& words)
   std::vector<SweepAxis> axes;
   for (const std::string& word : words) {
     const Status status = ParseWord(word, axes);
-    if (!status) return InvalidArgument("--sweep {}: {}", word, status.error().message);
+    if (!status) return InvalidArgument("--sweep {}: {}", word, status.error().line());
   }
   return axes;
 }
@@ -141,11 +141,11 @@ Result<std::vector<SweepAxis>> ReadSweep(const YamlMap& map) {
   std::vector<SweepAxis> axes;
   for (const std::string& word : map.Keys()) {
     auto key = FindAxis(word);
-    if (!key) return map.Refuse(word, "{}", key.error().message);
+    if (!key) return map.Refuse(word, "{}", key.error().line());
     if (Find(axes, *key) != nullptr) return map.Refuse(word, "it is given twice");
     SweepAxis& axis = axes.emplace_back(SweepAxis{*std::move(key), {}});
     const Status status = ReadValues(map.Node(word), axis);
-    if (!status) return map.Refuse(word, "{}", status.error().message);
+    if (!status) return map.Refuse(word, "{}", status.error().line());
   }
   return axes;
 }

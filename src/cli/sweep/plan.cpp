@@ -105,10 +105,10 @@ Status SweepPlan::CheckValues() const {
     for (const std::string& value : axis.values) {
       ScheduleOptions options = options_;
       const Status applied = ApplyCandidateOptions({{axis.key, value}}, options);
-      if (!applied) return InvalidArgument("--sweep {}", applied.error().message);
+      if (!applied) return InvalidArgument("--sweep {}", applied.error().line());
       if (sizes_vary) options.memory_limit.reset();
       const auto params = options.Params();
-      if (!params) return InvalidArgument("--sweep: {}", params.error().message);
+      if (!params) return InvalidArgument("--sweep: {}", params.error().line());
     }
   }
   return {};

@@ -99,7 +99,7 @@ class Sweep {
     const Error error =
         NameAsGiven(std::move(priced).error(), plan_.options().given_in, "schedule");
     if (IsRefusal(error)) {
-      outcome.swept.skipped = error.message;
+      outcome.swept.skipped = error.line();
       return;
     }
     const MutexLock lock(mutex_);
@@ -135,7 +135,7 @@ Status RefuseWithoutEffect(const std::vector<Outcome>& outcomes) {
     if (!outcome.swept.simulated) continue;
     if (outcome.prices_read) return {};
     const Error& error = outcome.prices_read.error();
-    if (refused != nullptr && refused->message != error.message) return {};
+    if (refused != nullptr && refused->line() != error.line()) return {};
     refused = &error;
   }
   return refused == nullptr ? Status() : tl::unexpected(*refused);

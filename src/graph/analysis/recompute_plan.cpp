@@ -98,7 +98,7 @@ std::int64_t CostOfRunning(const Graph& graph, const Node& node) {
   }
   const auto flops = FlopsOf(graph, node);
   // RunPasses has checked that the FLOPs of every op are known (CheckFlops).
-  PENSTOCK_CHECK(flops, "{}", flops.error().message);
+  PENSTOCK_CHECK(flops, "{}", flops.error().line());
   return *flops + kFlopsPerByte * bytes + kFlopsPerCall;
 }
 

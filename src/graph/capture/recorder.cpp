@@ -396,7 +396,7 @@ bool Recorder::RecordBatchNorm(const c10::OperatorHandle& op, Stack* stack) {
 
 bool Recorder::RowsVary(const Node& node) const {
   const Result<bool> vary = ResultRowsVary(node, graph_);
-  if (!vary) throw CaptureError(vary.error().message);
+  if (!vary) throw CaptureError(vary.error().line());
   return *vary;
 }
 

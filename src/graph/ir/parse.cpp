@@ -251,7 +251,7 @@ Result<Graph> ParseGraph(std::string_view text, const std::map<ValueId, at::Tens
   }
   Graph graph = std::move(parser).Take();
   if (const Status status = VerifyGraph(graph); !status) {
-    return InvalidArgument("graph text: {}", status.error().message);
+    return InvalidArgument("graph text: {}", status.error().line());
   }
   return graph;
 }

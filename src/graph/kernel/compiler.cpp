@@ -153,7 +153,7 @@ Result<CompiledLibrary> CompileToLibrary(std::string_view source, const Compiler
   PENSTOCK_TRY(const std::string content, Compile(source, compiler, scratch, options.limit));
   Status cached = cache ? cache->Write(name, content) : tl::unexpected(cache.error());
   if (cached) return CompiledLibrary{*std::move(cache), name, true};
-  WarnNotCached(cached.error().message);
+  WarnNotCached(cached.error().line());
   PENSTOCK_TRY_STATUS(scratch.Write(name, content));
   return CompiledLibrary{std::move(scratch), name, true};
 }

@@ -18,7 +18,7 @@ std::vector<at::Tensor> Run(at::Tensor* accumulator, at::TensorList inputs, std:
   if (kernel == nullptr) {
     const std::string copy(text);
     const Status loaded = LoadKernels({&copy, 1});
-    TORCH_CHECK(loaded, "penstock::fused: ", loaded.error().message);
+    TORCH_CHECK(loaded, "penstock::fused: ", loaded.error().line());
     kernel = FindKernel(text);
   }
   c10::SmallVector<const void*, kInline> from;

@@ -44,7 +44,7 @@ Status CompileInto(Library& library, const Uncompiled& kernels) PENSTOCK_REQUIRE
   }
   auto compiled = CompileFunctions(source, names);
   if (!compiled && compiled.error().code == ErrorCode::kDeadlineExceeded) {
-    library.timed_out = Error{ErrorCode::kUnavailable, compiled.error().message};
+    library.timed_out = Error{ErrorCode::kUnavailable, compiled.error().line()};
     return tl::unexpected(*library.timed_out);
   }
   if (!compiled) return tl::unexpected(std::move(compiled).error());

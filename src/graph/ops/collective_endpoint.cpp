@@ -34,7 +34,7 @@ GroupEnd& FindGroup(std::int64_t group) {
 RankGroup::Ticket GroupEnd::Start(const CollectiveCall& call, const at::Tensor& x,
                                   const at::Tensor& result) {
   const Result<RankGroup::Ticket> ticket = group_->Start(call);
-  if (!ticket) throw std::runtime_error(ticket.error().message);
+  if (!ticket) throw std::runtime_error(ticket.error().line());
   in_flight_.emplace(*ticket, InFlight{x, result});
   return *ticket;
 }
@@ -42,7 +42,7 @@ RankGroup::Ticket GroupEnd::Start(const CollectiveCall& call, const at::Tensor& 
 at::Tensor GroupEnd::Wait(RankGroup::Ticket ticket) {
   const Status status = group_->Wait(ticket);
   const auto done = in_flight_.extract(ticket);
-  if (!status) throw std::runtime_error(status.error().message);
+  if (!status) throw std::runtime_error(status.error().line());
   return done.mapped().result;
 }
 

@@ -330,8 +330,7 @@ class Fuser {
 // Prints once per process, because all stages have the same reason.
 void WarnNotFused(const Error& error) {
   static std::atomic<bool> warned = false;
-  if (!warned.exchange(true))
-    fmt::print(stderr, "penstock: ops are not fused: {}\n", error.message);
+  if (!warned.exchange(true)) fmt::print(stderr, "penstock: ops are not fused: {}\n", error.line());
 }
 
 }  // namespace

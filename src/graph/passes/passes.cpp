@@ -119,7 +119,7 @@ Status RunPasses(StageGraphs& graphs, const CompileOptions& options) {
     for (const Graph* graph : AllGraphs(graphs)) {
       if (const Status status = VerifyGraph(*graph); !status) {
         return MakeError(status.error().code, "after pass {}: {}", pass.name,
-                         status.error().message);
+                         status.error().line());
       }
     }
     if (pass.name == options.stop_after) break;

@@ -58,7 +58,7 @@ Result<std::optional<double>> Checked(const YamlMap& map, const std::string& key
                                       Status (*check)(double)) {
   PENSTOCK_TRY(const std::optional<double> value, map.Number(key));
   const Status status = value ? check(*value) : Status();
-  if (!status) return map.Refuse(key, "{}", status.error().message);
+  if (!status) return map.Refuse(key, "{}", status.error().line());
   return value;
 }
 
@@ -121,7 +121,7 @@ Status ReadHeuristic(const YamlMap& map, ScheduleParams& params) {
     }
     for (const double value : values) {
       const Status status = CheckTime(value);
-      if (!status) return map.Refuse(key, "{}", status.error().message);
+      if (!status) return map.Refuse(key, "{}", status.error().line());
     }
     return values;
   };
@@ -302,7 +302,7 @@ Result<PrimusConfig> ReadPrimusConfig(const YamlMap& config) {
       return MakeError(
           chosen.error().code, "scheduler {}: {}",
           name.IsDefined() && name.IsScalar() ? Quote(name.Scalar()) : fmt::format("{}", i + 1),
-          chosen.error().message);
+          chosen.error().line());
     }
     read.schedules.push_back(std::move(*chosen));
   }

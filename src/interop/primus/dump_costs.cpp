@@ -33,7 +33,7 @@ Result<double> ReadNumber(const Json& object, const char* key, bool is_time) {
   }
   const double value = found->get<double>();
   const Status status = is_time ? CheckTime(value) : CheckMemory(value);
-  if (!status) return InvalidArgument("{}: {}", key, status.error().message);
+  if (!status) return InvalidArgument("{}: {}", key, status.error().line());
   return value;
 }
 

@@ -187,9 +187,9 @@ bool IsRecordedRun(const std::string& path) {
 Result<RecordedRun> LoadRecordedRun(const std::string& path, const RecordedRunOptions& options) {
   auto run = Load(path, options);
   // Errors of single files name them.
-  if (run || run.error().message.find(path) != std::string::npos) return run;
-  if (!options.rule.empty() && run.error().message.starts_with(options.rule)) return run;
-  return MakeError(run.error().code, "{}: {}", path, run.error().message);
+  if (run || run.error().line().find(path) != std::string::npos) return run;
+  if (!options.rule.empty() && run.error().line().starts_with(options.rule)) return run;
+  return MakeError(run.error().code, "{}: {}", path, run.error().line());
 }
 
 }  // namespace penstock

@@ -32,7 +32,7 @@ Result<EventRule> ReadEventRule(const YAML::Node& node) {
   if (!match) return InvalidArgument("line {}: match is missing: the pattern of names", map.Line());
   EventRule rule;
   auto pattern = NamePattern::Parse(*match, kEventGroups);
-  if (!pattern) return map.Refuse("match", "{}", pattern.error().message);
+  if (!pattern) return map.Refuse("match", "{}", pattern.error().line());
   rule.pattern = std::move(*pattern);
   if (action) {
     PENSTOCK_TRY(rule.op, ReadOp(map, *action));
@@ -51,7 +51,7 @@ Result<std::vector<NamePattern>> ReadPatterns(const YamlMap& map, const std::str
   PENSTOCK_TRY(const auto texts, map.Texts(key));
   for (const std::string& text : texts.value_or(std::vector<std::string>())) {
     auto pattern = NamePattern::Parse(text, groups);
-    if (!pattern) return map.Refuse(key, "{}", pattern.error().message);
+    if (!pattern) return map.Refuse(key, "{}", pattern.error().line());
     patterns.push_back(std::move(*pattern));
   }
   return patterns;
@@ -126,7 +126,7 @@ TraceRule BuiltInRule(std::string name,
 Result<TraceRule> LoadTraceRule(const std::string& path) {
   PENSTOCK_TRY(const YAML::Node root, LoadYaml(path));
   auto rule = ReadRule(root);
-  if (!rule) return InvalidArgument("{}: {}", path, rule.error().message);
+  if (!rule) return InvalidArgument("{}: {}", path, rule.error().line());
   if (rule->steps.empty()) rule->steps.push_back(BuiltIn(kProfilerStep, {"step"}));
   rule->name = path;
   return rule;

@@ -34,7 +34,7 @@ class HostedGroup final : public RemoteRanks {
                    std::move(message));
   }
   void SendAbort(const Error& reason) override {
-    channel_->SendToOthers({kAbort, static_cast<std::int32_t>(reason.code), 0}, reason.message);
+    channel_->SendToOthers({kAbort, static_cast<std::int32_t>(reason.code), 0}, reason.line());
   }
   void SendLeave(int rank) override { channel_->SendToOthers({kLeave, rank, 0}); }
 

@@ -119,7 +119,7 @@ Status Collectives::All(const Status& own) {
   ByteWriter writer;
   if (!own) {
     writer.Put(own.error().code);
-    writer.PutText(own.error().message);
+    writer.PutText(own.error().line());
   }
   PENSTOCK_TRY(const std::vector<std::string> all, AllGather(writer.Take()));
   for (int from = 0; from < hosts(); ++from) {

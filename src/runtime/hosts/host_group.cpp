@@ -33,7 +33,7 @@ struct HostGroup::End {
 
 void HostGroup::Abort(const Error& reason) {
   const FrameTag tag{kAbort, static_cast<std::int32_t>(reason.code), 0};
-  const std::string text = reason.message;
+  const std::string text = reason.line();
   if (aborted()) return;
   AbortHere(reason);
   for (int host = 0; host < hosts(); ++host) {

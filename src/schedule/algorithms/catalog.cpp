@@ -190,8 +190,7 @@ Result<ScheduleParams> CheckParams(const Algorithm& algorithm, ScheduleParams pa
   if (status) status = CheckSize(algorithm, params);
   if (status && algorithm.check) status = algorithm.check(params);
   if (!status) {
-    return MakeError(status.error().code, "schedule {}: {}", algorithm.name,
-                     status.error().message);
+    return MakeError(status.error().code, "schedule {}: {}", algorithm.name, status.error().line());
   }
   return params;
 }

@@ -18,13 +18,13 @@ Status ReadMemory(const YamlMap& map, const char* key, double& field, bool& in_b
     field = static_cast<double>(*bytes);
     in_bytes = true;
     const Status status = CheckMemory(field);
-    if (!status) return map.Refuse(key, "{}", status.error().message);
+    if (!status) return map.Refuse(key, "{}", status.error().line());
     return {};
   }
   PENSTOCK_TRY(const std::optional<double> value, map.Number(key));
   field = value.value_or(field);
   const Status status = CheckMemory(field);
-  if (!status) return map.Refuse(key, "{}", status.error().message);
+  if (!status) return map.Refuse(key, "{}", status.error().line());
   return {};
 }
 
@@ -88,7 +88,7 @@ Result<ReadCosts> ReadStage(const YamlMap& map) {
     PENSTOCK_TRY(const std::optional<double> value, map.Number(key));
     field = value.value_or(otherwise);
     const Status status = CheckTime(field);
-    if (!status) return map.Refuse(key, "{}", status.error().message);
+    if (!status) return map.Refuse(key, "{}", status.error().line());
     return {};
   };
   PENSTOCK_TRY_STATUS(read("forward", stage.forward, 1));

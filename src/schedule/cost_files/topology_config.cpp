@@ -49,7 +49,7 @@ Result<LinkLevel> ReadLevel(const YAML::Node& node, const std::string& key,
   PENSTOCK_TRY(const auto latency, map.Number("latency"));
   level.latency = latency.value_or(0);
   if (const Status status = CheckTime(level.latency); !status) {
-    return map.Refuse("latency", "{}", status.error().message);
+    return map.Refuse("latency", "{}", status.error().line());
   }
   PENSTOCK_TRY(level.bandwidth, ReadBandwidth(map));
   PENSTOCK_TRY(level.shared, ReadSecond(map, "links", "private", "shared"));
@@ -78,7 +78,7 @@ Result<Topology> ReadTopology(const YamlMap& config) {
                ReadLevels(config, "topology",
                           {"level", "ranks", "latency", "bandwidth", "links", "duplex"}));
   const Status status = CheckTopology(topology);
-  if (!status) return config.Refuse("topology", "{}", status.error().message);
+  if (!status) return config.Refuse("topology", "{}", status.error().line());
   return topology;
 }
 

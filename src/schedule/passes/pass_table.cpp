@@ -84,7 +84,7 @@ Result<Schedule> RunSchedulePasses(Schedule schedule, std::span<const std::strin
       const std::string usage =
           pass->arguments.empty() ? std::string() : fmt::format("={}", pass->arguments);
       return MakeError(result.error().code, "pass {}{}: {}", pass->name, usage,
-                       result.error().message);
+                       result.error().line());
     }
     schedule = std::move(*result);
     const std::vector<Fault> faults = Validate(schedule, {.max_faults = 1});

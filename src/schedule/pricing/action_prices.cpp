@@ -85,7 +85,7 @@ Result<ActionPrice> ParsePrice(const std::string& text) {
   const auto value = ParseNumber(text.substr(std::min(equals + 1, text.size())));
   if (!value) return InvalidArgument("price {}: give {}=NUMBER", Quote(text), key);
   const Status status = IsMemoryPrice(key) ? CheckMemory(*value) : CheckTime(*value);
-  if (!status) return InvalidArgument("price {}: {}", Quote(text), status.error().message);
+  if (!status) return InvalidArgument("price {}: {}", Quote(text), status.error().line());
   return ActionPrice{key, *value};
 }
 

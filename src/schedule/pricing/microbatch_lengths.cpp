@@ -102,7 +102,7 @@ Status ScaleByLength(Costs& costs, const std::vector<double>& lengths, const Bat
   for (const std::vector<StageCosts>* list : {&costs.stages, &costs.by_slice}) {
     for (const StageCosts& stage : *list) {
       const Status status = CheckRange(stage);
-      if (!status) return InvalidArgument("{}: costs {}", name, status.error().message);
+      if (!status) return InvalidArgument("{}: costs {}", name, status.error().line());
     }
   }
   return {};

@@ -37,7 +37,7 @@ Status SlowDown(Costs& costs, const Placement& placement, const std::map<int, do
         (*all)[i].*time *= slow->second;
         const Status status = CheckTime((*all)[i].*time);
         if (!status) {
-          return InvalidArgument("rank {}: a time {}", slow->first, status.error().message);
+          return InvalidArgument("rank {}: a time {}", slow->first, status.error().line());
         }
       }
     }

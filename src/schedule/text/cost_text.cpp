@@ -15,7 +15,7 @@ Result<UniformCost> ParseCost(std::string_view text) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const auto value = ParseNumber(text.substr(begin, end - begin));
     const Status status = value ? CheckTime(*value) : Status(tl::unexpected(value.error()));
-    if (!status) return InvalidArgument("{}: {}", Quote(text), status.error().message);
+    if (!status) return InvalidArgument("{}: {}", Quote(text), status.error().line());
     values.push_back(*value);
     begin = end + 1;
   }

@@ -29,7 +29,7 @@ Result<std::optional<WeightPolicy>> ReadWeights(const YamlMap& map) {
   PENSTOCK_TRY(const std::optional<std::string> name, map.Text("weights"));
   if (!name) return std::optional<WeightPolicy>();
   const auto weights = ParseWeights(*name);
-  if (!weights) return map.Refuse("weights", "{}", weights.error().message);
+  if (!weights) return map.Refuse("weights", "{}", weights.error().line());
   return std::optional(*weights);
 }
 
@@ -49,7 +49,7 @@ Result<CsvOptions> ReadSidecar(const YAML::Node& root) {
 Result<CsvOptions> LoadSidecarFile(const std::string& sidecar) {
   PENSTOCK_TRY(const YAML::Node root, LoadYaml(sidecar));
   auto options = ReadSidecar(root);
-  if (!options) return InvalidArgument("{}: {}", sidecar, options.error().message);
+  if (!options) return InvalidArgument("{}: {}", sidecar, options.error().line());
   return options;
 }
 
@@ -60,7 +60,7 @@ Result<CsvOptions> LoadSidecar(const std::string& path) {
   if (sidecar == path || !fs::exists(sidecar, error)) return CsvOptions{};
   auto options = LoadSidecarFile(sidecar);
   if (!options) {
-    return MakeError(options.error().code, "{} (the companion of {})", options.error().message,
+    return MakeError(options.error().code, "{} (the companion of {})", options.error().line(),
                      path);
   }
   return options;
@@ -119,7 +119,7 @@ Result<Schedule> LoadSchedule(const std::string& path, const CsvOptions& options
 
   PENSTOCK_TRY(const std::string text, ReadFile(path, kCsvFile));
   auto schedule = ParseCsv(text, merged);
-  if (!schedule) return InvalidArgument("{}: {}", path, schedule.error().message);
+  if (!schedule) return InvalidArgument("{}: {}", path, schedule.error().line());
   schedule->algorithm = fs::path(path).filename().string();
   return schedule;
 }

@@ -61,7 +61,7 @@ Result<bool> DocumentReader::NextLine(std::string& document) {
   if (line.find_first_not_of(" \t\r") == line.npos) return true;
   const auto where = [&] { return fmt::format("{}:{}", files_[next_ - 1], line_); };
   const auto object = ParseStrictJson(line, kDeepestLine);
-  if (!object) return InvalidArgument("{}: {}", where(), object.error().message);
+  if (!object) return InvalidArgument("{}: {}", where(), object.error().line());
   PENSTOCK_TRY(document, TextMember(*object, options_.jsonl_key.c_str(), where()));
   return true;
 }

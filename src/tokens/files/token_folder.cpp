@@ -180,7 +180,7 @@ Result<TokenIndex> ReadTokenIndex(const std::string& path) {
   const std::string index_path = (fs::path(path) / kTokenIndexFile).string();
   PENSTOCK_TRY(const std::string text, ReadFile(index_path, kIndexLimit));
   auto index = ParseTokenIndex(text);
-  if (!index) return InvalidArgument("{}: {}", index_path, index.error().message);
+  if (!index) return InvalidArgument("{}: {}", index_path, index.error().line());
   return index;
 }
 
@@ -233,7 +233,7 @@ void TokenFolder::Read(std::uint64_t begin, std::span<std::int64_t> to) const {
     const std::size_t count = std::min<std::size_t>(tokens.size() - from, to.size());
     const auto part = tokens.subspan(from, count);
     if (auto status = CheckIds(index_.shards[shard].file, part, index_.vocabulary); !status) {
-      throw std::runtime_error(status.error().message);
+      throw std::runtime_error(status.error().line());
     }
     std::ranges::copy(part, to.begin());
     to = to.subspan(count);

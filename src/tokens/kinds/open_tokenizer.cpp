@@ -46,11 +46,6 @@ bool IsFile(const fs::path& path) {
   return fs::is_regular_file(path, error);
 }
 
-Error At(const std::string& path, Error error) {
-  error.message = fmt::format("{}: {}", path, error.message);
-  return error;
-}
-
 // Returns the content of the token, which is a text or an object; empty if the file has none.
 Result<std::string> EosToken(const std::string& path) {
   PENSTOCK_TRY(const std::string text, ReadFile(path, kTokenizerLimit));
@@ -83,7 +78,7 @@ Result<OpenedTokenizer> OpenFile(const std::string& path) {
   if (IsFile(config)) {
     opened.files.push_back(config);
     auto read = EosToken(config);
-    if (!read) return tl::unexpected(At(config, std::move(read).error()));
+    if (!read) return tl::unexpected(In(config, std::move(read).error()));
     end_of_text = *std::move(read);
   }
   const std::string generation = (fs::path(path).parent_path() / kGeneration).string();
@@ -93,7 +88,7 @@ Result<OpenedTokenizer> OpenFile(const std::string& path) {
   }
   auto tokenizer = path.ends_with(".model") ? ReadSentencePiece(content)
                                             : ReadTokenizerJson(content, end_of_text);
-  if (!tokenizer) return tl::unexpected(At(path, std::move(tokenizer).error()));
+  if (!tokenizer) return tl::unexpected(In(path, std::move(tokenizer).error()));
   opened.tokenizer = *std::move(tokenizer);
   opened.digest = NamedDigest(content);
   return opened;
@@ -142,7 +137,7 @@ Result<std::string> TokenizerOfFolder(const std::string& folder) {
 Result<std::vector<std::int64_t>> EosTokenIds(const std::string& path) {
   PENSTOCK_TRY(const std::string text, ReadFile(path, kTokenizerLimit));
   auto ids = ParseEosTokenIds(text);
-  if (!ids) return tl::unexpected(At(path, std::move(ids).error()));
+  if (!ids) return tl::unexpected(In(path, std::move(ids).error()));
   return ids;
 }
 

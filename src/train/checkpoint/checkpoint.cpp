@@ -106,7 +106,7 @@ Result<Checkpoint> OpenCheckpoint(const std::string& path) {
   const Manifest& manifest = reader.manifest();
   auto config = ParseTrainConfig(manifest.config, "its configuration");
   if (!config) {
-    return InvalidArgument("{} is not a checkpoint of a run: {}", found, config.error().message);
+    return InvalidArgument("{} is not a checkpoint of a run: {}", found, config.error().line());
   }
   CheckpointInfo info{manifest.step, *std::move(config), manifest.seconds};
   return Checkpoint{std::move(info), std::move(reader)};

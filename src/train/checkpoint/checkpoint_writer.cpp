@@ -103,7 +103,7 @@ bool CheckpointWriter::MustWait(std::int64_t done) const {
 bool CheckpointWriter::Join(std::int64_t done, double seconds) {
   MutexLock lock(mutex_);
   while (MustWait(done)) changed_.Wait(lock);
-  if (!failure_) throw std::runtime_error(failure_.error().message);
+  if (!failure_) throw std::runtime_error(failure_.error().line());
   if (done > newest_) {
     newest_ = done;
     if (phase_ == Phase::kIdle) {

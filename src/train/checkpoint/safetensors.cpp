@@ -97,7 +97,7 @@ Result<Safetensors> ReadSafetensors(const std::string& path) {
   PENSTOCK_TRY(const std::string file, ReadFile(path));
   Result<Safetensors> content = Parse(file);
   if (content) return content;
-  return InvalidArgument("{} is not a safetensors file: {}", path, content.error().message);
+  return InvalidArgument("{} is not a safetensors file: {}", path, content.error().line());
 }
 
 }  // namespace penstock

@@ -198,13 +198,13 @@ Status LoadKernels(const StageProgram& program, const std::string& path) {
                                        &program.backward_weight.graph, &program.overlapped.graph});
   if (loaded) return {};
   if (loaded.error().code != ErrorCode::kUnavailable) {
-    return InvalidArgument("{} is damaged: {}", path, loaded.error().message);
+    return InvalidArgument("{} is damaged: {}", path, loaded.error().line());
   }
   return MakeError(
       ErrorCode::kUnavailable,
       "the fused kernels of {} are not in this machine's cache and cannot be compiled: "
       "{}: fix that, or run 'penstock compile' with fuse=false",
-      path, loaded.error().message);
+      path, loaded.error().line());
 }
 
 Status CheckKey(const Safetensors& content, const ProgramKey& key) {
@@ -269,11 +269,11 @@ Result<StageProgram> LoadStageProgram(const std::string& path, const ProgramKey&
   const auto file = ReadSafetensors(path);
   if (!file && file.error().code == ErrorCode::kNotFound) {
     return NotFound("no compiled stage: {}: write it with 'penstock compile CONFIG -o {}'",
-                    file.error().message, std::filesystem::path(path).parent_path().string());
+                    file.error().line(), std::filesystem::path(path).parent_path().string());
   }
   PENSTOCK_TRY(const Safetensors content, file);
   if (const Status status = CheckKey(content, key); !status) {
-    return InvalidArgument("{}: {}", path, status.error().message);
+    return InvalidArgument("{}: {}", path, status.error().line());
   }
   Result<StageProgram> program = InvalidArgument("");
   try {
@@ -283,7 +283,7 @@ Result<StageProgram> LoadStageProgram(const std::string& path, const ProgramKey&
   }
   if (!program) {
     return InvalidArgument("{} is damaged: {}: run 'penstock compile'", path,
-                           program.error().message);
+                           program.error().line());
   }
   PENSTOCK_TRY_STATUS(LoadKernels(*program, path));
   return program;

@@ -111,7 +111,7 @@ std::vector<TokenId> StartOfText(const WriteOptions& options) {
   }
   const Status encoded =
       options.tokenizer->MakeEncoder()->Encode(options.prompt, SpecialTokens::kAdd, ids);
-  if (!encoded) throw std::runtime_error(encoded.error().message);
+  if (!encoded) throw std::runtime_error(encoded.error().line());
   // In training, a document follows the end of the one before.
   if (ids.empty()) ids.push_back(options.tokenizer->end_of_text().value_or(0));
   return ids;

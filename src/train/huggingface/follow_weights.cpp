@@ -42,7 +42,7 @@ Result<std::vector<std::string>> FollowWeights(TrainConfig& config) {
   if (config.data.tokenizer.empty()) {
     auto tokenizer = TokenizerOfFolder(config.weights);
     if (!tokenizer) {
-      return InvalidArgument("weights: {}, or set data.tokenizer", tokenizer.error().message);
+      return InvalidArgument("weights: {}, or set data.tokenizer", tokenizer.error().line());
     }
     config.data.tokenizer = *std::move(tokenizer);
   }

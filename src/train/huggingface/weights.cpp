@@ -31,7 +31,7 @@ constexpr FileLimit kIndexFile{std::size_t{64} << 20, "index"};
 Result<std::set<std::string>> FilesOfIndex(const std::string& path) {
   PENSTOCK_TRY(const std::string text, ReadFile(path, kIndexFile));
   const auto root = ParseStrictJson(text);
-  if (!root) return InvalidArgument("{}: {}", path, root.error().message);
+  if (!root) return InvalidArgument("{}: {}", path, root.error().line());
   const auto map = root->find("weight_map");
   if (map == root->end() || !map->is_object()) {
     return InvalidArgument("{}: weight_map, an object, is missing", path);
@@ -99,12 +99,12 @@ Status HuggingFaceWeights::AddFile(const std::string& name) {
   std::string start(std::min<std::uint64_t>(kHeaderLengthBytes, file.size()), '\0');
   PENSTOCK_TRY_STATUS(file.ReadAt(0, start));
   const auto length = HeaderLength(start, file.size());
-  if (!length) return InvalidArgument("{}: {}", path, length.error().message);
+  if (!length) return InvalidArgument("{}: {}", path, length.error().line());
   const std::uint64_t data_begin = kHeaderLengthBytes + *length;
   std::string json(*length, '\0');
   PENSTOCK_TRY_STATUS(file.ReadAt(kHeaderLengthBytes, json));
   auto header = ParseSafetensorsHeader(json, file.size() - data_begin);
-  if (!header) return InvalidArgument("{}: {}", path, header.error().message);
+  if (!header) return InvalidArgument("{}: {}", path, header.error().line());
   for (auto& [tensor, entry] : header->tensors) {
     places_.insert_or_assign(tensor, Place{files_.size(), data_begin, std::move(entry)});
   }

@@ -78,9 +78,9 @@ void MatrixExchange::Gather() {
   const std::span<std::byte> all = MemoryOf(blocks_);
   const std::size_t size = Index(block_) * sizeof(float);
   const auto started = group_->AllGather(all.subspan(Index(group_->rank()) * size, size), all);
-  if (!started) throw std::runtime_error(started.error().message);
+  if (!started) throw std::runtime_error(started.error().line());
   const Status status = group_->Wait(*started);
-  if (!status) throw std::runtime_error(status.error().message);
+  if (!status) throw std::runtime_error(status.error().line());
 }
 
 void MatrixExchange::CopyTo(const std::string& parameter, std::int64_t matrix,

@@ -118,9 +118,9 @@ Status SkipDamaged(const Collectives& hosts, RunStart& start, Error reason, std:
   if (hosts.group() != nullptr && hosts.group()->aborted()) {
     return tl::unexpected(hosts.group()->reason());
   }
-  start.damaged.push_back(reason.message);
+  start.damaged.push_back(reason.line());
   if (!start.others.empty()) {
-    Log(log, "resume: {}; trying the previous one, {}\n", reason.message, start.others.front());
+    Log(log, "resume: {}; trying the previous one, {}\n", reason.line(), start.others.front());
     return {};
   }
   if (start.damaged.size() == 1) return tl::unexpected(std::move(reason));

@@ -133,7 +133,7 @@ std::vector<std::string> StepLog::files() {
 void StepLog::AfterStep(int rank, std::int64_t step, std::optional<double> loss,
                         std::span<const StageNorm> norms) {
   const MutexLock lock(mutex_);
-  if (!failure_) throw std::runtime_error(failure_.error().message);
+  if (!failure_) throw std::runtime_error(failure_.error().line());
   StepPart part;
   part.loss = loss;
   for (const StageNorm& norm : norms) part.squared_norms[norm.stage] = norm.squared;
@@ -172,7 +172,7 @@ void StepLog::ReportIfComplete(std::int64_t step) {
   open_.erase(step);
   ++reported_;
   changed_.NotifyAll();
-  if (!reported) throw std::runtime_error(reported.error().message);
+  if (!reported) throw std::runtime_error(reported.error().line());
 }
 
 void StepLog::OnFrame(std::int64_t step, const Message& message) {
@@ -249,7 +249,7 @@ void StepLog::WriteRequestedTrace(std::int64_t step) {
     Log(out_, "no timeline of step {}: schedule '{}' does not flush, so its steps overlap\n", step,
         trace_->schedule().algorithm);
   } else if (const Status status = WriteTrace(step); !status) {
-    Log(out_, "no timeline of step {}: {}\n", step, status.error().message);
+    Log(out_, "no timeline of step {}: {}\n", step, status.error().line());
   } else {
     Log(out_, "wrote {}\n", traces_.back());
   }

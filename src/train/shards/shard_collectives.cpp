@@ -135,14 +135,14 @@ void ShardCollectives::StartGather() {
   FullTensors& all = all_masters();
   if (!all.exist()) all.Allocate();
   auto started = end_.group().AllGather(MemoryOf(masters_), MemoryOf(all.sequence()));
-  if (!started) throw std::runtime_error(started.error().message);
+  if (!started) throw std::runtime_error(started.error().line());
   gathering_masters_ = *started;
 }
 
 void ShardCollectives::FinishGather(bool keep) {
   if (!masters_.defined()) return;
   const Status status = end_.group().Wait(*std::exchange(gathering_masters_, std::nullopt));
-  if (!status && !aborted_.load()) throw std::runtime_error(status.error().message);
+  if (!status && !aborted_.load()) throw std::runtime_error(status.error().line());
   if (!keep) all_masters().Free();
 }
 

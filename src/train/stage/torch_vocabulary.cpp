@@ -33,7 +33,7 @@ ConstBytes BytesOfTensor(const at::Tensor& tensor) {
 
 template <class T>
 T OrThrow(Result<T> result) {
-  if (!result) throw std::runtime_error(result.error().message);
+  if (!result) throw std::runtime_error(result.error().line());
   return *std::move(result);
 }
 
@@ -301,7 +301,7 @@ std::vector<NamedTensor> TorchVocabulary::FinishGather() {
   std::vector<NamedTensor> tables;
   for (Gather& gather : gathers_) {
     const Status status = group_->Wait(gather.ticket);
-    if (!status) throw std::runtime_error(status.error().message);
+    if (!status) throw std::runtime_error(status.error().line());
     if (gather.whole.numel() > 0) tables.push_back({gather.name, gather.whole});
   }
   gathers_.clear();

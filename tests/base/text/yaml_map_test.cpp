@@ -12,7 +12,7 @@ Result<YamlMap> Parse(const std::string& text) {
 
 std::string ErrorOf(const std::string& text) {
   const auto map = Parse(text);
-  return map ? "" : map.error().message;
+  return map ? "" : map.error().line();
 }
 
 TEST(YamlMap, ReadsValuesByKey) {
@@ -30,11 +30,11 @@ TEST(YamlMap, ReadsValuesByKey) {
 TEST(YamlMap, ErrorsNameLineAndKey) {
   const auto map = Parse("# comment\na: 010\nb: .inf\nc: []\nd: {}\ne: ''\n");
   ASSERT_TRUE(map);
-  EXPECT_TRUE(map->Int("a").error().message.starts_with("line 2: a: '010'"));
-  EXPECT_TRUE(map->Number("b").error().message.starts_with("line 3: b: "));
-  EXPECT_TRUE(map->Texts("c").error().message.starts_with("line 4: c: "));
-  EXPECT_TRUE(map->Bool("d").error().message.starts_with("line 5: d: "));
-  EXPECT_TRUE(map->Text("e").error().message.starts_with("line 6: e: "));
+  EXPECT_TRUE(map->Int("a").error().line().starts_with("line 2: a: '010'"));
+  EXPECT_TRUE(map->Number("b").error().line().starts_with("line 3: b: "));
+  EXPECT_TRUE(map->Texts("c").error().line().starts_with("line 4: c: "));
+  EXPECT_TRUE(map->Bool("d").error().line().starts_with("line 5: d: "));
+  EXPECT_TRUE(map->Text("e").error().line().starts_with("line 6: e: "));
 }
 
 TEST(YamlMap, RefusesDuplicateEmptyAndUnknownKeys) {
@@ -50,7 +50,7 @@ TEST(YamlMap, RefusesDuplicateEmptyAndUnknownKeys) {
   const auto map = Parse("ranks: 1\nmicrobatchs: 2\n");
   ASSERT_TRUE(map);
   EXPECT_TRUE(map->RequireKnown({"ranks", "microbatchs"}));
-  EXPECT_EQ(map->RequireKnown({"ranks", "microbatches"}).error().message,
+  EXPECT_EQ(map->RequireKnown({"ranks", "microbatches"}).error().line(),
             "line 2: the map has an unknown key 'microbatchs'; did you mean 'microbatches'?");
 }
 

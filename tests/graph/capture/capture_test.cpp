@@ -52,7 +52,7 @@ class Accepted : public ::testing::TestWithParam<CaptureCase> {};
 TEST_P(Accepted, MatchesAutograd) {
   const StageSpec spec = Spec(GetParam().forward);
   const auto graphs = Build(spec);
-  ASSERT_TRUE(graphs) << graphs.error().message;
+  ASSERT_TRUE(graphs) << graphs.error().line();
   const Data data = RandomData(spec, 5);
   const Answer expected = RunAutograd(spec, data);
   ExpectSame(expected, RunGraphs(spec, *graphs, data, {true, true}));
@@ -135,8 +135,8 @@ TEST_P(Rejected, WithOneLine) {
   const auto joint = CaptureStage(Spec(GetParam().forward));
   ASSERT_FALSE(joint);
   EXPECT_EQ(joint.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_EQ(joint.error().message.rfind("capture: ", 0), 0U) << joint.error().message;
-  EXPECT_EQ(joint.error().message.find('\n'), std::string::npos) << joint.error().message;
+  EXPECT_EQ(joint.error().line().rfind("capture: ", 0), 0U) << joint.error().line();
+  EXPECT_EQ(joint.error().line().find('\n'), std::string::npos) << joint.error().line();
   // A rejected capture leaves no state: the next capture on this thread works.
   EXPECT_TRUE(CaptureStage(Spec(Scaled)));
 }
@@ -169,7 +169,7 @@ TEST(Capture, SeesOpsOnceAndFoldsConstants) {
     return Scaled(x, w) * table + table;
   });
   const auto graphs = Build(spec);
-  ASSERT_TRUE(graphs) << graphs.error().message;
+  ASSERT_TRUE(graphs) << graphs.error().line();
   EXPECT_EQ(graphs->forward.nodes.size(), 3U);  // mul, mul, add
 }
 
@@ -206,7 +206,7 @@ TEST(Capture, ComputesOneGradientForTiedWeights) {
     return std::vector{inputs[0].mm(shared).tanh().mm(shared.t())};
   };
   const auto graphs = Build(spec);
-  ASSERT_TRUE(graphs) << graphs.error().message;
+  ASSERT_TRUE(graphs) << graphs.error().line();
   const Data data = RandomData(spec, 5);
   Answer expected = RunAutograd(spec, data);
   expected.gradients[1] = at::Tensor();
@@ -237,7 +237,7 @@ TEST(Capture, AcceptsSeveralTensors) {
     CompileOptions options;
     options.save_budget = options.save_budget_for_weight = budget;
     const auto graphs = Build(spec, options);
-    ASSERT_TRUE(graphs) << graphs.error().message;
+    ASSERT_TRUE(graphs) << graphs.error().line();
     std::vector<bool> has_gradient;
     for (const ValueId gradient : graphs->joint.output_gradients) {
       has_gradient.push_back(gradient != kNoValue);
@@ -275,7 +275,7 @@ TEST(Capture, ReturnsZeroGradientForAnUnreadInput) {
   spec.inputs.push_back(at::randn({3}));
   spec.input_gradients = {0, 1};
   const auto graphs = Build(spec);
-  ASSERT_TRUE(graphs) << graphs.error().message;
+  ASSERT_TRUE(graphs) << graphs.error().line();
   const Data data = RandomData(spec, 5);
   const Answer actual = RunGraphs(spec, *graphs, data, {});
   ExpectSame(RunAutograd(spec, data), actual);
@@ -292,7 +292,7 @@ TEST_P(NoOutput, IsRejected) {
   spec.forward = [](std::span<const at::Tensor>) { return GetParam(); };
   const auto joint = CaptureStage(spec);
   ASSERT_FALSE(joint);
-  EXPECT_NE(joint.error().message.find("output"), std::string::npos);
+  EXPECT_NE(joint.error().line().find("output"), std::string::npos);
 }
 
 INSTANTIATE_TEST_SUITE_P(Capture, NoOutput,

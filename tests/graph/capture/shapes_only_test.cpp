@@ -22,7 +22,7 @@ TEST(ShapesOnly, CapturesTheSameGraphs) {
     const std::string real = TextOf(Build(make()).value());
     const ShapesOnly shapes;
     const auto graphs = Build(make());
-    ASSERT_TRUE(graphs) << graphs.error().message;
+    ASSERT_TRUE(graphs) << graphs.error().line();
     EXPECT_EQ(TextOf(*graphs), real);
   }
 }

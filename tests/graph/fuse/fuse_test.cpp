@@ -262,7 +262,7 @@ TEST(KernelText, ParsesBackAndReportsErrors) {
   const auto fails = [](const char* wrong, const char* part) {
     const auto kernel = KernelOf(wrong);
     ASSERT_FALSE(kernel) << wrong;
-    EXPECT_NE(kernel.error().message.find(part), std::string::npos) << kernel.error().message;
+    EXPECT_NE(kernel.error().line().find(part), std::string::npos) << kernel.error().line();
   };
   fails("loops 6 4", "'|'");
   fails("loops 0 | 4", "a size of 1");

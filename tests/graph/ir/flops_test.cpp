@@ -45,10 +45,10 @@ TEST(Flops, AreKnownForTheOpsOfAllModels) {
       options.exact = exact;
       options.fuse = !exact;
       auto graphs = Build(spec, options);
-      ASSERT_TRUE(graphs) << graphs.error().message;
+      ASSERT_TRUE(graphs) << graphs.error().line();
       for (const Graph* graph : AllGraphs(*graphs)) {
         const auto flops = FlopsOf(*graph);
-        EXPECT_TRUE(flops) << flops.error().message;
+        EXPECT_TRUE(flops) << flops.error().line();
       }
     }
   }
@@ -63,18 +63,18 @@ TEST(Flops, OfAnUnknownOpAreAnError) {
     return std::vector{at::convolution(2 * inputs[0], weight, {}, {1}, {0}, {1}, false, {0}, 1)};
   };
   const auto graphs = Build(spec);
-  ASSERT_TRUE(graphs) << graphs.error().message;
+  ASSERT_TRUE(graphs) << graphs.error().line();
   const auto flops = FlopsOf(graphs->forward);
   ASSERT_FALSE(flops);
-  EXPECT_NE(flops.error().message.find("graph forward, node 1: the FLOPs of aten::convolution"),
+  EXPECT_NE(flops.error().line().find("graph forward, node 1: the FLOPs of aten::convolution"),
             std::string::npos)
-      << flops.error().message;
+      << flops.error().line();
   // Passes that plan by FLOPs fail.
   CompileOptions options;
   options.save_budget = 0;
   const auto planned = Build(spec, options);
   ASSERT_FALSE(planned);
-  EXPECT_NE(planned.error().message.find("convolution"), std::string::npos);
+  EXPECT_NE(planned.error().line().find("convolution"), std::string::npos);
 }
 
 }  // namespace

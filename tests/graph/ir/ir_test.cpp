@@ -72,7 +72,7 @@ class InvalidGraph : public ::testing::Test {
     const Status status = VerifyGraph(graph_);
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().code, ErrorCode::kInternal);
-    EXPECT_NE(status.error().message.find(part), std::string::npos) << status.error().message;
+    EXPECT_NE(status.error().line().find(part), std::string::npos) << status.error().line();
   }
   StageGraphs graphs_ = Linear();
   Graph graph_ = graphs_.forward;

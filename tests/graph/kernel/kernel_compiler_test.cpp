@@ -137,7 +137,7 @@ TEST(KernelCompiler, ReportsWhatFails) {
   KernelCache cache;
   const auto said = [](const char* source) {
     const auto file = CompileToLibrary(source);
-    return file ? "nothing" : file.error().message;
+    return file ? "nothing" : file.error().line();
   };
   EXPECT_NE(said("no C++").find("cannot compile a kernel"), std::string::npos);
   cache.Set("PENSTOCK_CXX", "/no/such/compiler");
@@ -160,9 +160,9 @@ TEST(KernelCompiler, KillsAHangingCompilerAndItsChildren) {
   close(ends[1]);
   ASSERT_FALSE(file);
   EXPECT_EQ(file.error().code, ErrorCode::kDeadlineExceeded);
-  EXPECT_NE(file.error().message.find("hanging did not end within 0.3 s and was killed"),
+  EXPECT_NE(file.error().line().find("hanging did not end within 0.3 s and was killed"),
             std::string::npos)
-      << file.error().message;
+      << file.error().line();
   pollfd end = {ends[0], POLLIN, 0};
   EXPECT_EQ(poll(&end, 1, 60'000), 1) << "a process of the compiler is still running";
   close(ends[0]);

@@ -168,7 +168,7 @@ TEST(Bf16Kernels, ExactGraphsStayBitwiseEqualToAutograd) {
   CompileOptions options;
   options.fuse = true;
   const auto graphs = Build(spec, options);
-  ASSERT_TRUE(graphs) << graphs.error().message;
+  ASSERT_TRUE(graphs) << graphs.error().line();
   const Data data = RandomData(spec, 3);
   ExpectSame(RunAutograd(spec, data), RunGraphs(spec, *graphs, data, {true, false}));
 }

@@ -307,13 +307,13 @@ TEST(Collectives, AreCapturedByASingleRank) {
       return std::count_if(graph.nodes.begin(), graph.nodes.end(), IsCollective);
     };
     const auto graphs = Build(spec);
-    ASSERT_TRUE(graphs) << graphs.error().message;
+    ASSERT_TRUE(graphs) << graphs.error().line();
     EXPECT_EQ(count(graphs->forward), 1);
     EXPECT_EQ(count(graphs->backward_input), 1);
     EXPECT_EQ(count(graphs->backward_weight), 0);
     const ShapesOnly shapes;
     const auto by_shapes = Build(spec);
-    ASSERT_TRUE(by_shapes) << by_shapes.error().message;
+    ASSERT_TRUE(by_shapes) << by_shapes.error().line();
     EXPECT_EQ(count(by_shapes->forward), 1);
   }
 }
@@ -329,7 +329,7 @@ TEST(AllToAll, IsNeverRecomputed) {
   CompileOptions options;
   options.save_budget = 0;
   const auto graphs = Build(spec, options);
-  ASSERT_TRUE(graphs) << graphs.error().message;
+  ASSERT_TRUE(graphs) << graphs.error().line();
   int collectives = 0;
   for (const Node& node : graphs->backward.nodes) collectives += IsCollective(node) ? 1 : 0;
   EXPECT_EQ(collectives, 1);  // of the gradient

@@ -120,7 +120,7 @@ TEST(Experts, OneGraphServesEveryRouting) {
     CompileOptions options;
     options.exact = exact;
     const auto graphs = Build(spec, options);
-    ASSERT_TRUE(graphs) << graphs.error().message;
+    ASSERT_TRUE(graphs) << graphs.error().line();
     int seed = 0;
     for (const at::Tensor& chosen : Routings()) {
       Data data = RandomData(spec, ++seed);
@@ -165,7 +165,7 @@ StageSpec SpecOfSentRows(const std::function<at::Tensor(const at::Tensor& rows)>
 TEST(Experts, SentRowsVary) {
   const auto joint =
       CaptureStage(SpecOfSentRows([](const at::Tensor& rows) { return at::silu(rows) * 2; }));
-  ASSERT_TRUE(joint) << joint.error().message;
+  ASSERT_TRUE(joint) << joint.error().line();
   int varying = 0;
   for (const Node& node : joint->graph.nodes) {
     const TensorType& type = joint->graph.value(node.outputs[0]).type;
@@ -175,7 +175,7 @@ TEST(Experts, SentRowsVary) {
   EXPECT_EQ(varying, 6);  // sent, silu and its double; and their gradients
   EXPECT_FALSE(joint->graph.value(joint->graph.outputs[0]).type.rows_vary);
   const auto parsed = ParseGraph(PrintGraph(joint->graph), {});
-  ASSERT_TRUE(parsed) << parsed.error().message;
+  ASSERT_TRUE(parsed) << parsed.error().line();
   EXPECT_EQ(PrintGraph(*parsed), PrintGraph(joint->graph));
 }
 
@@ -183,8 +183,8 @@ TEST(Experts, GraphsCannotDependOnTheNumberOfSentRows) {
   const auto expect_refused = [](const std::function<at::Tensor(const at::Tensor&)>& change) {
     const auto joint = CaptureStage(SpecOfSentRows(change));
     ASSERT_FALSE(joint);
-    EXPECT_NE(joint.error().message.find("depends on the routing"), std::string::npos)
-        << joint.error().message;
+    EXPECT_NE(joint.error().line().find("depends on the routing"), std::string::npos)
+        << joint.error().line();
   };
   expect_refused([](const at::Tensor& rows) { return rows - rows.mean(0); });
   expect_refused([](const at::Tensor& rows) { return rows.narrow(0, 0, 4).clone(); });

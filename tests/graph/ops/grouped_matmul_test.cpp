@@ -56,7 +56,7 @@ class GroupedMatmul : public ::testing::TestWithParam<c10::ScalarType> {};
 TEST_P(GroupedMatmul, SplitsIntoTheGradientsOfInputAndWeight) {
   const StageSpec spec = Experts(GetParam());
   const auto graphs = Build(spec);
-  ASSERT_TRUE(graphs) << graphs.error().message;
+  ASSERT_TRUE(graphs) << graphs.error().line();
   EXPECT_EQ(CountGrouped(graphs->forward), 2);
   EXPECT_EQ(CountGrouped(graphs->backward_input), 2);
   EXPECT_EQ(CountGrouped(graphs->backward_weight), 2);
@@ -65,7 +65,7 @@ TEST_P(GroupedMatmul, SplitsIntoTheGradientsOfInputAndWeight) {
 TEST_P(GroupedMatmul, MatchesAutogradBitwise) {
   const StageSpec spec = Experts(GetParam());
   const auto graphs = Build(spec);
-  ASSERT_TRUE(graphs) << graphs.error().message;
+  ASSERT_TRUE(graphs) << graphs.error().line();
   for (const int seed : {1, 2}) {  // with different routing
     const Data data = RandomData(spec, seed);
     const Answer expected = RunAutograd(spec, data);

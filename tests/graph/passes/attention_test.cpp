@@ -61,7 +61,7 @@ TEST_P(Attention, AgreesWithTheFusedKernel) {
   EXPECT_EQ(CountFlash(Build(spec, options)->joint.graph), 4);
   options.exact = false;
   const auto graphs = Build(spec, options);
-  ASSERT_TRUE(graphs) << graphs.error().message;
+  ASSERT_TRUE(graphs) << graphs.error().line();
   EXPECT_EQ(CountFlash(graphs->joint.graph), c.rewritten ? 0 : 4);
   const Data data = RandomData(spec, 3);
   const Answer expected = RunAutograd(spec, data);

@@ -231,11 +231,11 @@ TEST_P(RandomGraphs, MatchSequentialRunsBitwise) {
     const Graph second = ParseGraph(GraphWriter(random, true, !first_draws).Write(12)).value();
     const NodeCosts costs = RandomCosts(random, {&first, &second});
     const auto multiplexed = MultiplexGraphs(first, second, costs);
-    ASSERT_TRUE(multiplexed) << multiplexed.error().message;
+    ASSERT_TRUE(multiplexed) << multiplexed.error().line();
     const Graph& graph = multiplexed->graph;
     SCOPED_TRACE(PrintGraph(first) + PrintGraph(second) + PrintGraph(graph));
     const Status verified = VerifyGraph(graph);
-    ASSERT_TRUE(verified) << verified.error().message;
+    ASSERT_TRUE(verified) << verified.error().line();
     EXPECT_LE(multiplexed->seconds, multiplexed->seconds_in_turn);
     EXPECT_EQ(Effects(JoinGraphs(first, second, {})), Effects(graph));
     EXPECT_EQ(PrintGraph(ParseGraph(PrintGraph(graph)).value()), PrintGraph(graph));
@@ -316,7 +316,7 @@ TEST_P(EveryStageOverlapped, MatchesSequentialRunsBitwise) {
   const StageSpec spec = GetParam().make();
   for (const CompileOptions& options : WaysToCompile()) {
     const auto graphs = Build(spec, options);
-    ASSERT_TRUE(graphs) << graphs.error().message;
+    ASSERT_TRUE(graphs) << graphs.error().line();
     const Graph backward = WholeBackward(*graphs);
     const std::vector<Node>& nodes = graphs->overlapped.nodes;
     const auto halves = std::count_if(nodes.begin(), nodes.end(), IsCollective);
@@ -338,7 +338,7 @@ TEST_P(EveryStageOverlapped, AssignsTheSlotOfEveryInput) {
   CompileOptions options;
   options.overlapped = true;
   const auto program = CompileStage(GetParam().make(), options);
-  ASSERT_TRUE(program) << program.error().message;
+  ASSERT_TRUE(program) << program.error().line();
   const Piece& piece = program->overlapped;
   ASSERT_EQ(piece.inputs.size(), piece.graph.inputs.size());
   ASSERT_EQ(piece.last.size(), piece.graph.inputs.size());
@@ -364,7 +364,7 @@ TEST_P(EveryStageOverlapped, OverlapsWithAnotherStagesBackward) {
   const StageProgram backward = MakeStageProgram(graphs);
   const auto piece =
       OverlapStages(forward, backward, static_cast<int>(spec.parameters.size()), NodeCosts());
-  ASSERT_TRUE(piece) << piece.error().message;
+  ASSERT_TRUE(piece) << piece.error().line();
   std::vector<at::Tensor> parameters;
   for (const StageSpec* each : {&spec, &other}) {
     for (const NamedTensor& named : each->parameters) parameters.push_back(named.tensor.detach());
@@ -406,7 +406,7 @@ TEST(MultiplexGraphs, ComputesBetweenStartAndWait) {
   NodeCosts costs;
   for (const Node& node : chain.nodes) costs.Set(chain, node, 1);
   const auto multiplexed = MultiplexGraphs(chain, chain, costs);
-  ASSERT_TRUE(multiplexed) << multiplexed.error().message;
+  ASSERT_TRUE(multiplexed) << multiplexed.error().line();
   EXPECT_EQ(Ops(multiplexed->graph),
             "aten::tanh\npenstock::all_to_all_start\naten::tanh\npenstock::all_to_all_start\n"
             "penstock::all_to_all_wait\naten::exp\npenstock::all_to_all_wait\naten::exp\n");
@@ -424,7 +424,7 @@ TEST(MultiplexGraphs, JoinsGraphsOfTwoStages) {
                           .value();
   const Graph other = WithParametersFrom(stage, 1);
   const auto multiplexed = MultiplexGraphs(stage, other, {});
-  ASSERT_TRUE(multiplexed) << multiplexed.error().message;
+  ASSERT_TRUE(multiplexed) << multiplexed.error().line();
   const Runs runs({at::randn({4, 4}), at::randn({4, 4})});
   const std::vector<at::Tensor> a = {at::randn({4, 4})};
   const std::vector<at::Tensor> b = {at::randn({4, 4})};
@@ -442,7 +442,7 @@ TEST(MultiplexGraphs, RejectsTwoGraphsThatDrawRandomNumbers) {
   const auto multiplexed = MultiplexGraphs(draws, draws, {});
   ASSERT_FALSE(multiplexed);
   EXPECT_EQ(multiplexed.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_NE(multiplexed.error().message.find("random"), std::string::npos);
+  EXPECT_NE(multiplexed.error().line().find("random"), std::string::npos);
 }
 
 TEST(NodeCosts, AreMeasuredByCall) {

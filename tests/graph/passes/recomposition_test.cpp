@@ -216,7 +216,7 @@ void RunPassByPass(const StageSpec& spec, const Way& way, std::set<std::string_v
     for (const Pass& pass : Passes()) {
       SCOPED_TRACE(fmt::format("after {}", pass.name));
       const Status status = pass.run(now, options);
-      ASSERT_TRUE(status) << status.error().message;
+      ASSERT_TRUE(status) << status.error().line();
       std::string after = TextOf(now);
       if (after == before) continue;
       changed.insert(pass.name);

@@ -73,8 +73,8 @@ TEST(Recompute, RejectsABudgetThatIsTooSmall) {
   options.save_budget = 1;
   const auto graphs = Build(MiddleStage(), options);
   ASSERT_FALSE(graphs);
-  EXPECT_NE(graphs.error().message.find("must be saved, but the budget is 1 B"), std::string::npos)
-      << graphs.error().message;
+  EXPECT_NE(graphs.error().line().find("must be saved, but the budget is 1 B"), std::string::npos)
+      << graphs.error().line();
 }
 
 TEST(Recompute, NeverRepeatsRandomNodes) {
@@ -145,8 +145,8 @@ TEST(Recompute, RejectsModulesThatTheModelDoesNotDeclare) {
   options.recompute_modules = {ModuleKind::kMlp};
   const auto graphs = Build(MiddleStage(), options);
   ASSERT_FALSE(graphs);
-  EXPECT_NE(graphs.error().message.find("no ModuleScope of 'mlp'"), std::string::npos)
-      << graphs.error().message;
+  EXPECT_NE(graphs.error().line().find("no ModuleScope of 'mlp'"), std::string::npos)
+      << graphs.error().line();
 }
 
 // A chain of elementwise ops and matmuls in which nodes read random earlier ones.

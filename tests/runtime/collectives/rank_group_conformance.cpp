@@ -160,7 +160,7 @@ void RunPlans(const std::vector<PlannedCollective>& plans, RankGroup& end) {
     std::ranges::shuffle(tickets, order);
     for (const auto& [i, ticket] : tickets) {
       const Status status = end.Wait(ticket);
-      ASSERT_TRUE(status) << status.error().message;
+      ASSERT_TRUE(status) << status.error().line();
       const PlannedCollective& plan = plans[first + i];
       EXPECT_TRUE(outputs[i] == plan.expected[Index(end.rank())])
           << NameOf(plan.kind) << " of " << NameOf(plan.type) << ", " << outputs[i].size()
@@ -289,10 +289,10 @@ TEST_P(RankGroupConformance, AbortOnEitherSideEndsEveryWaitWithTheFirstReason) {
       const Status status = end.Wait(ticket);
       ASSERT_FALSE(status);
       EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
-      EXPECT_EQ(status.error().message, "first");
+      EXPECT_EQ(status.error().line(), "first");
       const Status later = end.Wait(end.Barrier().value());
       ASSERT_FALSE(later);
-      EXPECT_EQ(later.error().message, "first");
+      EXPECT_EQ(later.error().line(), "first");
     });
   }
 }
@@ -314,7 +314,7 @@ Error ErrorAgainst(const RankGroupCase& tested, const std::function<void(RankGro
 TEST_P(RankGroupConformance, DifferentCollectivesAreAnErrorOfEveryRank) {
   const auto contains = [](const Error& error, std::string_view part) {
     EXPECT_EQ(error.code, ErrorCode::kInvalidArgument);
-    EXPECT_NE(error.message.find(part), std::string::npos) << error.message;
+    EXPECT_NE(error.line().find(part), std::string::npos) << error.line();
   };
   ByteVector input(24);
   ByteVector output(24);
@@ -350,7 +350,7 @@ TEST_P(RankGroupConformance, SizesThatDoNotFitAreRefused) {
   ByteVector bytes(100);
   const auto span = [&](std::size_t size) { return Bytes(bytes).first(size); };
   const auto message = [](const Result<RankGroup::Ticket>& ticket) {
-    return ticket ? "none" : ticket.error().message;
+    return ticket ? "none" : ticket.error().line();
   };
   EXPECT_EQ(message(end.AllGather(span(8), span(17))),
             "all-gather: the output has 17 bytes instead of 16");
@@ -365,7 +365,7 @@ TEST_P(RankGroupConformance, SizesThatDoNotFitAreRefused) {
   EXPECT_EQ(message(end.Broadcast(span(8), 2)), "broadcast: root 2 is not one of the 2 ranks");
   EXPECT_EQ(message(end.Reduce(span(8), span(8), ElementType::kFloat32, -1)),
             "reduce: root -1 is not one of the 2 ranks");
-  EXPECT_EQ(end.Wait(7).error().message, "rank 0 of group all has no collective 7 in flight");
+  EXPECT_EQ(end.Wait(7).error().line(), "rank 0 of group all has no collective 7 in flight");
 }
 
 TEST_P(RankGroupConformance, LateRankIsNamed) {
@@ -377,9 +377,9 @@ TEST_P(RankGroupConformance, LateRankIsNamed) {
   const Status late = group.end(0).Wait(ticket);
   ASSERT_FALSE(late);
   EXPECT_EQ(late.error().code, ErrorCode::kDeadlineExceeded);
-  EXPECT_TRUE(late.error().message.ends_with(" rank 0 waited 20 ms for rank 2") ||
-              late.error().message.ends_with(" rank 0 waited 20 ms for ranks 1, 2"))
-      << late.error().message;
+  EXPECT_TRUE(late.error().line().ends_with(" rank 0 waited 20 ms for rank 2") ||
+              late.error().line().ends_with(" rank 0 waited 20 ms for ranks 1, 2"))
+      << late.error().line();
   const Status other = group.end(1).Wait(started);
   ASSERT_FALSE(other);
   EXPECT_EQ(other.error().code, ErrorCode::kDeadlineExceeded);
@@ -400,7 +400,7 @@ TEST_P(RankGroupConformance, RankThatHasLeftIsNamed) {
     leaves.join();
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
-    EXPECT_EQ(status.error().message,
+    EXPECT_EQ(status.error().line(),
               in_flight ? "all-gather 0 of group all: rank 2 has left the group without waiting"
                         : "all-gather 0 of group all: rank 0 waits for rank 2, which has left the "
                           "group");
@@ -447,7 +447,7 @@ TEST_P(RankGroupConformance, LostHostEndsEveryWait) {
   ending.join();
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
-  EXPECT_EQ(status.error().message,
+  EXPECT_EQ(status.error().line(),
             "all-gather 0 of group all: rank 0 waits for rank 1: host 1 is gone: its process has "
             "ended or its connection is broken");
 }

@@ -22,7 +22,7 @@ TEST(RankGroupsTest, MembersAreChecked) {
   const auto message = [](std::vector<int> members) {
     const HostedRanks half = HostedRanks::Split(4, 2, 0).value();
     const auto made = MakeRankGroups({{"g", std::move(members)}}, half, nullptr);
-    return made ? std::string() : made.error().message;
+    return made ? std::string() : made.error().line();
   };
   EXPECT_EQ(message({0, 1}), "");
   EXPECT_EQ(message({}), "group 'g' has no ranks");

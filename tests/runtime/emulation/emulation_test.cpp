@@ -39,12 +39,12 @@ constexpr double kRounding = 0.0005;  // units per action
 void ExpectAsSimulated(const Schedule& schedule, const Costs& costs) {
   Timeline timeline;
   const auto simulated = Simulate(schedule, costs, {.timeline = &timeline});
-  ASSERT_TRUE(simulated) << simulated.error().message;
+  ASSERT_TRUE(simulated) << simulated.error().line();
   Emulation machine(schedule, costs, kAtOnce);
   RunOptions options;
   options.transport = &machine.transport();
   const Status status = RunRanks(schedule, machine.stages(), options);
-  ASSERT_TRUE(status) << status.error().message;
+  ASSERT_TRUE(status) << status.error().line();
   EXPECT_EQ(machine.messages(), static_cast<std::int64_t>(CountMessages(schedule)));
   const double allowed = kRounding * static_cast<double>(schedule.action_count());
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
@@ -151,7 +151,7 @@ TEST(EmulationTest, RunsAnyScheduleForSeveralSteps) {
     run.steps = 3;
     run.transport = &machine.transport();
     const Status status = RunRanks(schedule, machine.stages(), run);
-    ASSERT_TRUE(status) << status.error().message;
+    ASSERT_TRUE(status) << status.error().line();
     for (const Stage* stage : machine.stages()) EXPECT_EQ(stage->ActivationBytes(), 0);
   }
 }
@@ -175,7 +175,7 @@ TEST(EmulationTest, RunsWhateverTheValidatorAccepts) {
       run.steps = 2;
       run.transport = &machine.transport();
       const Status status = RunRanks(changed, machine.stages(), run);
-      ASSERT_TRUE(status) << status.error().message << '\n'
+      ASSERT_TRUE(status) << status.error().line() << '\n'
                           << Name(changed) << '\n'
                           << WriteCsv(changed);
       for (const Stage* stage : machine.stages()) {
@@ -239,7 +239,7 @@ TEST(EmulationTest, AbortEndsEveryWaitAtOnce) {
     run.cancel = &cancel;
     const Status status = RunRanks(schedule, machine.stages(), run);
     ASSERT_FALSE(status);
-    EXPECT_EQ(status.error().message, "stopped on request");
+    EXPECT_EQ(status.error().line(), "stopped on request");
   }
 }
 

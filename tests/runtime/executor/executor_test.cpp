@@ -156,7 +156,7 @@ TEST(ExecutorTest, RefusesActionsThatAStageDoesNotSupport) {
     EXPECT_EQ(bound.error().code, ErrorCode::kInvalidArgument);
   }
   Probes probes(offload.schedule);
-  EXPECT_EQ(offload.Bind(0, probes.stages).error().message,
+  EXPECT_EQ(offload.Bind(0, probes.stages).error().line(),
             "rank 0, action 1 (0OFFLOAD0): the stage does not run OFFLOAD");
 }
 

@@ -190,7 +190,7 @@ TEST_P(HeadOfLineTest, LateMessageDelaysOnlyDependentActions) {
   EXPECT_EQ(ran.Await(free_).size(), free_);
   transport.Open();
   runner.join();
-  EXPECT_TRUE(status) << status.error().message;
+  EXPECT_TRUE(status) << status.error().line();
   EXPECT_EQ(ran.Await(0).size(), all_);
 }
 

@@ -25,7 +25,7 @@ void ExpectRunsAsWritten(const Schedule& schedule, int steps, const ProbeStage::
   RunOptions options;
   options.steps = steps;
   const Status status = RunRanks(schedule, probes.stages, options);
-  ASSERT_TRUE(status) << status.error().message;
+  ASSERT_TRUE(status) << status.error().line();
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     const ProbeLog& log = probes.logs[rank];
     EXPECT_EQ(log.calls, ExpectedCalls(schedule, rank, steps));
@@ -71,7 +71,7 @@ TEST(RunTest, LoweredSchedulesMakeTheSameCalls) {
     const Schedule lowered = AddCommunication(schedule);
     Probes probes(lowered);
     const Status status = RunRanks(lowered, probes.stages);
-    ASSERT_TRUE(status) << status.error().message;
+    ASSERT_TRUE(status) << status.error().line();
     for (int rank = 0; rank < schedule.ranks(); ++rank) {
       EXPECT_EQ(probes.logs[rank].calls, ExpectedCalls(schedule, rank, 1));
     }
@@ -134,7 +134,7 @@ TEST(RunTest, ThrowingStageFailsTheRunAndIsNamed) {
     const Status status = RunRanks(schedule, probes.stages, options);
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
-    EXPECT_EQ(status.error().message, fmt::format("rank {}: {}: out of paper", rank, action));
+    EXPECT_EQ(status.error().line(), fmt::format("rank {}: {}: out of paper", rank, action));
     EXPECT_EQ(live_payloads.load(), 0);
   }
 }
@@ -169,8 +169,8 @@ TEST(RunTest, ReportsOneOfSeveralFailures) {
   });
   const Status status = RunRanks(schedule, probes.stages);
   ASSERT_FALSE(status);
-  const char rank = status.error().message.at(5);
-  EXPECT_EQ(status.error().message, fmt::format("rank {}: {}STEP: no paper", rank, rank));
+  const char rank = status.error().line().at(5);
+  EXPECT_EQ(status.error().line(), fmt::format("rank {}: {}STEP: no paper", rank, rank));
   EXPECT_EQ(live_payloads.load(), 0);
 }
 
@@ -187,8 +187,8 @@ TEST(RunTest, ThrowingHookFailsTheRun) {
     if (!at_start) options.on_step = [&](int rank, std::int64_t) { fail(rank); };
     const Status status = RunRanks(schedule, probes.stages, options);
     ASSERT_FALSE(status);
-    EXPECT_EQ(status.error().message, at_start ? "rank 1: before its first step: no disk"
-                                               : "rank 1: after a step: no disk");
+    EXPECT_EQ(status.error().line(), at_start ? "rank 1: before its first step: no disk"
+                                              : "rank 1: after a step: no disk");
   }
 }
 
@@ -210,11 +210,11 @@ TEST(RunTest, WatchdogNamesRunningAndWaitingRanks) {
   const Status status = RunRanks(schedule, probes.stages, options);
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kDeadlineExceeded);
-  EXPECT_EQ(status.error().message,
+  EXPECT_EQ(status.error().line(),
             "no rank made progress for 0.3 s; rank 1 runs 1F1"
             "; rank 0 waits at 0B1 for the input gradient of stage 1, microbatch 1, from rank 1"
             "; rank 2 waits at 2F1 for the activation of stage 1, microbatch 1, from rank 1");
-  EXPECT_EQ(reported.message, status.error().message);
+  EXPECT_EQ(reported.message, status.error().line());
   EXPECT_EQ(live_payloads.load(), 0);
 }
 
@@ -242,7 +242,7 @@ TEST(RunTest, WatchdogNamesAStageThatWaits) {
   };
   const Status status = RunRanks(schedule, probes.stages, options);
   ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().message,
+  EXPECT_EQ(status.error().line(),
             "no rank made progress for 0.3 s"
             "; rank 0 waits at 0B0 for the input gradient of stage 1, microbatch 0, from rank 1"
             "; rank 1 waits at 1B0 for transfers of its own stage");
@@ -258,7 +258,7 @@ TEST(RunTest, WatchdogIgnoresASlowRun) {
   options.watchdog = milliseconds(400);
   options.steps = 2;
   const Status status = RunRanks(schedule, probes.stages, options);
-  EXPECT_TRUE(status) << status.error().message;
+  EXPECT_TRUE(status) << status.error().line();
 }
 
 TEST(RunTest, CancellationStopsAllRanks) {
@@ -272,7 +272,7 @@ TEST(RunTest, CancellationStopsAllRanks) {
   options.cancel = &cancel;
   const Status status = RunRanks(schedule, probes.stages, options);
   ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().message, "stopped on request");
+  EXPECT_EQ(status.error().line(), "stopped on request");
   EXPECT_EQ(live_payloads.load(), 0);
 }
 
@@ -291,7 +291,7 @@ TEST(RunTest, StopEndsAllRanksAfterTheSameStep) {
     options.stop = &stop;
     options.rounds_run = &steps;
     const Status status = RunRanks(schedule, probes.stages, options);
-    ASSERT_TRUE(status) << status.error().message;
+    ASSERT_TRUE(status) << status.error().line();
     ASSERT_GT(steps, last);
     for (int rank = 0; rank < schedule.ranks(); ++rank) {
       EXPECT_EQ(probes.logs[rank].calls, ExpectedCalls(schedule, rank, static_cast<int>(steps)));
@@ -318,7 +318,7 @@ TEST(RunTest, RefusesBadInputBeforeAnythingRuns) {
       RunRanks(schedule, probes.stages, no_limit), RunRanks(schedule, probes.stages, negative)};
   for (const Status& status : refused) {
     ASSERT_FALSE(status);
-    EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument) << status.error().message;
+    EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument) << status.error().line();
   }
   for (const ProbeLog& log : probes.logs) EXPECT_TRUE(log.calls.empty());
 }
@@ -333,7 +333,7 @@ TEST(RunTest, PinsThreadsOrReportsThatItCannot) {
   options.cpus = {-1};
   const Status status = RunRanks(schedule, again.stages, options);
   ASSERT_FALSE(status);
-  EXPECT_NE(status.error().message.find("cannot pin the thread to CPU -1"), std::string::npos);
+  EXPECT_NE(status.error().line().find("cannot pin the thread to CPU -1"), std::string::npos);
 }
 
 TEST(RunTest, ZeroStepsRunNothing) {

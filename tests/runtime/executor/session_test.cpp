@@ -27,7 +27,7 @@ TEST(RunSessionTest, StepsRunAnyScheduleAsWrittenAndAreComplete) {
     RunSession session(schedule, probes.stages, options);
     for (int step = 1; step <= 4; ++step) {
       const Status status = session.Step();
-      ASSERT_TRUE(status) << status.error().message;
+      ASSERT_TRUE(status) << status.error().line();
       for (int rank = 0; rank < schedule.ranks(); ++rank) {
         ASSERT_EQ(probes.logs[rank].calls, ExpectedCalls(schedule, rank, step));
       }
@@ -60,7 +60,7 @@ TEST(RunSessionTest, FailedStepReportsTheStageAndLaterStepsFail) {
   for (int i = 0; i < 2; ++i) {
     const Status status = session.Step();
     ASSERT_FALSE(status);
-    EXPECT_EQ(status.error().message, "rank 1: 1F2: out of paper");
+    EXPECT_EQ(status.error().line(), "rank 1: 1F2: out of paper");
   }
 }
 
@@ -86,7 +86,7 @@ TEST(RunSessionTest, InterruptionEndsAStep) {
   });
   // The ranks may have ended the step before they saw the interruption.
   if (!status) {
-    EXPECT_EQ(status.error().message, "stopped on request");
+    EXPECT_EQ(status.error().line(), "stopped on request");
   }
 }
 
@@ -98,7 +98,7 @@ TEST(RunSessionTest, TimeBetweenStepsIsNotAStandstill) {
   RunSession session(schedule, probes.stages, options);
   for (int i = 0; i < 3; ++i) {
     const Status status = session.Step();
-    ASSERT_TRUE(status) << status.error().message;
+    ASSERT_TRUE(status) << status.error().line();
     std::this_thread::sleep_for(milliseconds(250));
   }
 }
@@ -115,12 +115,12 @@ TEST(RunSessionTest, HostsRunTheSameStepsUntilOneEndsItsSession) {
     RunSession session(schedule, probes.stages, options);
     for (int step = 0; step < 20; ++step) {
       const Status status = session.Step();
-      ASSERT_TRUE(status) << status.error().message;
+      ASSERT_TRUE(status) << status.error().line();
     }
     if (group.host() == 0) return;
     const Status status = session.Step();
     ASSERT_FALSE(status);
-    EXPECT_EQ(status.error().message, "another host has ended the session");
+    EXPECT_EQ(status.error().line(), "another host has ended the session");
   });
   EXPECT_EQ(live_payloads.load(), 0);
 }

@@ -41,7 +41,7 @@ void RunWhole(const Schedule& schedule, int steps) {
   RunOptions options;
   options.steps = steps;
   const Status status = RunRanks(schedule, probes.stages, options);
-  ASSERT_TRUE(status) << status.error().message;
+  ASSERT_TRUE(status) << status.error().line();
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     ASSERT_EQ(probes.logs[rank].calls, ExpectedCalls(schedule, rank, steps));
   }
@@ -57,7 +57,7 @@ void RunWithAFailure(const Schedule& schedule, Random& random) {
   });
   const Status status = RunRanks(schedule, probes.stages);
   ASSERT_FALSE(status);
-  const std::string& message = status.error().message;
+  const std::string& message = status.error().line();
   ASSERT_EQ(message.rfind(fmt::format("rank {}: ", rank), 0), 0U) << message;
   ASSERT_NE(message.find(ToText(guilty)), std::string::npos) << message;
   ASSERT_NE(message.find("out of paper"), std::string::npos) << message;
@@ -80,7 +80,7 @@ void RunEmulated(Random& random) {
   run.steps = Uniform(random, 1, 3);
   run.transport = &machine.transport();
   const Status status = RunRanks(*schedule, machine.stages(), run);
-  ASSERT_TRUE(status) << status.error().message << "\n" << WriteCsv(*schedule);
+  ASSERT_TRUE(status) << status.error().line() << "\n" << WriteCsv(*schedule);
   ASSERT_EQ(machine.messages(), run.steps * static_cast<int>(CountMessages(*schedule)));
 }
 

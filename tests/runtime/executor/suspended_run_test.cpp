@@ -31,7 +31,7 @@ std::string RunWithPause(int began, int release) {
   options.watchdog = kWatchdog;
   options.on_stuck = [](const Error&) { std::_Exit(3); };
   const Status status = RunRanks(schedule, probes.stages, options);
-  return status ? "" : status.error().message;
+  return status ? "" : status.error().line();
 }
 
 TEST(SuspendedRun, DoesNotCountTheTimeInWhichItIsStopped) {

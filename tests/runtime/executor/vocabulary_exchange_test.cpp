@@ -131,7 +131,7 @@ TEST(VocabularyExchange, EveryActionFindsItsValues) {
       RunOptions options;
       options.steps = 3;
       const Status status = RunRanks(schedule, stages, options);
-      EXPECT_TRUE(status) << status.error().message;
+      EXPECT_TRUE(status) << status.error().line();
     }
   }
 }
@@ -170,7 +170,7 @@ TEST(VocabularyExchange, AStageWithoutAShardIsRefused) {
   }
   const Status status = RunRanks(schedule, stages, {});
   ASSERT_FALSE(status);
-  EXPECT_NE(status.error().message.find("stage 0 has no share of it"), std::string::npos);
+  EXPECT_NE(status.error().line().find("stage 0 has no share of it"), std::string::npos);
 }
 
 }  // namespace

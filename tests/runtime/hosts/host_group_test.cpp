@@ -20,11 +20,11 @@ TEST(HostedRanksTest, ConsecutiveRanksShareAHost) {
   EXPECT_EQ(middle.host_of(6), 2);
   EXPECT_FALSE(middle.has_all());
   EXPECT_TRUE(HostedRanks(3).has_all());
-  EXPECT_EQ(HostedRanks::Split(2, 3, 0).error().message, "3 hosts cannot share 2 ranks");
-  EXPECT_EQ(HostedRanks::Split(4, 2, 2).error().message, "host 2: the hosts are 0 to 1");
-  EXPECT_EQ(HostedRanks::Of({0, 2}, 2, 0).error().message,
+  EXPECT_EQ(HostedRanks::Split(2, 3, 0).error().line(), "3 hosts cannot share 2 ranks");
+  EXPECT_EQ(HostedRanks::Split(4, 2, 2).error().line(), "host 2: the hosts are 0 to 1");
+  EXPECT_EQ(HostedRanks::Of({0, 2}, 2, 0).error().line(),
             "rank 1 is on host 2: the hosts are 0 to 1");
-  EXPECT_EQ(HostedRanks::Of({0, 2}, 3, 0).error().message,
+  EXPECT_EQ(HostedRanks::Of({0, 2}, 3, 0).error().line(),
             "host 1 runs no rank: start fewer hosts, or give it one");
 }
 
@@ -87,7 +87,7 @@ TEST(HostGroupTest, AbortReachesEveryChannelOfEveryHostOnce) {
   for (const auto& listener : listeners) {
     const Error reason = listener->AbortReason();
     EXPECT_EQ(reason.code, ErrorCode::kNotFound);
-    EXPECT_EQ(reason.message, "no file");
+    EXPECT_EQ(reason.line(), "no file");
   }
   Listener late(*groups[2]);
   late.Open();

@@ -78,7 +78,7 @@ HostsOutcome RunOn(int hosts, const Schedule& schedule, const Job& job) {
 
 void ExpectSame(const HostsOutcome& one, const HostsOutcome& other) {
   for (const HostsOutcome* outcome : {&one, &other}) {
-    for (const Status& status : outcome->status) ASSERT_TRUE(status) << status.error().message;
+    for (const Status& status : outcome->status) ASSERT_TRUE(status) << status.error().line();
   }
   EXPECT_EQ(one.weights, other.weights);
   EXPECT_EQ(one.norms, other.norms);
@@ -159,7 +159,7 @@ TEST(HostsTest, FailureOnOneHostEndsAllHostsWithItsReason) {
     const HostsOutcome outcome = RunOn(2, schedule, job);
     for (const Status& status : outcome.status) {
       ASSERT_FALSE(status);
-      EXPECT_EQ(status.error().message,
+      EXPECT_EQ(status.error().line(),
                 fmt::format("rank {0} (host {1}): {0}B0: out of paper", failing, failing / 2));
     }
   }
@@ -181,7 +181,7 @@ TEST(HostsTest, AbortOfTheGroupEndsTheRanksOfEveryHost) {
     options.group = &group;
     const Status status = RunRanks(schedule, probes.stages, options);
     ASSERT_FALSE(status);
-    EXPECT_EQ(status.error().message, "disk full");
+    EXPECT_EQ(status.error().line(), "disk full");
   });
   EXPECT_EQ(live_payloads.load(), 0);
 }
@@ -200,7 +200,7 @@ TEST(HostsTest, WaitingForAProgressingHostIsNotAStandstill) {
     options.ranks = &ranks;
     options.group = &group;
     const Status status = RunRanks(schedule, probes.stages, options);
-    EXPECT_TRUE(status) << status.error().message;
+    EXPECT_TRUE(status) << status.error().line();
   });
 }
 
@@ -224,7 +224,7 @@ TEST(HostsTest, WatchdogNamesTheRanksOfAllHosts) {
     const Status status = RunRanks(schedule, probes.stages, options);
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().code, ErrorCode::kDeadlineExceeded);
-    const std::string& message = status.error().message;
+    const std::string& message = status.error().line();
     EXPECT_TRUE(message.starts_with("no rank made progress for 0.6 s; rank 1 runs 1F1; "))
         << message;
     for (const char* waits :

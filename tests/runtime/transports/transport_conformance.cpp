@@ -211,7 +211,7 @@ TEST_P(TransportConformance, RunsAnySchedule) {
       options.group = &group;
       options.transport = transport.get();
       const Status status = RunRanks(schedule, probes.stages, options);
-      EXPECT_TRUE(status) << status.error().message;
+      EXPECT_TRUE(status) << status.error().line();
       for (int rank = 0; rank < schedule.ranks(); ++rank) {
         const auto& calls = probes.logs[rank].calls;
         EXPECT_EQ(calls,

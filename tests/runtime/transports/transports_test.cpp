@@ -43,7 +43,7 @@ TEST(TransportsTest, UnknownAndUnsuitableTransportsAreRefused) {
   const auto groups = MakeLocalHosts(2);
   const auto message = [&](std::string_view name, HostGroup* group) {
     const auto made = MakeTransport(name, {messages, half, group});
-    return made ? std::string() : made.error().message;
+    return made ? std::string() : made.error().line();
   };
   EXPECT_EQ(message("thread", groups[0].get()),
             "no transport is named 'thread'; did you mean 'threads'?");

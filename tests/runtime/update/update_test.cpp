@@ -63,8 +63,8 @@ Outcome Train(const Schedule& schedule, const UpdateRule& rule,
 }
 
 void ExpectSameRun(const Outcome& one, const Outcome& other) {
-  ASSERT_TRUE(one.status) << one.status.error().message;
-  ASSERT_TRUE(other.status) << other.status.error().message;
+  ASSERT_TRUE(one.status) << one.status.error().line();
+  ASSERT_TRUE(other.status) << other.status.error().line();
   EXPECT_EQ(one.weights, other.weights);
   ASSERT_EQ(one.verdicts.size(), other.verdicts.size());
   for (std::size_t i = 0; i < one.verdicts.size(); ++i) {
@@ -87,7 +87,7 @@ TEST(UpdateTest, ReplicasStayBitwiseEqual) {
   for (int i = 0; i < 40; ++i) {
     const Schedule schedule = RandomSchedule(random);
     const Outcome outcome = Train(schedule, {});
-    ASSERT_TRUE(outcome.status) << outcome.status.error().message;
+    ASSERT_TRUE(outcome.status) << outcome.status.error().line();
     const int length = schedule.placement.chain_length();
     for (int stage = 0; stage < schedule.stages(); ++stage) {
       EXPECT_EQ(outcome.weights[stage], outcome.weights[stage % length]);
@@ -126,7 +126,7 @@ TEST(UpdateTest, SharedWeightsStayBitwiseEqual) {
     const std::vector<Outcome> outcomes = {Train(schedule, {}), Train(schedule, late, inject),
                                            Train(schedule, early, inject)};
     for (const Outcome& outcome : outcomes) {
-      ASSERT_TRUE(outcome.status) << outcome.status.error().message;
+      ASSERT_TRUE(outcome.status) << outcome.status.error().line();
       for (const std::vector<int>& holders : schedule.shared) {
         for (int chain = 0; chain < schedule.placement.replicas(); ++chain) {
           for (const int stage : holders) {
@@ -165,7 +165,7 @@ TEST(UpdateTest, StageThatSharesAndStepsTooEarlyIsNamed) {
   schedule.shared = {{0, 3}};
   const Outcome outcome = Train(schedule, {});
   ASSERT_FALSE(outcome.status);
-  EXPECT_EQ(outcome.status.error().message,
+  EXPECT_EQ(outcome.status.error().line(),
             "rank 0, action 3 (3STEP): the stage shares a parameter with another one, so it steps "
             "after all other actions of its rank, and 0B0 follows");
 }
@@ -252,7 +252,7 @@ TEST(UpdateTest, NonFiniteGradientIsSkippedOrFailsTheRun) {
   for (const bool early : {false, true}) {
     const Outcome failed = Train(schedule, {.clip = 1, .post_validation = early}, inject);
     ASSERT_FALSE(failed.status);
-    EXPECT_EQ(failed.status.error().message,
+    EXPECT_EQ(failed.status.error().line(),
               "rank 2: 2STEP: the gradient of weight 2 is not finite: lower the learning "
               "rate, or set skip_nonfinite");
   }
@@ -290,8 +290,8 @@ TEST(UpdateTest, RefusesANormThatIsKnownTooLate) {
   const Outcome refused = Train(early, {.clip = 1});
   ASSERT_FALSE(refused.status);
   EXPECT_EQ(refused.status.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_NE(refused.status.error().message.find("use post-validation"), std::string::npos)
-      << refused.status.error().message;
+  EXPECT_NE(refused.status.error().line().find("use post-validation"), std::string::npos)
+      << refused.status.error().line();
 }
 
 // The watchdog reports what a rank waits for between its actions.
@@ -317,9 +317,9 @@ TEST(UpdateTest, StandstillNamesTheExchange) {
   };
   const Status status = RunRanks(schedule, stages, options);
   ASSERT_FALSE(status);
-  EXPECT_NE(status.error().message.find("waits at 2STEP for the gradients of stage 0, from rank 0"),
+  EXPECT_NE(status.error().line().find("waits at 2STEP for the gradients of stage 0, from rank 0"),
             std::string::npos)
-      << status.error().message;
+      << status.error().line();
 }
 
 // Early forwards depend only on other early forwards.

@@ -123,7 +123,7 @@ TEST(AlgorithmFigures, SearchesKeepAnyLimitWithAnyCosts) {
     params.memory_limit = least * 0.9;
     const auto refused = Generate(vee ? "v-auto" : "zb-auto", params);
     ASSERT_FALSE(refused);
-    EXPECT_NE(refused.error().message.find("memory_limit "), std::string::npos);
+    EXPECT_NE(refused.error().line().find("memory_limit "), std::string::npos);
   }
 }
 
@@ -273,7 +273,7 @@ TEST(AlgorithmFigures, RefusalsSayWhatIsAccepted) {
     const auto schedule = Generate(name, params);
     ASSERT_FALSE(schedule) << name;
     EXPECT_EQ(schedule.error().code, ErrorCode::kInvalidArgument);
-    EXPECT_NE(schedule.error().message.find(word), std::string::npos) << schedule.error().message;
+    EXPECT_NE(schedule.error().line().find(word), std::string::npos) << schedule.error().line();
   };
   const auto with = [](ScheduleParams params, auto set) {
     set(params);

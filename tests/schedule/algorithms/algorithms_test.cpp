@@ -42,7 +42,7 @@ void ForEachSize(const Algorithm& algorithm, Visit visit) {
         const Size size = {ranks, chunks, microbatches};
         const auto schedule = Generate(algorithm.name, ParamsOf(size));
         if (!schedule) {
-          EXPECT_NE(schedule.error().message.find(algorithm.name), std::string::npos);
+          EXPECT_NE(schedule.error().line().find(algorithm.name), std::string::npos);
           continue;
         }
         ++accepted;
@@ -111,7 +111,7 @@ TEST(Algorithms, RefusalsNameTheParameter) {
     const auto schedule = Generate("1f1b", params);
     ASSERT_FALSE(schedule) << word;
     EXPECT_EQ(schedule.error().code, ErrorCode::kInvalidArgument);
-    EXPECT_NE(schedule.error().message.find(word), std::string::npos) << schedule.error().message;
+    EXPECT_NE(schedule.error().line().find(word), std::string::npos) << schedule.error().line();
   };
   refused({.ranks = 0}, "ranks ");
   refused({.ranks = -3}, "ranks ");
@@ -129,7 +129,7 @@ TEST(Algorithms, RefusalsNameTheParameter) {
 
   const auto unknown = Generate("2f2b", {});
   ASSERT_FALSE(unknown);
-  EXPECT_NE(unknown.error().message.find("interleaved"), std::string::npos) << "lists the names";
+  EXPECT_NE(unknown.error().line().find("interleaved"), std::string::npos) << "lists the names";
 }
 
 TEST(Algorithms, NamesAndAliasesAreUnique) {
@@ -166,7 +166,7 @@ TEST(Algorithms, DropUnusedKnobsKeepsOnlyOwnKnobs) {
     Algorithm unchecked = algorithm;
     unchecked.check = nullptr;
     const auto checked = CheckParams(unchecked, kept);
-    EXPECT_TRUE(checked) << algorithm.name << ": " << checked.error().message;
+    EXPECT_TRUE(checked) << algorithm.name << ": " << checked.error().line();
   }
 }
 

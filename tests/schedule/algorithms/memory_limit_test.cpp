@@ -34,7 +34,7 @@ void ExpectRefused(const Algorithm& algorithm, const ScheduleParams& params) {
   const auto refused = Generate(algorithm.name, params);
   ASSERT_FALSE(refused) << algorithm.name << ": limit " << *params.memory_limit;
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_NE(refused.error().message.find("memory_limit "), std::string::npos);
+  EXPECT_NE(refused.error().line().find("memory_limit "), std::string::npos);
 }
 
 TEST(MemoryLimit, IsKeptWithAnyStageCosts) {
@@ -49,7 +49,7 @@ TEST(MemoryLimit, IsKeptWithAnyStageCosts) {
       params.microbatches = Draw(random, 1, 14);
       if (algorithm.knobs.waves) params.waves = Draw(random, 1, 3);
       const auto plain = Generate(algorithm.name, params);
-      ASSERT_TRUE(plain) << plain.error().message;
+      ASSERT_TRUE(plain) << plain.error().line();
       params.costs = RandomCosts(plain->stages(), random);
       const double least = LeastMemory(plain->placement, *params.costs);
 
@@ -93,8 +93,8 @@ TEST(MemoryLimit, RefusalsAreInTheUnitOfTheUser) {
   for (const std::string_view name : {"hanayo", "v-auto"}) {
     const auto refused = Generate(name, params);
     ASSERT_FALSE(refused) << name;
-    EXPECT_NE(refused.error().message.find("3GiB"), std::string::npos) << refused.error().message;
-    EXPECT_NE(refused.error().message.find("4GiB"), std::string::npos) << refused.error().message;
+    EXPECT_NE(refused.error().line().find("3GiB"), std::string::npos) << refused.error().line();
+    EXPECT_NE(refused.error().line().find("4GiB"), std::string::npos) << refused.error().line();
   }
 }
 

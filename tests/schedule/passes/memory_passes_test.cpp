@@ -19,7 +19,7 @@ using testing::Name;
 
 Priced PriceOf(const Schedule& schedule, const Costs& costs) {
   auto priced = SimulatedContext(costs).price(schedule);
-  if (!priced) ADD_FAILURE() << priced.error().message << " on " << Name(schedule);
+  if (!priced) ADD_FAILURE() << priced.error().line() << " on " << Name(schedule);
   return priced ? *priced : Priced{};
 }
 
@@ -55,7 +55,7 @@ TEST(Offload, NothingStartsLaterAndNoPeakIsHigher) {
     costs.reload = 0.37 * Draw(random, 0, 12);
     const Schedule schedule = Draw(random, 0, 1) == 0 ? drawn : AddCommunication(drawn);
     const auto offloaded = Offloaded(schedule, costs);
-    ASSERT_TRUE(offloaded) << offloaded.error().message;
+    ASSERT_TRUE(offloaded) << offloaded.error().line();
     ASSERT_EQ(FirstFault(*offloaded), "") << Name(schedule);
     const Priced before = PriceOf(schedule, costs);
     const Priced after = PriceOf(*offloaded, costs);
@@ -169,7 +169,7 @@ TEST(Offload, ReachesTheLeastMemoryThatTheLinkAllows) {
     costs.offload = 0.3 * Draw(random, 1, 20);
     costs.reload = 0.3 * Draw(random, 1, 20);
     const auto offloaded = Offloaded(schedule, costs);
-    ASSERT_TRUE(offloaded) << offloaded.error().message;
+    ASSERT_TRUE(offloaded) << offloaded.error().line();
     const Priced after = PriceOf(*offloaded, costs);
     for (std::size_t rank = 0; rank < schedule.lanes.size(); ++rank) {
       LeastMemory least(schedule, costs, rank);
@@ -189,7 +189,7 @@ TEST(Offload, LimitMovesNoMoreThanItNeeds) {
   std::size_t fewer = Count(*Offloaded(schedule, costs), Op::kOffload);
   for (const double limit : {3.0, 5.0, 7.0, 8.0}) {
     const auto offloaded = Offloaded(schedule, costs, {.memory_limit = limit});
-    ASSERT_TRUE(offloaded) << offloaded.error().message;
+    ASSERT_TRUE(offloaded) << offloaded.error().line();
     const Priced priced = PriceOf(*offloaded, costs);
     for (const double peak : priced.peak_memory) EXPECT_LE(peak, limit);
     const std::size_t moves = Count(*offloaded, Op::kOffload);

@@ -99,7 +99,7 @@ void Apply(const std::string& pass, Schedule& schedule, const Costs& costs) {
   if (!changed) {
     const bool limited = pass.find("recompute=") == 0 || pass.find("offload=") == 0;
     ASSERT_TRUE(limited && changed.error().code == ErrorCode::kInfeasible)
-        << changed.error().message;
+        << changed.error().line();
     return;
   }
   ASSERT_EQ(FirstFault(*changed), "");
@@ -129,7 +129,7 @@ TEST(PassChains, StayValidAndRunInAnyOrder) {
                                                      .slices = schedule.slices,
                                                      .steps = schedule.steps,
                                                      .weights = schedule.weights});
-    ASSERT_TRUE(again) << so_far << ": " << again.error().message;
+    ASSERT_TRUE(again) << so_far << ": " << again.error().line();
     EXPECT_EQ(again->lanes, schedule.lanes) << so_far;
   }
 }

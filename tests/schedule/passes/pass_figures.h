@@ -10,7 +10,7 @@ namespace penstock::testing {
 
 inline SimulationResult Price(const Schedule& schedule, const Costs& costs) {
   auto result = Simulate(schedule, costs);
-  if (!result) ADD_FAILURE() << result.error().message << " on " << Name(schedule);
+  if (!result) ADD_FAILURE() << result.error().line() << " on " << Name(schedule);
   return result ? *result : SimulationResult{};
 }
 

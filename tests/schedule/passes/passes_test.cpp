@@ -40,7 +40,7 @@ std::vector<Lane> Without(const Schedule& schedule, std::initializer_list<Op> op
 Schedule Applied(const std::string& pass, const Schedule& schedule, const Costs& costs) {
   const std::vector<std::string> passes = {pass};
   auto result = RunSchedulePasses(schedule, passes, SimulatedContext(costs));
-  if (!result) ADD_FAILURE() << result.error().message << " on " << Name(schedule);
+  if (!result) ADD_FAILURE() << result.error().line() << " on " << Name(schedule);
   return result ? *result : schedule;
 }
 
@@ -84,7 +84,7 @@ TEST(Passes, MisuseIsRefusedByName) {
     const std::vector<std::string> passes = {pass};
     const auto result = RunSchedulePasses(schedule, passes, SimulatedContext(costs));
     ASSERT_FALSE(result) << pass;
-    EXPECT_NE(result.error().message.find(words), std::string::npos) << result.error().message;
+    EXPECT_NE(result.error().line().find(words), std::string::npos) << result.error().line();
   };
   refused("shard", "no pass is called 'shard'");
   refused("sharding=-1", "'-1'");
@@ -354,7 +354,7 @@ TEST(Optimizer, RefusesABatchThatBeginsTooEarly) {
   const auto run_on = ParseCsv("0F0,0F1,0B0,0B1\n", two_batches);
   const auto refused = AddOptimizer(*run_on);
   ASSERT_FALSE(refused);
-  EXPECT_NE(refused.error().message.find("STEP"), std::string::npos) << refused.error().message;
+  EXPECT_NE(refused.error().line().find("STEP"), std::string::npos) << refused.error().line();
 }
 
 }  // namespace

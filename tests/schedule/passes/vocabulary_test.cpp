@@ -73,7 +73,7 @@ TEST(Vocabulary, OneFOneBHoldsOneMicrobatchMore) {
     const int p = Draw(random, 1, 12), m = Draw(random, 1, 40);
     const Schedule plain = Make("1f1b", {p, 1, m});
     const auto sharded = AddVocabulary(plain, DrawCosts(plain, random));
-    ASSERT_TRUE(sharded) << sharded.error().message;
+    ASSERT_TRUE(sharded) << sharded.error().line();
     ASSERT_EQ(FirstFault(*sharded), "") << Name(plain);
     ASSERT_TRUE(SlowlyValid(*sharded));
     for (int rank = 0; rank < p; ++rank) {
@@ -89,7 +89,7 @@ TEST(Vocabulary, TKeepsUpWithS) {
   for (int round = 0; round < Cases(100); ++round) {
     const Schedule plain = Make("1f1b", {Draw(random, 1, 8), 1, Draw(random, 1, 30)});
     const auto sharded = AddVocabulary(plain, DrawCosts(plain, random));
-    ASSERT_TRUE(sharded) << sharded.error().message;
+    ASSERT_TRUE(sharded) << sharded.error().line();
     for (const Lane& lane : sharded->lanes) {
       int ahead = 0;
       for (const Action& action : lane) {
@@ -133,7 +133,7 @@ TEST(Vocabulary, TakesEverySynchronousScheduleOfOneChain) {
     const bool expected = plain.placement.replicas() == 1 && plain.slices == 1 &&
                           plain.steps == 1 && plain.weights == WeightPolicy::kFlush && only_compute;
     ASSERT_EQ(sharded.has_value(), expected)
-        << Name(plain) << (sharded ? "" : ": " + sharded.error().message);
+        << Name(plain) << (sharded ? "" : ": " + sharded.error().line());
     if (!sharded) continue;
     ++taken;
     ASSERT_EQ(FirstFault(*sharded), "") << Name(plain);
@@ -151,14 +151,14 @@ TEST(Vocabulary, OtherPassesFollowIt) {
                                 {Draw(random, 1, 5), 1, Draw(random, 1, 10)});
     const Costs costs = DrawPassCosts(plain, random);
     auto schedule = AddVocabulary(plain, costs);
-    ASSERT_TRUE(schedule) << schedule.error().message;
+    ASSERT_TRUE(schedule) << schedule.error().line();
     for (int left = Draw(random, 1, 6); left > 0; --left) {
       const std::string pass = DrawPass(random);
       auto next =
           RunSchedulePasses(*schedule, std::vector<std::string>{pass}, SimulatedContext(costs));
       const bool refuses = pass.starts_with("overlap");
       ASSERT_TRUE(next || refuses || next.error().code == ErrorCode::kInfeasible)
-          << pass << ": " << next.error().message;
+          << pass << ": " << next.error().line();
       if (!next) continue;
       ASSERT_EQ(FirstFault(*next), "") << pass << " on " << Name(plain);
       ASSERT_TRUE(SlowlyValid(*next)) << pass;
@@ -167,7 +167,7 @@ TEST(Vocabulary, OtherPassesFollowIt) {
       *schedule = std::move(*next);
     }
     const auto again = ParseCsv(WriteCsv(*schedule), {.microbatches = schedule->microbatches});
-    ASSERT_TRUE(again) << again.error().message;
+    ASSERT_TRUE(again) << again.error().line();
     EXPECT_EQ(again->lanes, schedule->lanes);
     EXPECT_TRUE(again->vocabulary);
   }
@@ -177,7 +177,7 @@ TEST(Vocabulary, OtherPassesFollowIt) {
 TEST(Vocabulary, RefusalsSayWhy) {
   const auto message = [](const Schedule& schedule) {
     const auto result = AddVocabulary(schedule, Costs::Uniform(schedule.placement, 1, 1, 1, 1));
-    return result ? std::string() : result.error().message;
+    return result ? std::string() : result.error().line();
   };
   EXPECT_NE(message(Make("dualpipe", {4, 1, 8})).find("replicas"), std::string::npos);
   EXPECT_NE(message(Make("pipedream", {4, 1, 8})).find("flush"), std::string::npos);
@@ -188,7 +188,7 @@ TEST(Vocabulary, RefusalsSayWhy) {
   ASSERT_TRUE(sharded);
   const Status torch = RequireTorchOps(*sharded);
   ASSERT_FALSE(torch);
-  EXPECT_NE(torch.error().message.find("EMBED"), std::string::npos) << torch.error().message;
+  EXPECT_NE(torch.error().line().find("EMBED"), std::string::npos) << torch.error().line();
   EXPECT_FALSE(AddDataParallelism(*sharded, 2));
 }
 

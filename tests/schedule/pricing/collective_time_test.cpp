@@ -251,7 +251,7 @@ double ExchangeByBlocks(CollectiveAlgorithm algorithm, const CollectiveGroup& gr
 
 TEST(CollectiveTime, IsThatOfMovingTheBlocks) {
   for (const CollectiveGroup& group : Groups()) {
-    ASSERT_TRUE(CheckGroup(group)) << CheckGroup(group).error().message;
+    ASSERT_TRUE(CheckGroup(group)) << CheckGroup(group).error().line();
     for (const CollectiveAlgorithm algorithm : kAlgorithms) {
       SCOPED_TRACE(std::to_string(group.members) + " members, " + group.links.levels.front().name +
                    ", algorithm " + std::to_string(static_cast<int>(algorithm)));
@@ -323,7 +323,7 @@ TEST(CollectiveTime, RefusesGroupsThatLinksDoNotFit) {
   const auto refused = [](int members, std::vector<LinkLevel> levels) {
     const Status status = CheckGroup({members, {std::move(levels)}});
     EXPECT_FALSE(status);
-    return status ? "" : status.error().message;
+    return status ? "" : status.error().line();
   };
   EXPECT_NE(refused(0, {{"node"}}).find("0 members"), std::string::npos);
   EXPECT_NE(refused(8, {}).find("add a level"), std::string::npos);
@@ -332,7 +332,7 @@ TEST(CollectiveTime, RefusesGroupsThatLinksDoNotFit) {
   EXPECT_NE(refused(16, {{"node", 8}, {"net", LinkLevel::kAllRanks, 0, 1, true}}).find("'net'"),
             std::string::npos);
   EXPECT_TRUE(ParseCollectiveAlgorithm("hierarchical"));
-  EXPECT_NE(ParseCollectiveAlgorithm("rign").error().message.find("'ring'"), std::string::npos);
+  EXPECT_NE(ParseCollectiveAlgorithm("rign").error().line().find("'ring'"), std::string::npos);
 }
 
 }  // namespace

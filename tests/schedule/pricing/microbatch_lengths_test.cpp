@@ -34,7 +34,7 @@ struct Adjustments {
 
 Costs Adjusted(const Schedule& schedule, Costs costs, const Adjustments& adjustments) {
   const Status scaled = ScaleByLength(costs, adjustments.lengths, ShapeOf(schedule));
-  EXPECT_TRUE(scaled) << scaled.error().message;
+  EXPECT_TRUE(scaled) << scaled.error().line();
   AddLaunches(costs, adjustments.launch);
   EXPECT_TRUE(SlowDown(costs, schedule.placement, adjustments.factors));
   return costs;
@@ -160,7 +160,7 @@ void ExpectAsComputedByAction(const Schedule& schedule, const Costs& costs,
   const Costs adjusted = Adjusted(schedule, costs, adjustments);
   Timeline timeline;
   const auto result = Simulate(schedule, adjusted, {.timeline = &timeline});
-  ASSERT_TRUE(result) << result.error().message;
+  ASSERT_TRUE(result) << result.error().line();
   Expected expected(schedule, costs, adjustments);
   const std::vector<double> ends = expected.Run();
   for (std::size_t rank = 0; rank < ends.size(); ++rank) {
@@ -287,7 +287,7 @@ TEST(MicrobatchLengths, RefusesWhatIsOutOfRange) {
     Costs costs = Costs::Uniform(schedule.placement, 1, 1, 1, 1);
     const Status refused = ScaleByLength(costs, lengths, ShapeOf(schedule));
     ASSERT_FALSE(refused) << message;
-    EXPECT_TRUE(refused.error().message.starts_with(message)) << refused.error().message;
+    EXPECT_TRUE(refused.error().line().starts_with(message)) << refused.error().line();
   }
 }
 

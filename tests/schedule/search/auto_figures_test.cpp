@@ -40,12 +40,12 @@ TEST(AutoFigures, NoSlowerThanPeersAtSixteenRanks) {
   };
   for (const PeerFigure& peer : peers) {
     const auto schedule = Generate("v-auto", ParamsOf(peer));
-    ASSERT_TRUE(schedule) << schedule.error().message;
+    ASSERT_TRUE(schedule) << schedule.error().line();
     EXPECT_EQ(FirstFault(*schedule), "");
     const Costs costs = Costs::Uniform(schedule->placement, 1, peer.forward, peer.backward_input,
                                        peer.backward_weight, 0);
     const auto result = Simulate(*schedule, costs);
-    ASSERT_TRUE(result) << result.error().message;
+    ASSERT_TRUE(result) << result.error().line();
     const std::string at =
         fmt::format("m={} F,I,W={},{},{} limit={}", peer.microbatches, peer.forward,
                     peer.backward_input, peer.backward_weight, peer.limit);
@@ -104,11 +104,11 @@ TEST(ZbH1, NoSlowerThanWithAnyOtherDelaysOfW) {
         params.backward_weight = w;
         params.comm = microbatches % 2 == 0 ? 0 : 100;
         const auto schedule = Generate("zb-h1", params);
-        ASSERT_TRUE(schedule) << schedule.error().message;
+        ASSERT_TRUE(schedule) << schedule.error().line();
         EXPECT_EQ(FirstFault(*schedule), "");
         const Costs costs = Costs::Uniform(schedule->placement, 1, 1000, i, w, params.comm);
         const auto result = Simulate(*schedule, costs);
-        ASSERT_TRUE(result) << result.error().message;
+        ASSERT_TRUE(result) << result.error().line();
         EXPECT_LE(result->makespan, ShortestOfAllDelays(*schedule, costs) * (1 + 1e-9))
             << fmt::format("p={} m={} I={} W={}", ranks, microbatches, i, w);
         EXPECT_EQ(result->peak_memory, std::min(microbatches, ranks));

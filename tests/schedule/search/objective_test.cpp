@@ -111,7 +111,7 @@ TEST(Objective, NamedVeesTakeIt) {
 TEST(Objective, IsReadAsText) {
   EXPECT_EQ(ParseObjective("span"), Objective::kSpan);
   EXPECT_EQ(ParseObjective("makespan"), Objective::kMakespan);
-  EXPECT_EQ(ParseObjective("spam").error().message,
+  EXPECT_EQ(ParseObjective("spam").error().line(),
             "'spam': give makespan or span; did you mean 'span'?");
 }
 

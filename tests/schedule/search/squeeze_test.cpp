@@ -25,7 +25,7 @@ TEST(Squeezer, InOrderMatchesTheSimulator) {
     Squeezer squeezer(problem);
     const double makespan = squeezer.Run(schedule.lanes, InOrder());
     const auto result = Simulate(schedule, costs);
-    ASSERT_TRUE(result) << result.error().message;
+    ASSERT_TRUE(result) << result.error().line();
     EXPECT_DOUBLE_EQ(makespan, result->makespan) << name;
     EXPECT_DOUBLE_EQ(squeezer.peak_memory(), result->peak_memory) << name;
     EXPECT_EQ(squeezer.lanes(), schedule.lanes) << name;

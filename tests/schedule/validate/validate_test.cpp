@@ -13,7 +13,7 @@ using testing::Make;
 
 Schedule Parse(std::string_view csv, const CsvOptions& options = {}) {
   auto schedule = ParseCsv(csv, options);
-  if (!schedule) ADD_FAILURE() << schedule.error().message;
+  if (!schedule) ADD_FAILURE() << schedule.error().line();
   return *schedule;
 }
 

@@ -85,7 +85,7 @@ TEST(Jitter, EveryActionThatOccupiesARankTakesItsFactor) {
       const Jitter jitter(0.5, random(), 0);
       Timeline timeline;
       const auto result = Simulate(schedule, costs, {.timeline = &timeline, .jitter = &jitter});
-      ASSERT_TRUE(result) << algorithm.name << result.error().message;
+      ASSERT_TRUE(result) << algorithm.name << result.error().line();
       for (std::size_t rank = 0; rank < schedule.lanes.size(); ++rank) {
         double busy = 0, end = 0;
         for (std::size_t a = 0; a < schedule.lanes[rank].size(); ++a) {

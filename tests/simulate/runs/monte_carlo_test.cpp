@@ -130,7 +130,7 @@ TEST(MonteCarlo, FailsAsTheSimulatorDoes) {
   const auto runs = SimulateRuns(schedule, Uniform(schedule), {.jitter = 0.1});
   ASSERT_FALSE(expected);
   ASSERT_FALSE(runs);
-  EXPECT_EQ(runs.error().message, expected.error().message);
+  EXPECT_EQ(runs.error().line(), expected.error().line());
 }
 
 }  // namespace

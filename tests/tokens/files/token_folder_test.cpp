@@ -42,7 +42,7 @@ class TokenFolderTest : public testing::Test {
 
   std::string Refusal() const {
     const auto opened = TokenFolder::Open(path_);
-    return opened ? "" : opened.error().message;
+    return opened ? "" : opened.error().line();
   }
 
   TempFolder folder_;

@@ -27,7 +27,7 @@ json SmallTokenizer() {
 std::vector<TokenId> Ids(const json& file, std::string_view text,
                          SpecialTokens special = SpecialTokens::kOmit) {
   const auto tokenizer = ReadTokenizerJson(file.dump());
-  EXPECT_TRUE(tokenizer) << tokenizer.error().message;
+  EXPECT_TRUE(tokenizer) << tokenizer.error().line();
   std::vector<TokenId> ids;
   EXPECT_TRUE((*tokenizer)->MakeEncoder()->Encode(text, special, ids));
   return ids;
@@ -83,8 +83,8 @@ TEST(TokenizerJsonTest, RefusesWhatIsNotSupportedByName) {
     file[json::json_pointer(refusal.pointer)] = refusal.value;
     const auto tokenizer = ReadTokenizerJson(file.dump());
     ASSERT_FALSE(tokenizer) << refusal.pointer;
-    EXPECT_NE(tokenizer.error().message.find(refusal.names), std::string::npos)
-        << tokenizer.error().message;
+    EXPECT_NE(tokenizer.error().line().find(refusal.names), std::string::npos)
+        << tokenizer.error().line();
   }
 }
 

@@ -40,7 +40,7 @@ TEST(OpenTokenizerTest, AModelsFolderHasNoneOneOrOneOfAnotherKind) {
     folder.Write(name, "{}");
     const auto refused = TokenizerOfFolder(folder.path());
     ASSERT_FALSE(refused);
-    EXPECT_NE(refused.error().message.find(name), std::string::npos) << refused.error().message;
+    EXPECT_NE(refused.error().line().find(name), std::string::npos) << refused.error().line();
   }
   folder.Write("tokenizer.json", kTwoTokens);
   EXPECT_EQ(TokenizerOfFolder(folder.path()).value(), folder.path());
@@ -61,13 +61,13 @@ TEST(OpenTokenizerTest, GenerationEndsAtANumberOrAList) {
     EXPECT_EQ(opened.files.back(), file);
   }
   folder.Write("generation_config.json", R"({"eos_token_id": ["a"]})");
-  EXPECT_NE(OpenTokenizer(folder.path()).error().message.find("generation_config.json: eos"),
+  EXPECT_NE(OpenTokenizer(folder.path()).error().line().find("generation_config.json: eos"),
             std::string::npos);
 }
 
 TEST(OpenTokenizerTest, ErrorsNameTheFile) {
   const TempFolder folder;
-  const auto message = [](const std::string& path) { return OpenTokenizer(path).error().message; };
+  const auto message = [](const std::string& path) { return OpenTokenizer(path).error().line(); };
   EXPECT_NE(message(folder / "missing").find("missing"), std::string::npos);
   EXPECT_NE(message(folder.path()).find("neither"), std::string::npos);
   EXPECT_NE(message(folder.Write("tokenizer.model", "no model")).find("tokenizer.model: "),

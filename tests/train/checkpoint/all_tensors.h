@@ -14,7 +14,7 @@ namespace penstock {
 inline std::map<std::string, at::Tensor> AllTensors(const std::string& path) {
   std::map<std::string, at::Tensor> tensors;
   auto checkpoint = OpenCheckpoint(path);
-  EXPECT_TRUE(checkpoint) << checkpoint.error().message;
+  EXPECT_TRUE(checkpoint) << checkpoint.error().line();
   if (!checkpoint) return tensors;
   NamedState state;
   for (const auto& [name, stored] : checkpoint->reader.manifest().tensors) {
@@ -22,7 +22,7 @@ inline std::map<std::string, at::Tensor> AllTensors(const std::string& path) {
     tensors.emplace(name, state.back().values);
   }
   const Status read = Restore(*checkpoint, state);
-  EXPECT_TRUE(read) << read.error().message;
+  EXPECT_TRUE(read) << read.error().line();
   return tensors;
 }
 

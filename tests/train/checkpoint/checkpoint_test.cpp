@@ -40,7 +40,7 @@ TEST(Checkpoint, AModelWithOtherStagesReadsIt) {
   const at::Tensor tokens = at::arange(6, at::kLong).view({1, 6});
   EXPECT_FALSE(at::equal(loaded.Logits(tokens), saved.Logits(tokens)));
   auto checkpoint = OpenCheckpoint(folder.path());  // a run's folder
-  ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+  ASSERT_TRUE(checkpoint) << checkpoint.error().line();
   ASSERT_TRUE(SetWeights(*checkpoint, loaded));
   EXPECT_TRUE(at::equal(loaded.Logits(tokens), saved.Logits(tokens)));
   EXPECT_EQ(checkpoint->info.step, 42);
@@ -86,7 +86,7 @@ TEST(Checkpoint, RefusesBrokenFiles) {
   for (const std::string& content : broken) {
     const auto read = OpenCheckpoint(folder.Write("broken", content));
     ASSERT_FALSE(read);
-    EXPECT_EQ(read.error().code, ErrorCode::kInvalidArgument) << read.error().message;
+    EXPECT_EQ(read.error().code, ErrorCode::kInvalidArgument) << read.error().line();
   }
 }
 
@@ -103,8 +103,8 @@ TEST(Safetensors, RefusesARepeatedName) {
   EXPECT_TRUE(read(R"({"a": )" + entry + R"(, "b": )" + next + "}"));
   const auto twice = read(R"({"a": )" + entry + R"(, "b": )" + next + R"(, "a": )" + entry + "}");
   ASSERT_FALSE(twice);
-  EXPECT_NE(twice.error().message.find("the name 'a' appears twice"), std::string::npos)
-      << twice.error().message;
+  EXPECT_NE(twice.error().line().find("the name 'a' appears twice"), std::string::npos)
+      << twice.error().line();
   EXPECT_FALSE(read(R"({"__metadata__": {"step": "1", "step": "2"}, "a": )" + entry + "}"));
 }
 
@@ -122,7 +122,7 @@ TEST(Checkpoint, RefusesAFileWithOneFlippedBit) {
     flipped[at] = static_cast<char>(flipped[at] ^ (1 << random() % 8));
     const auto read = OpenCheckpoint(folder.Write("flipped", flipped));
     ASSERT_FALSE(read) << "byte " << at;
-    EXPECT_EQ(read.error().code, ErrorCode::kInvalidArgument) << read.error().message;
+    EXPECT_EQ(read.error().code, ErrorCode::kInvalidArgument) << read.error().line();
   }
 }
 
@@ -144,7 +144,7 @@ class WriteShardsTest : public testing::Test {
       Collectives hosts(&group);
       const Status status =
           WriteShards(hosts, path, {7, StoredConfig(), 2.5}, StateOf(group.host()));
-      if (!status) errors[group.host()] = status.error().message;
+      if (!status) errors[group.host()] = status.error().line();
     });
     return errors;
   }
@@ -168,7 +168,7 @@ TEST_F(WriteShardsTest, EveryHostWritesItsElements) {
   EXPECT_EQ(ToYaml(checkpoint.info.config), ToYaml(StoredConfig()));
   // Each shard is a safetensors file of its own.
   const auto shard = ReadSafetensors(path_ + "/shard-3-of-3.safetensors");
-  ASSERT_TRUE(shard) << shard.error().message;
+  ASSERT_TRUE(shard) << shard.error().line();
   EXPECT_TRUE(shard->verified);
   EXPECT_EQ(shard->tensors.size(), 2U);
   EXPECT_TRUE(at::equal(shard->tensors.at("cut[8:12]"), at::arange(8, 12, at::kFloat)));

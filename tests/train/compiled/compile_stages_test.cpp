@@ -16,10 +16,10 @@ pipeline: {ranks: 16, chunks: 1, schedule: 1f1b}
 batch: 1
 )",
                                        "70b.yaml");
-  ASSERT_TRUE(config) << config.error().message;
+  ASSERT_TRUE(config) << config.error().line();
   const ShapesOnly shapes;
   const auto graphs = GraphsOfStage(*config, 3, {});
-  ASSERT_TRUE(graphs) << graphs.error().message;
+  ASSERT_TRUE(graphs) << graphs.error().line();
 
   constexpr std::int64_t kTokens = 4096, kDim = 8192, kKeys = 1024, kHidden = 28672, kLayers = 5;
   constexpr std::int64_t kMatrices = 2 * kDim * kDim + 2 * kDim * kKeys + 3 * kDim * kHidden;
@@ -37,11 +37,11 @@ batch: 1
 TEST(CompileStages, RefusesAScheduleThatUpdatesAfterEveryMicrobatch) {
   const auto config = ParseTrainConfig(
       "pipeline: {ranks: 2, schedule: pipedream}\nsteps: 4\nmodel: {layers: 2}", "c.yaml");
-  ASSERT_TRUE(config) << config.error().message;
+  ASSERT_TRUE(config) << config.error().line();
   const auto files = CompileStages(*config, "unused");
   ASSERT_FALSE(files);
-  EXPECT_NE(files.error().message.find("updates after every microbatch"), std::string::npos)
-      << files.error().message;
+  EXPECT_NE(files.error().line().find("updates after every microbatch"), std::string::npos)
+      << files.error().line();
 }
 
 }  // namespace

@@ -65,12 +65,12 @@ TEST(Compiled, RunsLikeCapturedStages) {
     const TempFolder folder;
     const TrainConfig config = Config(way);
     const auto files = CompileStages(config, folder / "made/here");
-    ASSERT_TRUE(files) << files.error().message;
+    ASSERT_TRUE(files) << files.error().line();
     EXPECT_EQ(files->size(), 4U);
     TrainConfig compiled = config;
     compiled.compiled = folder / "made/here";
     const auto losses = LossesOf(compiled);
-    ASSERT_TRUE(losses) << losses.error().message;
+    ASSERT_TRUE(losses) << losses.error().line();
     EXPECT_EQ(losses->size(), 3U);
     EXPECT_EQ(*losses, *LossesOf(config));
   }
@@ -83,7 +83,7 @@ TEST(Compiled, RefusesFilesThatDoNotMatch) {
     TrainConfig config = Config(overrides);
     config.compiled = folder / "made";
     const auto losses = LossesOf(config);
-    const std::string message = losses ? "no error" : losses.error().message;
+    const std::string message = losses ? "no error" : losses.error().line();
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
     return message;
   };

@@ -55,7 +55,7 @@ class Fortunes : public testing::Test {
 
 TEST_F(Fortunes, AreSplitIntoWholeAndUniqueDocuments) {
   const auto corpus = LoadCorpus(folder_.path(), 0.25);
-  ASSERT_TRUE(corpus) << corpus.error().message;
+  ASSERT_TRUE(corpus) << corpus.error().line();
   EXPECT_EQ(corpus->documents, 40);
   std::set<std::string> all;
   for (const auto* part : {&corpus->train, &corpus->held_out}) {
@@ -73,7 +73,7 @@ TEST_F(Fortunes, SkipsLinksAndBinaryFiles) {
   folder_.Write("a.dat", std::string_view("\0\0\1not text", 11));
   std::filesystem::create_symlink(folder_ / "a", folder_ / "a.u8");
   const auto corpus = LoadCorpus(folder_.path(), 0.25);
-  ASSERT_TRUE(corpus) << corpus.error().message;
+  ASSERT_TRUE(corpus) << corpus.error().line();
   EXPECT_EQ(corpus->documents, 40);
   EXPECT_EQ(corpus->files, 1);  // the second has only duplicates
 }
@@ -120,7 +120,7 @@ TEST(Data, RefusesMissingEmptyAndShortText) {
 
   std::mt19937 random(3);
   const auto corpus = LoadCorpus(folder.Write("text", Words(random, 300)), 0.05);
-  ASSERT_TRUE(corpus) << corpus.error().message;
+  ASSERT_TRUE(corpus) << corpus.error().line();
   const auto held = static_cast<std::int64_t>(corpus->held_out.size());
   EXPECT_TRUE(CheckLength(*corpus, held - 1));
   EXPECT_FALSE(CheckLength(*corpus, held));

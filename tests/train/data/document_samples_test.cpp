@@ -77,7 +77,7 @@ TEST(DocumentSamplesTest, LengthsWithoutDocumentsAreRefused) {
   const auto samples = DocumentSamples::Make(SetOf({3, 3, 9}), kEnd, {2, 4, 8}, 1, 1);
   ASSERT_FALSE(samples);
   EXPECT_EQ(
-      samples.error().message,
+      samples.error().line(),
       "data.lengths: no document has 4 to 5 tokens, which are samples of length 4; remove it");
 }
 

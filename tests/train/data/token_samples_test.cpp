@@ -104,7 +104,7 @@ TEST_F(TokenSetTest, DamagedFoldersAreRefused) {
   folder_.Write("tokens/tokens-0.bin", "short");
   const auto set = TokenSet::Open(path_, 0.05);
   ASSERT_FALSE(set);
-  EXPECT_NE(set.error().message.find("tokens-0.bin"), std::string::npos);
+  EXPECT_NE(set.error().line().find("tokens-0.bin"), std::string::npos);
 }
 
 TEST(TokenSamplesTest, EachEpochVisitsEveryWindowOnceWhateverTheBatch) {

@@ -32,9 +32,9 @@ void Write(const std::string& path, const std::string& name, const at::Tensor& v
 // Returns the first error of opening the folder and reading all of the tensor.
 std::string ErrorOf(const TempFolder& folder) {
   const auto weights = HuggingFaceWeights::Open(folder.path());
-  if (!weights) return weights.error().message;
+  if (!weights) return weights.error().line();
   const Status read = weights->Read(ModelConfig(), kOurs, kShape, 0, at::zeros(kShape));
-  return read ? "no error" : read.error().message;
+  return read ? "no error" : read.error().line();
 }
 
 TEST(HuggingFaceWeights, ReadsRangesOfAnyDtype) {

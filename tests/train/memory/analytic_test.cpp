@@ -100,9 +100,9 @@ TrainConfig RandomConfig(std::string_view model, std::string_view precision, Ran
 // The architecture by the config.json that the model writes.
 ModelShape ShapeOf(const ModelConfig& config) {
   const auto text = HuggingFaceConfigText(config);
-  EXPECT_TRUE(text) << text.error().message;
+  EXPECT_TRUE(text) << text.error().line();
   const auto shape = ParseHuggingFaceShape(*text);
-  EXPECT_TRUE(shape) << shape.error().message;
+  EXPECT_TRUE(shape) << shape.error().line();
   return shape.value_or(ModelShape{});
 }
 
@@ -135,12 +135,12 @@ void ExpectCapturedFigures(const TrainConfig& config) {
   Microbatch batch{config.batch, config.model.sequence};
   batch.precision = config.precision == "bf16" ? Precision::kBf16 : Precision::kFp32;
   const auto stages = DivideLayers(shape, config.pipeline.ranks);
-  ASSERT_TRUE(stages) << stages.error().message;
+  ASSERT_TRUE(stages) << stages.error().line();
   for (int i = 0; i < config.pipeline.ranks; ++i) {
     SCOPED_TRACE(TextOf(config, i));
     const StageLayers& stage = (*stages)[Index(i)];
     const auto graphs = GraphsOfStage(config, i, {});
-    ASSERT_TRUE(graphs) << graphs.error().message;
+    ASSERT_TRUE(graphs) << graphs.error().line();
     const StageProgram program = MakeStageProgram(*graphs);
     const Work work = WorkOfStage(shape, stage, batch);
     const auto flops = [](const Graph& graph) {
@@ -181,7 +181,7 @@ void ExpectPredictedStates(TrainConfig config, int zero) {
   config.parallel.data = 2;
   config.parallel.zero = zero;
   const auto predicted = PredictRankBytes(config, AddDataParallelism(pipeline, 2).value());
-  ASSERT_TRUE(predicted) << predicted.error().message;
+  ASSERT_TRUE(predicted) << predicted.error().line();
   const ModelShape shape = ShapeOf(config.model);
   const Precision precision = config.precision == "bf16" ? Precision::kBf16 : Precision::kFp32;
   for (int i = 0; i < config.pipeline.ranks; ++i) {

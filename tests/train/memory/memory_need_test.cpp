@@ -23,7 +23,7 @@ Prepared Prepare(TrainConfig config) {
 MemoryNeed NeedOf(const TrainConfig& config) {
   const Prepared run = Prepare(config);
   const auto need = EstimateMemory(run.config, run.schedule, HostedRanks(run.schedule.ranks()));
-  EXPECT_TRUE(need) << need.error().message;
+  EXPECT_TRUE(need) << need.error().line();
   return need.value_or(MemoryNeed{});
 }
 
@@ -53,7 +53,7 @@ TEST(MemoryNeed, EqualsTheMemoryOfTheStages) {
     const Sampler sampler(text, config.model.sequence, 1);
     const auto pipeline =
         BuildPipeline(run.config, run.schedule, MakeBatchSource(sampler, run.config));
-    ASSERT_TRUE(pipeline) << pipeline.error().message;
+    ASSERT_TRUE(pipeline) << pipeline.error().line();
     double parameters = 0, saved = 0;
     for (const auto& [name, value] : pipeline->model.AllCopies()) {
       parameters += static_cast<double>(value.numel());
@@ -103,8 +103,8 @@ TEST(MemoryNeed, RefusesARunThatDoesNotFit) {
         CheckMemoryNeed(run.config, run.schedule, HostedRanks(run.schedule.ranks()));
     if (checked) return std::string("fits: ") + *checked;
     EXPECT_EQ(checked.error().code, ErrorCode::kInvalidArgument);
-    EXPECT_EQ(checked.error().message.find('\n'), std::string::npos);
-    return checked.error().message;
+    EXPECT_EQ(checked.error().line().find('\n'), std::string::npos);
+    return checked.error().line();
   };
   const auto expect = [](const std::string& message, const char* part) {
     EXPECT_NE(message.find(part), std::string::npos) << message;

@@ -27,7 +27,7 @@ std::vector<RankBytes> Measure(const TrainConfig& config, const Schedule& schedu
   options.update.zero = pipeline.zero;
   const std::vector<Stage*> stages = pipeline.pointers();
   const Status status = RunRanks(schedule, stages, options);
-  EXPECT_TRUE(status) << status.error().message;
+  EXPECT_TRUE(status) << status.error().line();
   std::vector<RankBytes> ranks;
   for (const auto& held : pipeline.rank_shards) {
     ranks.push_back({held->weights.peak(), held->gradients.peak(), held->optimizer.peak()});

@@ -24,7 +24,7 @@ TEST(ParameterGroups, AreTheSameFromAFileAnOverrideAndTheirText) {
                                       {"optimizer.groups=[{match: 'norm|bias', weight_decay: 0}, "
                                        "{match: \"it's\\\\.\", name: muon, "
                                        "lr_scale: 0.1, beta1: 0.8}]"});
-  ASSERT_TRUE(given) << given.error().message;
+  ASSERT_TRUE(given) << given.error().line();
   EXPECT_EQ(file.optimizer.groups, given->optimizer.groups);
   EXPECT_TRUE(DifferentKeys(file, *given).empty());
   const TrainConfig again = FromYaml(ToYaml(file));
@@ -53,7 +53,7 @@ TEST(ParameterGroups, RefusesGroupsWithoutParameters) {
     OptimizerConfig config;
     config.groups = groups;
     const Status status = ParameterRules(config).Check(names);
-    return status ? "" : status.error().message;
+    return status ? "" : status.error().line();
   };
   EXPECT_EQ(error("[{match: embed}, {match: norm}]"), "");
   EXPECT_NE(error("[{match: embeding.weight}]").find("did you mean 'embedding.weight'?"),
@@ -73,12 +73,12 @@ TEST(ParameterGroups, RefusesInvalidOnesWithTheirPlace) {
            {"[a]", "map"}}) {
     const auto config = ParseTrainConfig("", "none", {"optimizer.groups=" + text});
     ASSERT_FALSE(config) << text;
-    EXPECT_NE(config.error().message.find("optimizer.groups"), std::string::npos)
-        << config.error().message;
-    EXPECT_NE(config.error().message.find(expected), std::string::npos) << config.error().message;
+    EXPECT_NE(config.error().line().find("optimizer.groups"), std::string::npos)
+        << config.error().line();
+    EXPECT_NE(config.error().line().find(expected), std::string::npos) << config.error().line();
     const auto file = ParseTrainConfig("steps: 3\noptimizer:\n  groups: " + text + "\n", "a.yaml");
     ASSERT_FALSE(file) << text;
-    EXPECT_TRUE(file.error().message.starts_with("a.yaml: line 3: ")) << file.error().message;
+    EXPECT_TRUE(file.error().line().starts_with("a.yaml: line 3: ")) << file.error().line();
   }
 }
 

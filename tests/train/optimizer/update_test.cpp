@@ -89,11 +89,11 @@ TEST_P(PostValidation, GivesTheBitsOfARunThatWaits) {
   config.optimizer.nonfinite = "skip";
   config.precision = std::string(name_of_schedule) == "1f1b" ? "bf16" : "f32";
   const Outcome late = Train(config, schedule);
-  ASSERT_TRUE(late.status) << late.status.error().message;
+  ASSERT_TRUE(late.status) << late.status.error().line();
   config.optimizer.post_validation = true;
   const Schedule stepping = AddOptimizer(schedule, {.post_validation = true}).value();
   const Outcome early = Train(config, stepping);
-  ASSERT_TRUE(early.status) << early.status.error().message;
+  ASSERT_TRUE(early.status) << early.status.error().line();
   for (const auto& [name, value] : late.weights) {
     EXPECT_TRUE(at::equal(value, early.weights.at(name))) << name;
     EXPECT_TRUE(value.isfinite().all().item<bool>()) << name;
@@ -131,8 +131,8 @@ TEST(NonFiniteGradients, FailTheRunWithTheNameOfTheParameter) {
     const Outcome outcome = Train(config, Generate("1f1b", params).value());
     ASSERT_FALSE(outcome.status);
     EXPECT_EQ(outcome.status.error().code, ErrorCode::kUnavailable);
-    EXPECT_EQ(outcome.status.error().message.find("rank 1: 1STEP: the gradient of layers.1."), 0U)
-        << outcome.status.error().message;
+    EXPECT_EQ(outcome.status.error().line().find("rank 1: 1STEP: the gradient of layers.1."), 0U)
+        << outcome.status.error().line();
   }
 }
 

@@ -26,7 +26,7 @@ TEST_F(Documents, HostsAndInterruptionsChangeNoBits) {
     ASSERT_TRUE(RunAlone(options));
     const Outcome alone = CollectAndRemove("run");
     for (const auto& summary : RunOnHosts(options)) {
-      ASSERT_TRUE(summary) << summary.error().message;
+      ASSERT_TRUE(summary) << summary.error().line();
     }
     ExpectSame(alone, Collect("run"));
     std::vector<std::string> resumed = options;
@@ -38,7 +38,7 @@ TEST_F(Documents, HostsAndInterruptionsChangeNoBits) {
 
 TEST_F(Documents, TheHeldOutLossHasTheMaskToo) {
   const auto masked = RunAlone({"document_mask=true", "name=masked"});
-  ASSERT_TRUE(masked) << masked.error().message;
+  ASSERT_TRUE(masked) << masked.error().line();
   EXPECT_EQ(Evaluate(runs() + "/masked")->held_out_loss, masked->held_out_loss);
   const auto plain = RunAlone({"name=plain"});
   EXPECT_NE(plain->held_out_loss, masked->held_out_loss);
@@ -47,10 +47,10 @@ TEST_F(Documents, TheHeldOutLossHasTheMaskToo) {
 
 TEST_F(Documents, InexactProgramsDifferOnlyByRounding) {
   const auto exact = RunAlone({"document_mask=true", "sequence=64"});
-  ASSERT_TRUE(exact) << exact.error().message;
+  ASSERT_TRUE(exact) << exact.error().line();
   const auto inexact =
       RunAlone({"document_mask=true", "sequence=64", "exact=false", "name=inexact"});
-  ASSERT_TRUE(inexact) << inexact.error().message;
+  ASSERT_TRUE(inexact) << inexact.error().line();
   EXPECT_NEAR(inexact->held_out_loss, exact->held_out_loss, 1e-4);
 }
 
@@ -74,13 +74,13 @@ TEST_F(Documents, TheBackwardComputesTheMaskAgain) {
 TEST_F(Documents, NeedWholeSequencesAndATokenThatEndsThem) {
   const auto slices = RunAlone({"document_mask=true", "schedule=seq1f1b", "slices=2"});
   ASSERT_FALSE(slices);
-  EXPECT_EQ(slices.error().message,
+  EXPECT_EQ(slices.error().line(),
             "data.document_mask: needs whole sequences, not the 2 slices of pipeline.slices");
   folder_.Write("tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}})");
   TrainConfig config = Config({"document_mask=true", "data.tokenizer=" + folder_.path()});
   const Status status = SetDocumentEnd(config);
   ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().message,
+  EXPECT_EQ(status.error().line(),
             "data.document_mask: the tokenizer " + (folder_ / "tokenizer.json") +
                 " has no token that ends documents; name its eos_token in a tokenizer_config.json "
                 "next to it");

@@ -20,12 +20,12 @@ class HostsTrain : public HostsRun {
  protected:
   void ExpectSameRun(const std::vector<std::string>& options) {
     const auto alone = RunAlone(options);
-    ASSERT_TRUE(alone) << alone.error().message;
+    ASSERT_TRUE(alone) << alone.error().line();
     const Outcome expected = CollectAndRemove("run");
     EXPECT_EQ(expected.metrics.size(), 5U);
     const auto summaries = RunOnHosts(options);
     for (const auto& summary : summaries) {
-      ASSERT_TRUE(summary) << summary.error().message;
+      ASSERT_TRUE(summary) << summary.error().line();
       EXPECT_EQ(summary->held_out_loss, alone->held_out_loss);
       EXPECT_EQ(summary->passage, alone->passage);
       EXPECT_EQ(summary->steps, alone->steps);
@@ -126,7 +126,7 @@ TEST_F(HostsTrain, ResumesFromCheckpointsOfOneAndOfSeveralHosts) {
   resumed.emplace_back("resume=auto");
   remove_from(3);
   for (const auto& summary : RunOnHosts(resumed)) {
-    ASSERT_TRUE(summary) << summary.error().message;
+    ASSERT_TRUE(summary) << summary.error().line();
     EXPECT_EQ(summary->steps, 5);
   }
   ExpectSame(Collect("run"), whole);
@@ -153,7 +153,7 @@ TEST_F(HostsTrain, AStopOnOneHostStopsAllWithACheckpoint) {
   ended = true;
   watcher.join();
   for (const auto& summary : summaries) {
-    ASSERT_TRUE(summary) << summary.error().message;
+    ASSERT_TRUE(summary) << summary.error().line();
     EXPECT_EQ(summary->interrupted, summaries[0]->interrupted);
     EXPECT_EQ(summary->steps, summaries[0]->steps);
     EXPECT_EQ(summary->saved, summaries[0]->saved);
@@ -174,11 +174,11 @@ TEST_F(HostsTrain, MetricsHaveTheFiguresOfAllRanksOfAllHosts) {
   for (const std::string schedule : {"1f1b", "dualpipe", "pipedream"}) {
     const std::vector<std::string> options = {"schedule=" + schedule};
     const auto alone = RunAlone(options);
-    ASSERT_TRUE(alone) << alone.error().message;
+    ASSERT_TRUE(alone) << alone.error().line();
     const auto of_one = ReadMetrics(runs() + "/run/metrics.jsonl", 100);
     std::filesystem::remove_all(runs());
     for (const auto& summary : RunOnHosts(options)) {
-      ASSERT_TRUE(summary) << summary.error().message;
+      ASSERT_TRUE(summary) << summary.error().line();
     }
     const auto of_two = ReadMetrics(runs() + "/run/metrics.jsonl", 100);
     ASSERT_EQ(of_two.size(), 5U);
@@ -207,7 +207,7 @@ TEST_F(HostsTrain, AnyHostCanRequestATimeline) {
     std::array<std::atomic<bool>, kHosts> requests{};
     requests[host] = true;
     for (const auto& summary : RunOnHosts({"schedule=1f1b"}, nullptr, kHosts, requests)) {
-      ASSERT_TRUE(summary) << summary.error().message;
+      ASSERT_TRUE(summary) << summary.error().line();
     }
     EXPECT_FALSE(requests[host]);
     const std::string path = runs() + "/run/trace-step-0.json";
@@ -228,7 +228,7 @@ TEST_F(HostsTrain, RefusesHostsOfDifferentRuns) {
     const auto summary =
         Train(Config({group.host() == 0 ? "optimizer.lr=0.01" : "optimizer.lr=0.02"}), options);
     ASSERT_FALSE(summary);
-    EXPECT_EQ(summary.error().message,
+    EXPECT_EQ(summary.error().line(),
               "optimizer.lr is 0.01 on host 0 and 0.02 on host 1: start all hosts with the same");
   });
 }
@@ -240,8 +240,8 @@ TEST_F(HostsTrain, AFailureOnOneHostFailsAllWithItsReason) {
     options.group = &group;
     const auto summary = Train(Config({"optimizer.lr=1e38"}), options);
     ASSERT_FALSE(summary);
-    EXPECT_NE(summary.error().message.find("not finite"), std::string::npos)
-        << summary.error().message;
+    EXPECT_NE(summary.error().line().find("not finite"), std::string::npos)
+        << summary.error().line();
   });
 }
 
@@ -283,11 +283,11 @@ TEST_F(HostsTrain, WriteTogetherWritesTheFileOfOneHost) {
       if (i++ % 3 == group.host() || (name == "z" && group.host() == 2)) own.tensors[name] = tensor;
     }
     const Status status = WriteTogether(hosts, together, own);
-    EXPECT_TRUE(status) << status.error().message;
+    EXPECT_TRUE(status) << status.error().line();
     const Status refused = WriteTogether(hosts, folder_ / "no/folder", own);
     ASSERT_FALSE(refused);
     EXPECT_EQ(
-        refused.error().message,
+        refused.error().line(),
         fmt::format("host 0: cannot write {}: No such file or directory", folder_ / "no/folder"));
   });
   EXPECT_EQ(ReadFile(together).value(), ReadFile(alone).value());

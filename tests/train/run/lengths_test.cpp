@@ -148,10 +148,10 @@ TEST_F(Lengths, HostsAndInterruptionsChangeNoBits) {
        std::vector<std::vector<std::string>>{{}, {"ranks=2", "data=2", "zero=2", "exact=false"}}) {
     const std::vector<std::string> options = With(more);
     const auto summary = RunAlone(options);
-    ASSERT_TRUE(summary) << summary.error().message;
+    ASSERT_TRUE(summary) << summary.error().line();
     const Outcome alone = CollectAndRemove("run");
     for (const auto& of_host : RunOnHosts(options)) {
-      ASSERT_TRUE(of_host) << of_host.error().message;
+      ASSERT_TRUE(of_host) << of_host.error().line();
     }
     ExpectSame(alone, Collect("run"));
     std::vector<std::string> resumed = options;
@@ -164,19 +164,19 @@ TEST_F(Lengths, HostsAndInterruptionsChangeNoBits) {
 // The held-out text is evaluated in windows, also one without documents of some length.
 TEST_F(Lengths, EvaluationNeedsNoDocumentsOfEachLength) {
   const auto summary = RunAlone(With({}));
-  ASSERT_TRUE(summary) << summary.error().message;
+  ASSERT_TRUE(summary) << summary.error().line();
   EXPECT_EQ(Evaluate(runs() + "/run")->held_out_loss, summary->held_out_loss);
   const auto other = Evaluate(runs() + "/run", folder_.Write("short", DistinctDocuments(2000, 4)));
-  EXPECT_TRUE(other) << other.error().message;
+  EXPECT_TRUE(other) << other.error().line();
 }
 
 // The prediction has the costs of each microbatch, so it knows which ones take more memory.
 TEST_F(Lengths, ThePredictionDistinguishesMicrobatches) {
   const auto summary = RunAlone(With({"ranks=2", "microbatches=4"}));
-  ASSERT_TRUE(summary) << summary.error().message;
+  ASSERT_TRUE(summary) << summary.error().line();
   const auto longest =
       RunAlone({"sequence=64", "batch=2", "ranks=2", "microbatches=4", "name=longest"});
-  ASSERT_TRUE(longest) << longest.error().message;
+  ASSERT_TRUE(longest) << longest.error().line();
   for (std::size_t rank = 0; rank < 2; ++rank) {
     const RankSummary& figures = summary->per_rank[rank];
     EXPECT_EQ(figures.peak_activation_bytes, figures.predicted_peak_activation_bytes);
@@ -187,7 +187,7 @@ TEST_F(Lengths, ThePredictionDistinguishesMicrobatches) {
 TEST_F(Lengths, RefusesWhatDoesNotCombine) {
   const auto error = [&](const std::vector<std::string>& more) {
     const auto summary = RunAlone(With(more));
-    return summary ? std::string() : summary.error().message;
+    return summary ? std::string() : summary.error().line();
   };
   EXPECT_EQ(error({"schedule=seq1f1b", "slices=2"}),
             "data.lengths cannot be used with pipeline.slices: remove one of them");
@@ -199,7 +199,7 @@ TEST_F(Lengths, RefusesWhatDoesNotCombine) {
             std::string::npos);
   const auto summary = RunAlone({"data.lengths=8,16", "sequence=32"});
   ASSERT_FALSE(summary);
-  EXPECT_EQ(summary.error().message,
+  EXPECT_EQ(summary.error().line(),
             "data.lengths: the longest is 16, but model.sequence is 32; set it to 16");
 }
 

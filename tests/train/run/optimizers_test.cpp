@@ -41,7 +41,7 @@ TEST_F(Optimizers, ShardsHaveTheBitsOfTheWhole) {
       sharded.emplace_back(zero);
       for (const int hosts : {1, 2}) {
         for (const auto& summary : RunOnHosts(sharded, nullptr, hosts)) {
-          ASSERT_TRUE(summary) << summary.error().message;
+          ASSERT_TRUE(summary) << summary.error().line();
         }
         ExpectSameTensors(AllTensors(At("run", 5)), expected);
         std::filesystem::remove_all(runs() + "/run");
@@ -69,7 +69,7 @@ TEST_F(Optimizers, ResumeOnAnotherLayout) {
     std::vector<std::string> options = Muon(layout);
     options.push_back("resume=" + At("whole", 2));
     for (const auto& summary : RunOnHosts(options)) {
-      ASSERT_TRUE(summary) << summary.error().message;
+      ASSERT_TRUE(summary) << summary.error().line();
     }
     ExpectSameTensors(AllTensors(At("run", 5)), expected);
     std::filesystem::remove_all(runs() + "/run");
@@ -79,7 +79,7 @@ TEST_F(Optimizers, ResumeOnAnotherLayout) {
 TEST_F(Optimizers, AChangedOptimizerStartsAnewAndIsLogged) {
   ASSERT_TRUE(RunAlone({"name=whole"}));
   const auto summary = RunAlone(Muon({"resume=" + At("whole", 2)}));
-  ASSERT_TRUE(summary) << summary.error().message;
+  ASSERT_TRUE(summary) << summary.error().line();
   const std::string log = Log();
   EXPECT_NE(log.find("optimizer.name was \"adamw\", is \"muon\""), std::string::npos) << log;
   EXPECT_NE(log.find("tensors of the optimizer's state are not in the checkpoint"),
@@ -100,7 +100,7 @@ TEST_F(Optimizers, AveragesFollowTheWeights) {
     }
   }
   const auto plain = Evaluate(runs() + "/run"), averaged = Evaluate(runs() + "/run", {}, true);
-  ASSERT_TRUE(averaged) << averaged.error().message;
+  ASSERT_TRUE(averaged) << averaged.error().line();
   EXPECT_NE(plain.value().held_out_loss, averaged->held_out_loss);
   EXPECT_EQ(averaged->step, 5);
 }
@@ -109,16 +109,16 @@ TEST_F(Optimizers, RefusesAveragesThatThereAreNot) {
   ASSERT_TRUE(RunAlone({}));
   const auto summary = Evaluate(runs() + "/run", {}, true);
   ASSERT_FALSE(summary);
-  EXPECT_NE(summary.error().message.find("optimizer.ema"), std::string::npos);
+  EXPECT_NE(summary.error().line().find("optimizer.ema"), std::string::npos);
 }
 
 TEST_F(Optimizers, RefuseWhatDoesNotCombine) {
   const auto bidirectional = RunAlone(Muon({"schedule=dualpipe", "ranks=2", "zero=1"}));
   ASSERT_FALSE(bidirectional);
-  EXPECT_NE(bidirectional.error().message.find("zero=0"), std::string::npos);
+  EXPECT_NE(bidirectional.error().line().find("zero=0"), std::string::npos);
   const auto unknown = RunAlone({"optimizer.groups=[{match: 'wqq'}]"});
   ASSERT_FALSE(unknown);
-  EXPECT_NE(unknown.error().message.find("matches no parameter"), std::string::npos);
+  EXPECT_NE(unknown.error().line().find("matches no parameter"), std::string::npos);
 }
 
 }  // namespace

@@ -366,7 +366,7 @@ void ExpectVersions(const Pipeline& pipeline, const Schedule& schedule) {
 Both TrainBoth(TrainConfig config, Schedule schedule) {
   at::set_num_threads(1);
   const Status shared = SetShared(config, schedule);
-  EXPECT_TRUE(shared) << shared.error().message;
+  EXPECT_TRUE(shared) << shared.error().line();
   config.pipeline.microbatches = schedule.microbatches;
   const int rounds = schedule.steps == 1 ? kSteps : kRounds;
   const int steps = rounds * schedule.steps;
@@ -388,7 +388,7 @@ Both TrainBoth(TrainConfig config, Schedule schedule) {
   };
   const std::vector<Stage*> stages = pipeline.pointers();
   const Status status = RunRanks(schedule, stages, options);
-  EXPECT_TRUE(status) << status.error().message;
+  EXPECT_TRUE(status) << status.error().line();
   GatherWeights(pipeline, schedule, /*replicas=*/true);
   both.pipeline.parameters = ByName(pipeline.model);
   ExpectCopiesEqual(pipeline);
@@ -519,7 +519,7 @@ TEST(SharedParameters, NeedAFlush) {
   Schedule schedule = Generate("pipedream", params).value();
   const Status status = SetShared(config, schedule);
   ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().message,
+  EXPECT_EQ(status.error().line(),
             "pipeline.schedule: stages 0, 3 share embedding.weight, but schedule 'pipedream' does "
             "not flush, so they "
             "would update it at different times: use a schedule that flushes, or model.tied=false");

@@ -89,7 +89,7 @@ TEST(RecomputeModulesInGraphs, SaveWhatARunSaves) {
   const TrainedModel run = TrainRecomputing(config, "attention");
   for (int stage = 0; stage < 2; ++stage) {
     const auto graphs = GraphsOfStage(config, stage, {});
-    ASSERT_TRUE(graphs) << graphs.error().message;
+    ASSERT_TRUE(graphs) << graphs.error().line();
     EXPECT_EQ(MakeStageProgram(*graphs).saved_bytes, run.saved[Index(stage)]);
   }
 }

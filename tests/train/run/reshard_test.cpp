@@ -20,7 +20,7 @@ class Reshard : public HostsRun {
   void RunWell(std::vector<std::string> options, int hosts, const std::vector<std::string>& more) {
     options.insert(options.end(), more.begin(), more.end());
     for (const auto& summary : RunOnHosts(options, nullptr, hosts)) {
-      ASSERT_TRUE(summary) << summary.error().message;
+      ASSERT_TRUE(summary) << summary.error().line();
       EXPECT_EQ(summary->steps, 5);
     }
   }
@@ -130,13 +130,13 @@ TEST_F(Reshard, AHostReadsOnlyTheStateOfItsStages) {
     const auto restored = RestorePipeline(from, pipeline);
     if (host == 0) {
       ASSERT_FALSE(restored);
-      EXPECT_NE(restored.error().message.find(
+      EXPECT_NE(restored.error().line().find(
                     "is damaged: 'optimizer.first_moment.embedding.weight' has a block"),
                 std::string::npos)
-          << restored.error().message;
+          << restored.error().line();
       continue;
     }
-    ASSERT_TRUE(restored) << restored.error().message;
+    ASSERT_TRUE(restored) << restored.error().line();
     std::uint64_t needed = 0, all = 0;
     for (const int rank : ranks.here()) {
       for (const StatePiece& piece : RankState(pipeline, schedule, rank)) {
@@ -169,8 +169,8 @@ TEST_F(Reshard, IfOneHostFindsDamageAllUseTheCheckpointBefore) {
   }
   for (const auto& summary : RunOnHosts({"schedule=1f1b", "resume=auto"})) {
     ASSERT_FALSE(summary);
-    EXPECT_EQ(summary.error().message.find("none of 3 checkpoints is complete: "), 0U)
-        << summary.error().message;
+    EXPECT_EQ(summary.error().line().find("none of 3 checkpoints is complete: "), 0U)
+        << summary.error().line();
   }
 }
 

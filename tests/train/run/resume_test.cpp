@@ -102,7 +102,7 @@ class Resume : public testing::Test {
   std::string ErrorOf(const std::vector<std::string>& options) {
     const auto summary = Run(options);
     EXPECT_FALSE(summary);
-    return summary ? "" : summary.error().message;
+    return summary ? "" : summary.error().line();
   }
   std::string Log() {
     std::fflush(log_);
@@ -189,7 +189,7 @@ TEST_F(Resume, ContinuesWithPostValidationReplicasAndStaleWeights) {
       more.insert(more.end(), kinds[kind].begin(), kinds[kind].end());
       more.push_back("name=" + name);
       const auto summary = Run(more);
-      EXPECT_TRUE(summary) << kinds[kind].front() << ": " << summary.error().message;
+      EXPECT_TRUE(summary) << kinds[kind].front() << ": " << summary.error().line();
       return summary.has_value();
     };
     const std::string whole = fmt::format("whole{}", kind), three = fmt::format("three{}", kind);
@@ -202,7 +202,7 @@ TEST_F(Resume, ContinuesWithPostValidationReplicasAndStaleWeights) {
 TEST_F(Resume, ContinuesWithAnotherSchedule) {
   ASSERT_TRUE(Run({"name=whole"}));
   const auto summary = Run({"name=other", "schedule=zb-h1", "resume=" + At("whole", 3)});
-  ASSERT_TRUE(summary) << summary.error().message;
+  ASSERT_TRUE(summary) << summary.error().line();
   const auto a = ReadMetrics(folder_ / "runs/whole/metrics.jsonl", kPlannedSteps);
   const auto b = ReadMetrics(folder_ / "runs/other/metrics.jsonl", kPlannedSteps);
   ASSERT_EQ(a.size(), b.size());
@@ -280,7 +280,7 @@ TEST_F(Resume, AFinishedRunWritesOnlyItsFiles) {
   const std::map<std::string, at::Tensor> before = AllTensors(model);
   std::filesystem::remove(model);
   const auto again = Run({"resume=auto"});
-  ASSERT_TRUE(again) << again.error().message;
+  ASSERT_TRUE(again) << again.error().line();
   EXPECT_EQ(again->steps, kPlannedSteps);
   ExpectSameTensors(before, AllTensors(model));
   EXPECT_EQ(ReadFile(At("run", kPlannedSteps) + "/manifest.json").value(), manifest);
@@ -349,12 +349,12 @@ TEST_F(Resume, AStoppedRunContinuesBitForBit) {
     std::vector<std::string> options = kinds[kind];
     options.insert(options.end(), {"steps=150", "keep=2", "name=" + whole});
     const auto undisturbed = Run(options);
-    ASSERT_TRUE(undisturbed) << undisturbed.error().message;
+    ASSERT_TRUE(undisturbed) << undisturbed.error().line();
     options.insert(options.end(), {"name=" + stopped, "resume=auto"});
     int stops = 0;
     for (bool done = false; !done;) {
       const auto summary = stops < 3 ? RunAndStop(options, stopped) : Run(options);
-      ASSERT_TRUE(summary) << summary.error().message;
+      ASSERT_TRUE(summary) << summary.error().line();
       done = !summary->interrupted;
       if (done || summary->saved.empty() || summary->steps == 150) continue;
       ++stops;

@@ -42,16 +42,15 @@ Error Fail(const ParallelConfig& parallel, int failing) {
 TEST(StageFailure, EndsTheRunWithItsAction) {
   const Error error = Fail({}, 2);
   EXPECT_EQ(error.code, ErrorCode::kUnavailable);
-  EXPECT_NE(error.message.find("rank 3: 3F2: the disk is gone"), std::string::npos)
-      << error.message;
+  EXPECT_NE(error.line().find("rank 3: 3F2: the disk is gone"), std::string::npos) << error.line();
 }
 
 TEST(StageFailure, EndsReplicasThatWaitForWeightsOrGradients) {
   for (const int zero : {1, 2, 3}) {
     const Error error = Fail({.data = 2, .zero = zero}, 6);  // microbatch 2 of replica 1
     EXPECT_EQ(error.code, ErrorCode::kUnavailable);
-    EXPECT_NE(error.message.find("rank 7: 7F2: the disk is gone"), std::string::npos)
-        << error.message;
+    EXPECT_NE(error.line().find("rank 7: 7F2: the disk is gone"), std::string::npos)
+        << error.line();
   }
 }
 

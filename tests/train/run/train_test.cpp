@@ -64,7 +64,7 @@ class TrainRun : public testing::Test {
       EXPECT_TRUE(name == "metrics.jsonl" || name == "config.yaml" || name == "schedule.csv");
     }
     if (summary) return {};
-    EXPECT_EQ(summary.error().message.find('\n'), std::string::npos) << summary.error().message;
+    EXPECT_EQ(summary.error().line().find('\n'), std::string::npos) << summary.error().line();
     return summary.error();
   }
 
@@ -102,23 +102,23 @@ TEST_F(TrainRun, TrainsEveryModel) {
     SCOPED_TRACE(model);
     const std::string name(model);
     const auto summary = Run({"model.name=" + name, "name=" + name, "steps=40", "lr=0.01"});
-    ASSERT_TRUE(summary) << summary.error().message;
+    ASSERT_TRUE(summary) << summary.error().line();
     EXPECT_LT(summary->held_out_loss, 4.5);  // log(256) = 5.55 at the start
     const std::string run = folder_ / "runs/" + name;
     const auto evaluated = Evaluate(run);
-    ASSERT_TRUE(evaluated) << evaluated.error().message;
+    ASSERT_TRUE(evaluated) << evaluated.error().line();
     EXPECT_EQ(evaluated->held_out_loss, summary->held_out_loss);
     GenerateOptions options;
     options.tokens = 20;
     const auto text = GenerateText(run, options);
-    ASSERT_TRUE(text) << text.error().message;
+    ASSERT_TRUE(text) << text.error().line();
     EXPECT_FALSE(text->text.empty());
   }
 }
 
 TEST_F(TrainRun, WritesAllFilesAndFigures) {
   const auto summary = Run({"steps=12"});
-  ASSERT_TRUE(summary) << summary.error().message;
+  ASSERT_TRUE(summary) << summary.error().line();
   const std::set<std::string> expected = {"config.yaml",       "schedule.csv", "trace.json",
                                           "model.safetensors", "report.html",  "metrics.jsonl",
                                           "loss.svg",          "timeline.svg"};
@@ -148,9 +148,9 @@ TEST_F(TrainRun, WritesAllFilesAndFigures) {
 
 TEST_F(TrainRun, ItsCheckpointHasTheSameLoss) {
   const auto summary = Run({});
-  ASSERT_TRUE(summary) << summary.error().message;
+  ASSERT_TRUE(summary) << summary.error().line();
   const auto again = Evaluate(folder_ / "runs/run");
-  ASSERT_TRUE(again) << again.error().message;
+  ASSERT_TRUE(again) << again.error().line();
   EXPECT_NEAR(again->held_out_loss, summary->held_out_loss, 1e-6);
   EXPECT_EQ(again->baseline_loss, summary->baseline_loss);
   EXPECT_EQ(again->step, 4);
@@ -161,7 +161,7 @@ TEST_F(TrainRun, ItsCheckpointHasTheSameLoss) {
   options.top_p = 0.9;
   options.seed = 3;
   const auto text = GenerateText(folder_ / "runs/run", options);
-  ASSERT_TRUE(text) << text.error().message;
+  ASSERT_TRUE(text) << text.error().line();
   EXPECT_EQ(text->text, GenerateText(folder_ / "runs/run", options)->text);
   for (const auto& change : std::vector<std::function<void(GenerateOptions&)>>{
            [](auto& o) { o.tokens = -1; }, [](auto& o) { o.top_k = -1; },
@@ -181,7 +181,7 @@ TEST_F(TrainRun, IsReproducibleOnAnyNumberOfRanks) {
            {"name=uneven", "ranks=2", "schedule=1f1b", "stage_layers=3,1"},
            {"name=other", "seed=2"}}) {
     const auto summary = Run(options);
-    ASSERT_TRUE(summary) << summary.error().message;
+    ASSERT_TRUE(summary) << summary.error().line();
   }
   const LanguageModel one = ModelOf("one");
   EXPECT_TRUE(Same(one, ModelOf("two")));
@@ -194,13 +194,13 @@ TEST_F(TrainRun, RunsAValidCsvAndRefusesABadOne) {
   // 1f1b on two ranks; the second CSV lacks its last action.
   const std::string good = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n";
   const auto summary = Run({"name=csv", "ranks=auto", "csv=" + folder_.Write("good.csv", good)});
-  ASSERT_TRUE(summary) << summary.error().message;
+  ASSERT_TRUE(summary) << summary.error().line();
   EXPECT_EQ(OpenCheckpoint(folder_ / "runs/csv")->info.config.pipeline.microbatches, 2);
 
   const std::string bad = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1\n";
   const Error error = ErrorOf({"csv=" + folder_.Write("bad.csv", bad)});
   EXPECT_EQ(error.code, ErrorCode::kInvalidArgument);
-  EXPECT_NE(error.message.find("1B1"), std::string::npos) << error.message;
+  EXPECT_NE(error.line().find("1B1"), std::string::npos) << error.line();
   EXPECT_EQ(ErrorOf({"csv=" + folder_.Write("odd.csv", "0F0,hello\n")}).code,
             ErrorCode::kInvalidArgument);
   EXPECT_EQ(ErrorOf({"csv=" + (folder_ / "none.csv")}).code, ErrorCode::kNotFound);
@@ -211,7 +211,7 @@ TEST_F(TrainRun, RunsAValidCsvAndRefusesABadOne) {
 TEST_F(TrainRun, TrainsWithReplicasAndWithoutAFlush) {
   for (const std::string schedule : {"dualpipe", "chimera", "pipedream", "pipedream-2bw"}) {
     const auto summary = Run({"name=" + schedule, "schedule=" + schedule, "steps=7"});
-    ASSERT_TRUE(summary) << summary.error().message;
+    ASSERT_TRUE(summary) << summary.error().line();
     EXPECT_EQ(summary->steps, 7);
     EXPECT_GT(summary->step_time, 0);
     EXPECT_GT(summary->predicted_step_time, 0);
@@ -219,7 +219,7 @@ TEST_F(TrainRun, TrainsWithReplicasAndWithoutAFlush) {
   }
   // Without a flush and with a time limit, a run has several blocks.
   const auto limited = Run({"name=limited", "schedule=2bw", "seconds=0.2", "steps=1000000"});
-  ASSERT_TRUE(limited) << limited.error().message;
+  ASSERT_TRUE(limited) << limited.error().line();
   const auto code = [this](std::initializer_list<std::string> options) {
     return ErrorOf(options).code;
   };
@@ -233,7 +233,7 @@ TEST_F(TrainRun, PostValidationClipsToTheSameWeights) {
                                              {"name=late", "clip=0.5"},
                                              {"name=early", "clip=0.5", "post_validation=true"}}) {
     const auto summary = Run(options);
-    ASSERT_TRUE(summary) << summary.error().message;
+    ASSERT_TRUE(summary) << summary.error().line();
   }
   EXPECT_TRUE(Same(ModelOf("late"), ModelOf("early")));
   EXPECT_FALSE(Same(ModelOf("late"), ModelOf("any")));
@@ -242,7 +242,7 @@ TEST_F(TrainRun, PostValidationClipsToTheSameWeights) {
 
 TEST_F(TrainRun, EndsAfterItsTimeLimit) {
   const auto summary = Run({"seconds=0.2", "steps=1000000"});
-  ASSERT_TRUE(summary) << summary.error().message;
+  ASSERT_TRUE(summary) << summary.error().line();
   EXPECT_LT(summary->steps, 1000000);
 }
 
@@ -266,7 +266,7 @@ TEST_F(TrainRun, RefusesInvalidRuns) {
 TEST_F(TrainRun, ALossThatIsNotFiniteFailsTheRun) {
   const Error error = ErrorOf({"lr=1e30", "steps=50"});
   EXPECT_EQ(error.code, ErrorCode::kUnavailable);
-  EXPECT_NE(error.message.find("optimizer.lr"), std::string::npos) << error.message;
+  EXPECT_NE(error.line().find("optimizer.lr"), std::string::npos) << error.line();
 }
 
 // Only the weights of the last step are out of range, so the training losses are finite.
@@ -274,8 +274,8 @@ TEST_F(TrainRun, AHeldOutLossThatIsNotFiniteFailsTheRun) {
   const auto summary = Run({"lr=1e45", "steps=1"});
   ASSERT_FALSE(summary);
   EXPECT_EQ(summary.error().code, ErrorCode::kUnavailable);
-  EXPECT_NE(summary.error().message.find("held-out loss is "), std::string::npos)
-      << summary.error().message;
+  EXPECT_NE(summary.error().line().find("held-out loss is "), std::string::npos)
+      << summary.error().line();
   EXPECT_EQ(FilesOf("run"), (std::set<std::string>{"config.yaml", "metrics.jsonl",
                                                    "model.safetensors", "schedule.csv"}));
 }
@@ -284,8 +284,8 @@ TEST_F(TrainRun, ARunThatSkippedMostStepsFails) {
   const auto summary = Run({"lr=1e9", "steps=20", "nonfinite=skip"});
   ASSERT_FALSE(summary);
   EXPECT_EQ(summary.error().code, ErrorCode::kUnavailable);
-  EXPECT_NE(summary.error().message.find("20 steps were skipped"), std::string::npos)
-      << summary.error().message;
+  EXPECT_NE(summary.error().line().find("20 steps were skipped"), std::string::npos)
+      << summary.error().line();
   const auto metrics = ReadMetrics(folder_ / "runs/run/metrics.jsonl", 100);
   ASSERT_EQ(metrics.size(), 20U);
   EXPECT_FALSE(metrics.front().skipped);
@@ -328,13 +328,13 @@ TEST_F(TrainRun, OnlyOneRunAtATimeUsesAFolder) {
   const std::string path = folder_ / "runs/run";
   {
     const auto holder = RunFolder::Open(path, stderr);
-    ASSERT_TRUE(holder) << holder.error().message;
+    ASSERT_TRUE(holder) << holder.error().line();
     const auto refused = Run({});
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
-    EXPECT_NE(refused.error().message.find(fmt::format("process {} on ", getpid())),
+    EXPECT_NE(refused.error().line().find(fmt::format("process {} on ", getpid())),
               std::string::npos)
-        << refused.error().message;
+        << refused.error().line();
     EXPECT_TRUE(Run({"name=other"}));
   }
   EXPECT_FALSE(std::filesystem::exists(path));  // nothing was written to it
@@ -361,7 +361,7 @@ TEST_F(TrainRun, NoticesADeletedOrMovedFolder) {
 TEST_F(TrainRun, AStopBeforeTheFirstStepLeavesNoFiles) {
   const std::atomic<bool> stop{true};
   const auto summary = Run({"steps=1000000"}, &stop);
-  ASSERT_TRUE(summary) << summary.error().message;
+  ASSERT_TRUE(summary) << summary.error().line();
   EXPECT_TRUE(summary->interrupted);
   EXPECT_EQ(summary->saved, "");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/run"));

@@ -35,7 +35,7 @@ inline TrainedModel TrainWith(
   const BatchSource source =
       MakeBatchSource(Sampler(text, config.model.sequence, config.seed), config);
   auto built = BuildPipeline(config, schedule, source);
-  EXPECT_TRUE(built) << built.error().message;
+  EXPECT_TRUE(built) << built.error().line();
   Pipeline pipeline = *std::move(built);
   if (on_built) on_built(schedule, pipeline);
   TrainedModel result;
@@ -53,7 +53,7 @@ inline TrainedModel TrainWith(
   };
   const std::vector<Stage*> stages = pipeline.pointers();
   const Status status = RunRanks(schedule, stages, options);
-  EXPECT_TRUE(status) << status.error().message;
+  EXPECT_TRUE(status) << status.error().line();
   GatherWeights(pipeline, schedule);
   result.parameters = ByName(pipeline.model);
   DropGatheredWeights(pipeline);

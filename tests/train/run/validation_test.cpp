@@ -59,7 +59,7 @@ TEST_F(Validation, TrainsToTheSameBitsAndHasTheLossOfTheCheckpoint) {
     ASSERT_TRUE(RunAlone(options)) << what;
     const Outcome plain = CollectAndRemove("run");
     const auto summary = RunAlone(With(options, {"validation.freq=1", "name=other"}));
-    ASSERT_TRUE(summary) << what << summary.error().message;
+    ASSERT_TRUE(summary) << what << summary.error().line();
     const auto held_out = HeldOut("other");
     ASSERT_EQ(held_out.size(), 5U) << what;
     for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(held_out[i].step, static_cast<std::int64_t>(i));
@@ -87,7 +87,7 @@ TEST_F(Validation, IsTheSameOnSeveralHosts) {
     EXPECT_EQ(HeldOut("run").size(), 2U);
     const Outcome expected = CollectAndRemove("run");
     for (const auto& summary : RunOnHosts(With(options, more))) {
-      ASSERT_TRUE(summary) << summary.error().message;
+      ASSERT_TRUE(summary) << summary.error().line();
     }
     EXPECT_EQ(Text(HeldOut("run")), alone);
     EXPECT_EQ(BestStep(CheckpointFolder(Folder("run"))), Lowest(HeldOut("run")).step + 1);
@@ -102,7 +102,7 @@ TEST_F(Validation, StopsEarly) {
                                             "validation.patience=2"};
   const auto check = [&](const std::vector<Result<TrainSummary>>& summaries) {
     for (const auto& summary : summaries) {
-      ASSERT_TRUE(summary) << summary.error().message;
+      ASSERT_TRUE(summary) << summary.error().line();
       EXPECT_FALSE(summary->interrupted);
       EXPECT_EQ(summary->steps, 9);
     }
@@ -111,7 +111,7 @@ TEST_F(Validation, StopsEarly) {
     EXPECT_TRUE(fs::exists(Folder("run") + "/report.html"));
     // It has reached its end, unless it may go on longer.
     const auto again = RunAlone(With(options, {"resume=auto"}));
-    ASSERT_TRUE(again) << again.error().message;
+    ASSERT_TRUE(again) << again.error().line();
     EXPECT_EQ(again->steps, 9);
     EXPECT_EQ(RunAlone(With(options, {"resume=auto", "validation.patience=3"})).value().steps, 12);
     fs::remove_all(Folder("run"));
@@ -137,13 +137,13 @@ TEST_F(Validation, KeepsTheBestCheckpoint) {
   }
   for (const char* every : {"every=0", "every=1", "every=4"}) {
     const auto summary = RunAlone(With(options, {rate, every}));
-    ASSERT_TRUE(summary) << summary.error().message;
+    ASSERT_TRUE(summary) << summary.error().line();
     const HeldOutMetric lowest = Lowest(HeldOut("run"));
     ASSERT_LT(lowest.step, 8) << rate;
     const std::string folder = CheckpointFolder(Folder("run"));
     EXPECT_EQ(BestStep(folder), lowest.step + 1) << every;
     const auto best = Evaluate(BestPath(folder));
-    ASSERT_TRUE(best) << best.error().message;
+    ASSERT_TRUE(best) << best.error().line();
     EXPECT_EQ(best->held_out_loss, lowest.loss) << every;
     EXPECT_EQ(best->step, lowest.step + 1) << every;
     const std::string name = fmt::format("step-{}", lowest.step + 1);
@@ -171,7 +171,7 @@ TEST_F(Validation, ResumesWithTheBestLossAndThePatience) {
             WriteFileAtomically(Folder("whole") + "/metrics.jsonl", metrics.substr(0, begin)));
       }
       const auto summary = RunAlone(With(options, {"resume=" + from}));
-      ASSERT_TRUE(summary) << summary.error().message;
+      ASSERT_TRUE(summary) << summary.error().line();
       EXPECT_EQ(Text(HeldOut("run")), expected) << step;
       if (step < lowest.step + 1) {
         EXPECT_EQ(BestStep(CheckpointFolder(Folder("run"))), lowest.step + 1);
@@ -186,7 +186,7 @@ TEST_F(Validation, RefusesWhatHasNoEffect) {
   for (const char* option : {"validation.patience=2", "checkpoint.best=true"}) {
     const auto summary = RunAlone({option});
     ASSERT_FALSE(summary);
-    EXPECT_NE(summary.error().message.find("validation.freq"), std::string::npos);
+    EXPECT_NE(summary.error().line().find("validation.freq"), std::string::npos);
   }
 }
 

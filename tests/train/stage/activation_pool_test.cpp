@@ -99,7 +99,7 @@ TEST(ActivationPool, EndsWithTransfersInFlight) {
 TEST(ActivationPool, NamesAMissingFolder) {
   const auto pool = ActivationPool::Make("/no/such/folder");
   ASSERT_FALSE(pool);
-  EXPECT_NE(pool.error().message.find("/no/such/folder"), std::string::npos);
+  EXPECT_NE(pool.error().line().find("/no/such/folder"), std::string::npos);
 }
 
 }  // namespace

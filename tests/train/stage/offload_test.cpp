@@ -51,14 +51,14 @@ TrainedWithPool TrainWith(const Schedule& schedule) {
   at::set_num_threads(1);
   const TrainConfig config = ConfigOf(schedule);
   const auto pipeline = BuildPipeline(config, schedule, OffloadSourceOf(config));
-  EXPECT_TRUE(pipeline) << pipeline.error().message;
+  EXPECT_TRUE(pipeline) << pipeline.error().line();
   Trace trace = Trace::Make(schedule).value();
   RunOptions options;
   options.steps = kOffloadSteps;
   options.on_thread_start = [](int) { at::set_num_threads(1); };
   options.trace = &trace;
   const Status status = RunRanks(schedule, pipeline->pointers(), options);
-  EXPECT_TRUE(status) << status.error().message;
+  EXPECT_TRUE(status) << status.error().line();
   TrainedWithPool trained;
   for (const auto& [name, value] : pipeline->model.Parameters()) {
     trained.parameters.push_back(value.clone());
@@ -129,12 +129,12 @@ TEST_P(Offload, MayEndInTheMiddleOfAStep) {
     return targets(step, microbatch);
   };
   const auto pipeline = BuildPipeline(config, schedule, source);
-  ASSERT_TRUE(pipeline) << pipeline.error().message;
+  ASSERT_TRUE(pipeline) << pipeline.error().line();
   RunOptions options;
   options.steps = kOffloadSteps;
   const Status status = RunRanks(schedule, pipeline->pointers(), options);
   ASSERT_FALSE(status);
-  EXPECT_NE(status.error().message.find("the disk is gone"), std::string::npos);
+  EXPECT_NE(status.error().line().find("the disk is gone"), std::string::npos);
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedules, Offload, ::testing::Values("gpipe", "1f1b", "zb-h1", "zbv"),

@@ -172,7 +172,7 @@ class TwoStages {
     const std::string file = CompiledFile(folder.path(), stage);
     ASSERT_TRUE(SaveStageProgram(file, program, {}));
     auto loaded = LoadStageProgram(file, {});
-    ASSERT_TRUE(loaded) << loaded.error().message;
+    ASSERT_TRUE(loaded) << loaded.error().line();
     EXPECT_EQ(PrintGraph(loaded->overlapped.graph), PrintGraph(program.overlapped.graph));
     EXPECT_EQ(loaded->overlapped.inputs, program.overlapped.inputs);
     options.programs = std::make_shared<const std::vector<StageProgram>>(1, *std::move(loaded));

@@ -163,7 +163,7 @@ std::vector<std::unique_ptr<TorchStage>> Stages(
                                      each.value.sub_(each.gradient, 0.1);
                                    }
                                  });
-    if (!made) throw std::runtime_error(made.error().message);
+    if (!made) throw std::runtime_error(made.error().line());
     stages.push_back(*std::move(made));
     examples.inputs = stages.back()->ExampleOutputs();
   }
@@ -190,7 +190,7 @@ TEST_P(SeveralTensors, TrainLikeAutograd) {
     if (rank == 2) trained.losses.push_back(stages.back()->StepLoss());
   };
   const Status status = RunRanks(Generate(GetParam().schedule, params).value(), pointers, options);
-  ASSERT_TRUE(status) << status.error().message;
+  ASSERT_TRUE(status) << status.error().line();
 
   const TrainedTensors expected = ByAutograd();
   EXPECT_EQ(trained.losses, expected.losses);

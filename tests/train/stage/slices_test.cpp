@@ -121,7 +121,7 @@ Gradients OfPipeline(const Case& made, const BatchSource& source, Trace* trace =
       }
     };
     auto stage_made = TorchStage::Make(whole.stages[stage], examples, source, options, keep);
-    EXPECT_TRUE(stage_made) << stage_made.error().message;
+    EXPECT_TRUE(stage_made) << stage_made.error().line();
     stages.push_back(*std::move(stage_made));
     examples.inputs = stages.back()->ExampleOutputs();
     pointers.push_back(stages.back().get());
@@ -131,7 +131,7 @@ Gradients OfPipeline(const Case& made, const BatchSource& source, Trace* trace =
   options.trace = trace;
   options.on_thread_start = [](int) { at::set_num_threads(1); };
   const Status status = RunRanks(schedule, pointers, options);
-  EXPECT_TRUE(status) << status.error().message;
+  EXPECT_TRUE(status) << status.error().line();
   for (const auto& stage : stages) EXPECT_EQ(stage->ActivationBytes(), 0);
   found.loss = stages.back()->StepLoss();
   return found;
@@ -227,7 +227,7 @@ TEST(SliceConfig, IsChecked) {
   config.pipeline.schedule = "seq1f1b";
   config.pipeline.ranks = 2;
   config.pipeline.slices = 4;
-  const auto reason = [&] { return ChooseSchedule(config, 2).error().message; };
+  const auto reason = [&] { return ChooseSchedule(config, 2).error().line(); };
   EXPECT_EQ(reason(),
             "model.sequence 30 does not divide into 4 equal slices: set pipeline.slice_lengths");
   config.pipeline.slice_lengths = {10, 5, 7, 9};
@@ -241,7 +241,7 @@ TEST(SliceConfig, IsChecked) {
   config.pipeline.slices = 3;
   config.pipeline.split = true;
   EXPECT_EQ(ChooseSchedule(config, 2).value().indices(), 24);
-  EXPECT_NE(CompileStages(config, testing::TempDir()).error().message.find("of 3 slices"),
+  EXPECT_NE(CompileStages(config, testing::TempDir()).error().line().find("of 3 slices"),
             std::string::npos);
   config.compiled = "stages";
   EXPECT_NE(reason().find("not 3 slices"), std::string::npos) << reason();

@@ -67,7 +67,7 @@ TEST(StageSpec, SlicesShareTheirKernels) {
   for (const std::int64_t batch : {1, 3}) {
     StageExamples examples{{at::zeros({batch, 4, model.dim}).requires_grad_(true)}};
     const auto programs = CompileSlices(stage, examples, options);
-    ASSERT_TRUE(programs) << programs.error().message;
+    ASSERT_TRUE(programs) << programs.error().line();
     const std::set<std::string> second = KernelsOf((*programs)[1]);
     EXPECT_FALSE(second.empty());
     // Not the last slice, which has no gradients from later slices to add.

@@ -91,7 +91,7 @@ class Chain {
               parameter.value.sub_(parameter.gradient, 0.1);
             }
           });
-      EXPECT_TRUE(stage) << stage.error().message;
+      EXPECT_TRUE(stage) << stage.error().line();
       stages_.push_back(std::move(stage).value());
       examples.inputs = stages_.back()->ExampleOutputs();
       if (options.lengths) AddLengths(module, stage_options);

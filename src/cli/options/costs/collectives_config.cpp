@@ -16,7 +16,7 @@ Result<CollectivesConfig> ReadCollectives(const YamlMap& config) {
   PENSTOCK_TRY(const auto name, map.Text("algorithm"));
   if (name) {
     const auto algorithm = ParseCollectiveAlgorithm(*name);
-    if (!algorithm) return map.Refuse("algorithm", "{}", algorithm.error().message);
+    if (!algorithm) return map.Refuse("algorithm", "{}", algorithm.error().line());
     read.algorithm = *algorithm;
   }
   PENSTOCK_TRY(const auto replicas, map.Int("replicas"));
@@ -28,7 +28,7 @@ Result<CollectivesConfig> ReadCollectives(const YamlMap& config) {
   PENSTOCK_TRY(read.group.links,
                ReadLevels(map, "levels", {"level", "ranks", "latency", "bandwidth"}));
   const Status status = CheckGroup(read.group);
-  if (!status) return map.Refuse("levels", "{}", status.error().message);
+  if (!status) return map.Refuse("levels", "{}", status.error().line());
   return read;
 }
 
@@ -46,7 +46,7 @@ Status PriceCollectives(const CollectivesConfig& collectives, double bytes,
   for (const StageCosts& stage : costs.stages) {
     for (const double time : {stage.unshard, stage.reduce}) {
       const Status status = CheckTime(time);
-      if (!status) return InvalidArgument("the time of a collective {}", status.error().message);
+      if (!status) return InvalidArgument("the time of a collective {}", status.error().line());
     }
   }
   return {};
