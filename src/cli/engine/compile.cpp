@@ -8,8 +8,8 @@
 #include "cli/engine/offered_keys.h"
 #include "cli/engine_table.h"
 #include "cli/print_json.h"
+#include "config/train_config.h"
 #include "train/compiled/compile_stages.h"
-#include "train/config.h"
 #include "train/data/run_tokenizer.h"
 #include "train/huggingface/follow_weights.h"
 

@@ -6,7 +6,7 @@
 #include "cli/engine_table.h"
 #include "cli/offered_values.h"
 #include "cli/print_json.h"
-#include "model/huggingface.h"
+#include "model_spec/huggingface_config.h"
 #include "monitor/run_names.h"
 #include "train/train.h"
 
