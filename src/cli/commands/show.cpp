@@ -4,12 +4,12 @@
 
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
-#include "cli/command.h"
+#include "cli/command/command.h"
 #include "cli/figures/simulated.h"
-#include "cli/offered_values.h"
+#include "cli/help/offered_values.h"
 #include "cli/options/option_values.h"
-#include "cli/print_json.h"
-#include "cli/terminal.h"
+#include "cli/output/print_json.h"
+#include "cli/output/terminal.h"
 #include "report/table.h"
 #include "report/terminal.h"
 

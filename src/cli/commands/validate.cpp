@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/index.h"
-#include "cli/command.h"
+#include "cli/command/command.h"
 #include "cli/options/option_values.h"
 #include "cli/options/simulate_config.h"
-#include "cli/print_json.h"
+#include "cli/output/print_json.h"
 
 namespace penstock {
 namespace {

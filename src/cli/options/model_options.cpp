@@ -7,7 +7,7 @@
 #include "analytic/published_models.h"
 #include "base/index.h"
 #include "base/units.h"
-#include "cli/offered_values.h"
+#include "cli/help/offered_values.h"
 #include "cli/options/option_values.h"
 
 namespace penstock {

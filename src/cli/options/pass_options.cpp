@@ -1,8 +1,8 @@
 #include "cli/options/pass_options.h"
 
 #include "base/units.h"
-#include "cli/help.h"
-#include "cli/offered_values.h"
+#include "cli/help/help.h"
+#include "cli/help/offered_values.h"
 #include "schedule/pricing/action_prices.h"
 #include "simulate/pass_context.h"
 

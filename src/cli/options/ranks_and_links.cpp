@@ -5,7 +5,7 @@
 
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
-#include "cli/offered_values.h"
+#include "cli/help/offered_values.h"
 #include "cli/options/option_values.h"
 #include "cli/options/schedule_options.h"
 #include "schedule/pricing/rank_speed.h"

@@ -9,7 +9,7 @@
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
 #include "base/units.h"
-#include "cli/offered_values.h"
+#include "cli/help/offered_values.h"
 #include "cli/options/costs/stage_costs.h"
 #include "cli/options/option_effects.h"
 #include "cli/options/option_values.h"

@@ -9,9 +9,9 @@
 #include <thread>
 
 #include "base/mutex.h"
-#include "cli/interrupt.h"
 #include "cli/options/option_effects.h"
-#include "cli/progress_bar.h"
+#include "cli/output/progress_bar.h"
+#include "cli/signals/interrupt.h"
 
 namespace penstock {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/engine_command.h"
+#include "cli/start_engine/engine_command.h"
 
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "cli/launcher.h"
+#include "cli/start_engine/launcher.h"
 
 namespace penstock {
 namespace {

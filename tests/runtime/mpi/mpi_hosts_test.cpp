@@ -1,4 +1,4 @@
-#include "mpi/mpi_hosts.h"
+#include "runtime/mpi/mpi_hosts.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "cli/help.h"
+#include "cli/help/help.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <string_view>
 
-#include "cli/examples.h"
+#include "cli/help/examples.h"
 #include "cli/values/value_checks.h"
 
 namespace penstock {

@@ -1,4 +1,4 @@
-#include "mpi/mpi_hosts.h"
+#include "runtime/mpi/mpi_hosts.h"
 
 #include <mpi.h>
 #include <sched.h>
@@ -22,10 +22,10 @@
 #include "base/index.h"
 #include "base/mutex.h"
 #include "base/system/own_time.h"
-#include "mpi/call_watch.h"
-#include "mpi/doorbell.h"
-#include "mpi/local_job.h"
 #include "runtime/hosts/host_timeout.h"
+#include "runtime/mpi/call_watch.h"
+#include "runtime/mpi/doorbell.h"
+#include "runtime/mpi/local_job.h"
 
 namespace penstock {
 namespace {

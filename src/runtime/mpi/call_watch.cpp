@@ -1,4 +1,4 @@
-#include "mpi/call_watch.h"
+#include "runtime/mpi/call_watch.h"
 
 #include <utility>
 

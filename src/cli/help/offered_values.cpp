@@ -1,8 +1,8 @@
-#include "cli/offered_values.h"
+#include "cli/help/offered_values.h"
 
 #include <algorithm>
 
-#include "cli/help.h"
+#include "cli/help/help.h"
 #include "monitor/run_names.h"
 #include "schedule/catalog.h"
 

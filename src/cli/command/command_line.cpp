@@ -1,4 +1,4 @@
-#include "cli/command_line.h"
+#include "cli/command/command_line.h"
 
 #include <algorithm>
 #include <string_view>

@@ -1,9 +1,9 @@
-#include "cli/print_error.h"
+#include "cli/output/print_error.h"
 
 #include <cstdio>
 
 #include "base/text/quote.h"
-#include "cli/command.h"
+#include "cli/command/command.h"
 
 namespace penstock {
 

@@ -1,4 +1,4 @@
-#include "mpi/local_job.h"
+#include "runtime/mpi/local_job.h"
 
 #include <gtest/gtest.h>
 

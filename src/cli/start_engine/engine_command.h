@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/command.h"
-#include "cli/engine_table.h"
+#include "cli/command/command.h"
+#include "cli/start_engine/engine_table.h"
 
 namespace penstock {
 

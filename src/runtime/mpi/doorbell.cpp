@@ -1,4 +1,4 @@
-#include "mpi/doorbell.h"
+#include "runtime/mpi/doorbell.h"
 
 #include <linux/futex.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "cli/launcher.h"
+#include "cli/start_engine/launcher.h"
 
 #include <cstdlib>
 

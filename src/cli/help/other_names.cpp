@@ -1,4 +1,4 @@
-#include "cli/other_names.h"
+#include "cli/help/other_names.h"
 
 #include <algorithm>
 #include <cctype>

@@ -1,7 +1,8 @@
 // One subcommand of the program: its options and its implementation.
 //
 // To add one, write a file with a Command and a factory, and add a line to commands.cpp. A command
-// that needs libtorch has a line in engine_commands.cpp and one in engine_table.h instead.
+// that needs libtorch has a line in engine/engine_commands.cpp and one in
+// start_engine/engine_table.h instead.
 #pragma once
 
 #include <CLI/CLI.hpp>
