@@ -278,7 +278,7 @@ class Engine {
            (!action.is_pair() || (IsCompute(action.second.op) && IsOurs(action.second, rank)));
   }
 
-  // The same for an action that may have no microbatch.
+  // Returns whether a part that may have no microbatch is the rank's own.
   bool IsOursOrStage(const Part& part, int rank) const {
     if (HasMicrobatch(part.op)) return IsOurs(part, rank);
     return part.stage < stages_.size() && stages_[part.stage].rank == rank;

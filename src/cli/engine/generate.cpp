@@ -14,7 +14,7 @@
 namespace penstock {
 namespace {
 
-// Of GenerateOptions; each is an option.
+// Parameters of GenerateOptions; each is an option.
 constexpr std::array<std::string_view, 4> kParameters = {"tokens", "temperature", "top_k", "top_p"};
 
 class GenerateCommand final : public Command {

@@ -20,7 +20,7 @@ struct Simulated {
   SimulationResult result;
   Timeline timeline;                  // empty unless requested
   std::vector<SentMessage> messages;  // the same
-  // The same schedule with every overlapped pair at F + B. Set where the schedule has such pairs
+  // The result with every overlapped pair at F + B. Set where the schedule has such pairs
   // and `result` prices them at the longer of the two: real hardware lies between these bounds.
   std::optional<SimulationResult> overlap_sum;
 
@@ -69,7 +69,7 @@ double WholeMessages(const ChosenSchedule& chosen, double messages);
 // `messages` in all. Empty where the size of a message is unknown.
 std::optional<double> BytesAMicrobatch(const ChosenSchedule& chosen, double messages);
 
-// The same figures, simulated and in closed form, under the keys of --json. A figure without a
+// The figures under the keys of --json, simulated and in closed form. A figure without a
 // closed form is null.
 nlohmann::ordered_json FiguresJson(const Simulated& simulated);
 nlohmann::ordered_json ClosedFormJson(const ChosenSchedule& chosen);

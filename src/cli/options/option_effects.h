@@ -23,9 +23,9 @@ Status RefuseUnread(const ScheduleOptions& options);
 Status RefuseOwnUnread(const Candidate& candidate, const ScheduleOptions& options);
 // Resets what the algorithm does not read, but for the memory limit, which a comparison marks.
 void DropUnread(const Algorithm& algorithm, ScheduleOptions& options);
-// The same of a comparison of these algorithms.
+// Refuses options that none of these algorithms uses.
 Status RefuseUnreadByAll(const ScheduleOptions& options, std::span<const Algorithm> algorithms);
-// Prices of what none of the schedules does. Requires: their passes have run.
+// Refuses prices of what none of the schedules does. Requires: their passes have run.
 Status RefuseUnreadPrices(const ScheduleOptions& options,
                           std::span<const ChosenSchedule> schedules);
 // All but those named: `why` says what the others have no effect on.

@@ -52,7 +52,8 @@ struct ChosenSchedule {
   // Whether the schedule stays within the limit: its algorithm supports one, or it is a file for
   // which the user gives one. Other schedules are only marked.
   bool heeds_limit = false;
-  // Of a model: the memory of a device, in which each rank's states and activations must fit.
+  // Only with a model: the memory of a device, in which each rank's states and activations must
+  // fit.
   std::optional<double> device_memory = {};
   int data = 1;  // of a model: replicas of the pipeline, each of which runs the microbatches
   std::string time_unit = {};  // "s", or empty for the unit of --cost

@@ -47,7 +47,7 @@ class UpdateExchange {
   void ShareGradients(int stage, std::int64_t round);
   // Waits for the gradients of the stage's replicas and adds them to its own.
   [[nodiscard]] bool AddGradients(int stage, std::int64_t round);
-  // The same for the parameters that the stage shares with others of its chain.
+  // Exchange and add gradients of the parameters that the stage shares with others of its chain.
   void ShareParameters(int stage, std::int64_t round);
   [[nodiscard]] bool AddParameters(int stage, std::int64_t round);
   // If UpdateRule::sends_shards(): sends the stage's updated shard to its replicas, and waits for
