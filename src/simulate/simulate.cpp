@@ -192,7 +192,7 @@ class Engine {
     return true;
   }
 
-  // Puts the rank in line for its next action, unless messages keep it waiting.
+  // Enqueues the rank for its next action, unless messages keep it waiting.
   void Proceed(int rank) {
     if (ranks_[rank].position == schedule_.lanes[rank].size()) return;
     held_[rank] = exchange_->Blocks(rank);

@@ -133,8 +133,8 @@ class EnginePipeline {
   bool FitsLast(const nb::object& inputs, const nb::object& targets) const;
   // Whether all batches have tensors of the shapes and kinds of the last step's.
   bool AllFitLast(const std::vector<Batch>& batches) const;
-  // Whether besides nothing has changed: then what was checked before the last step, and what
-  // optimizers were told, holds for the next one.
+  // Returns whether nothing else changed either, so that the last step's checks, and what
+  // optimizers were told, still hold.
   bool IsLikeLast(const nb::object& inputs, const nb::object& targets) const;
   // Sets how many steps have run, on which random numbers depend.
   void SetSteps(std::int64_t steps);

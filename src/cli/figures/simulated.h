@@ -44,8 +44,8 @@ struct Simulated {
   bool ran() const { return !result.ranks.empty(); }
 };
 
-// Returns the schedules, each of a dump with measured times followed by a copy with these: what
-// show, diff and report draw. Requires: as ExplanationOf.
+// Returns all schedules, as show, diff and report draw them: one with measured times is followed by
+// a copy that has them. Requires: as ExplanationOf.
 std::vector<Simulated> WithMeasured(std::vector<Simulated> all);
 
 // Why the schedule takes as long as it does. If it heeds a memory limit, forwards that do not fit

@@ -16,8 +16,8 @@ namespace penstock {
 // An option that was given, as users write it ("--ranks").
 std::vector<std::string> GivenOptions(const ScheduleOptions& options);
 
-// Refuses what no candidate reads: a comparison takes what one of them reads. A single algorithm
-// refuses the knobs that it does not read by itself (CheckParams).
+// Refuses options that no schedule uses; in a comparison one is enough. A single algorithm refuses
+// the knobs that it does not read by itself (CheckParams).
 Status RefuseUnread(const ScheduleOptions& options);
 // Refuses what the candidate asks for by its own options and does not read.
 Status RefuseOwnUnread(const Candidate& candidate, const ScheduleOptions& options);

@@ -34,7 +34,7 @@ struct PassOptions {
   Status SetPrices(const Schedule& schedule, Costs& costs) const;
   // Runs the passes with these costs.
   Status Run(Schedule& schedule, Costs& costs) const;
-  // Refuses the price of which only `collectives` makes a time.
+  // Refuses --price reduced without `collectives`.
   Status RefuseReduced() const;
   // Sets the prices and runs the passes, without collectives.
   Status Apply(Schedule& schedule, Costs& costs) const;

@@ -181,7 +181,7 @@ Status FillCandidates(const YamlMap& config, Filler& filler, ScheduleOptions& op
   return {};
 }
 
-// A sweep, but for keys that have one value on the command line, which takes precedence.
+// Reads the sweep. Keys that have a single value on the command line keep that value.
 Status FillSweep(const YamlMap& config, Filler& filler, ScheduleOptions& options) {
   if (!config.Has("sweep")) return {};
   if (!options.can_sweep) return config.Refuse("sweep", "only 'penstock simulate' runs sweeps");
