@@ -32,7 +32,7 @@ const std::vector<std::string_view> kKeys = {"schedule",      "csv",
                                              "collectives",   "trace_rule",
                                              "time_unit"};
 
-// Those of PricedModel.
+// Keys of PricedModel.
 constexpr std::pair<const char*, std::optional<std::string> PricedModel::*> kModelTexts[] = {
     {"model", &PricedModel::model},
     {"device", &PricedModel::device},
