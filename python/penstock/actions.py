@@ -97,7 +97,7 @@ RANK: np.dtype[np.void] = _layout(
 )
 
 #: The costs of a stage and a microbatch index.
-STAGE_COSTS: np.dtype[np.void] = np.dtype([(name, "<f8") for name in _core.stage_cost_fields()])
+STAGE_COSTS: np.dtype[np.void] = np.dtype([(cost.name, "<f8") for cost in _core.stage_costs()])
 
 #: Why ranks are idle.
 BUBBLE_CAUSES: tuple[str, ...] = tuple(_core.bubble_causes())

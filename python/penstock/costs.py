@@ -60,29 +60,9 @@ class StageFields(Common, total=False):
     workspace: PerStage
 
 
-_MEMORY = (
-    "activation",
-    "activation_after_i",
-    "input_activation",
-    "gathered",
-    "weights",
-    "version",
-    "gradients",
-    "optimizer",
-    "workspace",
-)
-_FIELDS = (
-    "forward",
-    "backward_input",
-    "backward_weight",
-    "backward",
-    "recompute",
-    "step",
-    "unshard",
-    "reduce",
-    "message_scale",
-    *_MEMORY,
-)
+_KEYS = [cost for cost in _core.stage_costs() if cost.in_files]
+_MEMORY = {cost.name for cost in _KEYS if cost.is_memory}
+_FIELDS = {"backward", *(cost.name for cost in _KEYS)}
 
 
 @checked

@@ -1,19 +1,6 @@
 #include "schedule/costs.h"
 
 namespace penstock {
-namespace {
-
-Status CheckAmount(double value, double most) {
-  if (!(value >= 0)) return InvalidArgument("must be at least 0, not {}", value);
-  if (value > most) return InvalidArgument("must be at most {}, not {}", most, value);
-  return {};
-}
-
-}  // namespace
-
-Status CheckTime(double time) { return CheckAmount(time, kMostTime); }
-Status CheckMemory(double amount) { return CheckAmount(amount, kMostMemory); }
-
 Costs Costs::Uniform(const Placement& placement, int slices, double f, double i, double w,
                      double comm, double kept_for_weight) {
   const double share = static_cast<double>(placement.chunks()) * slices;
@@ -29,6 +16,28 @@ double Costs::LargestMessage() const {
   double largest = 0;
   for (const StageCosts& stage : stages) largest = std::max(largest, stage.message_scale);
   return message_bytes * largest;
+}
+
+void Costs::ScaleTimes(double factor) {
+  ForEachStage([factor](StageCosts& stage) {
+    for (const StageCost& cost : kStageCosts) {
+      if (cost.kind == CostKind::kTime) stage.*cost.value *= factor;
+    }
+  });
+  for (double* time : {&comm, &exchange, &offload, &reload}) *time *= factor;
+  for (LinkLevel& level : topology.levels) {
+    level.latency *= factor;
+    level.bandwidth /= factor;
+  }
+}
+
+void Costs::ScaleMemory(double factor) {
+  ForEachStage([factor](StageCosts& stage) {
+    for (const StageCost& cost : kStageCosts) {
+      if (cost.is_memory()) stage.*cost.value *= factor;
+    }
+  });
+  for (double* time : {&offload, &reload}) *time /= factor;
 }
 
 }  // namespace penstock

@@ -1,111 +1,16 @@
-// Costs: the time and memory of every action of a schedule, defined only here.
-//
-// Units: time in any one unit; memory in activations of one rank's share of one microbatch, or in
-// bytes if the costs come from a measured model.
+// Costs: the time and memory of every action of a schedule, in the units of stage_costs.h.
 #pragma once
 
 #include <algorithm>
 #include <vector>
 
 #include "base/index.h"
-#include "base/result.h"
 #include "schedule/action.h"
 #include "schedule/schedule.h"
+#include "schedule/stage_costs.h"
 #include "schedule/topology.h"
 
 namespace penstock {
-
-// The longest time and largest amount of memory of one cost. Within them, sums over any schedule
-// stay finite, and their figures are short enough to print.
-inline constexpr double kMostTime = 1e15;
-inline constexpr double kMostMemory = 1e18;  // in bytes, a million terabytes
-
-// Refuses a cost below 0 or above the maximum. The caller adds which cost it is.
-Status CheckTime(double time);
-Status CheckMemory(double amount);
-
-// The costs of one stage and one microbatch index (a microbatch, or a slice of one).
-struct StageCosts {
-  double forward = 1;
-  double backward_input = 1;
-  double backward_weight = 1;
-  double activation = 1;          // kept alive from the start of F to the end of B or W
-  double activation_after_i = 1;  // the part of it that W reads, freed at the end of W
-  // Costs of the actions that passes add. 0 means that they take no time or memory.
-  double recompute = 0;         // time of RECOMPUTE, which occupies the rank
-  double input_activation = 0;  // the part of `activation` that F keeps if it is recomputed
-  double step = 0;              // time of STEP, which occupies the rank
-  double unshard = 0;           // time of UNSHARD, on the rank's link for collectives
-  double reduce = 0;            // time of REDUCE_GRAD, on the same link
-  double gathered = 0;          // memory of the unsharded weights, from UNSHARD's start to RESHARD
-  // Memory that no microbatch changes (simulate/memory/memory_by_kind.h). Peaks and memory limits
-  // are without it.
-  double weights = 0;    // of one version, with masters
-  double version = 0;    // of each older version that a schedule without a flush keeps
-  double gradients = 0;  // their sums over microbatches
-  double optimizer = 0;  // state
-  double workspace = 0;  // temporary, while one of the stage's actions computes
-  // Costs of the vocabulary's actions (vocabulary.h) on the rank whose first stage this is, for one
-  // microbatch.
-  double embed = 0;              // time of EMBED
-  double vocabulary_input = 0;   // time of S
-  double vocabulary_weight = 0;  // time of T
-  double embed_gradient = 0;     // time of EMBED_GRAD
-  double softmax = 0;            // memory from the start of S to the end of T
-  // Per slice: the change in memory after its I or B ends. The backward of the last slice
-  // produces gradients of the keys and values of all earlier slices, and each earlier slice frees
-  // its own. Over the slices of a stage the changes add up to 0.
-  double gradients_of_others = 0;
-  // The time that a whole B takes less than I and W: it may read its inputs once, and needs one
-  // launch. At most their sum.
-  double saved_by_whole_backward = 0;
-  // Relative length of the microbatch: prices per microbatch and sizes of messages scale with it.
-  double length = 1;
-  // Size of the stage's output, and of the gradient that it receives for it, relative to
-  // Costs::message_bytes.
-  double message_scale = 1;
-
-  // Time of B; not below 0 by rounding.
-  double Backward() const {
-    return std::max(0.0, backward_input + backward_weight - saved_by_whole_backward);
-  }
-  // Memory that I, W, B or T frees at its end; negative if it allocates more than it frees.
-  double Freed(Op op) const {
-    switch (op) {
-      case Op::kBackward:
-        return activation - gradients_of_others;
-      case Op::kBackwardInput:
-        return activation - activation_after_i - gradients_of_others;
-      case Op::kBackwardWeight:
-        return activation_after_i;
-      case Op::kVocabularyWeight:
-        return softmax;
-      default:
-        return 0;
-    }
-  }
-};
-
-// The fields of StageCosts that are times, and those that are amounts of memory and never negative:
-// what a change of the unit scales.
-inline constexpr double StageCosts::*kTimesOfStage[] = {&StageCosts::forward,
-                                                        &StageCosts::backward_input,
-                                                        &StageCosts::backward_weight,
-                                                        &StageCosts::saved_by_whole_backward,
-                                                        &StageCosts::recompute,
-                                                        &StageCosts::step,
-                                                        &StageCosts::unshard,
-                                                        &StageCosts::reduce,
-                                                        &StageCosts::embed,
-                                                        &StageCosts::vocabulary_input,
-                                                        &StageCosts::vocabulary_weight,
-                                                        &StageCosts::embed_gradient};
-inline constexpr double StageCosts::*kMemoryOfStage[] = {
-    &StageCosts::activation,       &StageCosts::activation_after_i,
-    &StageCosts::input_activation, &StageCosts::gathered,
-    &StageCosts::softmax,          &StageCosts::weights,
-    &StageCosts::version,          &StageCosts::gradients,
-    &StageCosts::optimizer,        &StageCosts::workspace};
 
 // The time of an overlapped pair, from its forward f and its backward b.
 struct OverlapRule {
@@ -172,6 +77,9 @@ struct Costs {
   }
   // The size of the largest tensor between two stages, at length 1.
   double LargestMessage() const;
+  // Multiplies all times, or all amounts of memory, as a change of their unit does.
+  void ScaleTimes(double factor);
+  void ScaleMemory(double factor);
   // Calls change(StageCosts&) for every element of `stages` and `by_slice`.
   template <class Change>
   void ForEachStage(const Change& change) {

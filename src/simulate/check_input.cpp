@@ -29,9 +29,11 @@ Status CheckInput(const Schedule& schedule, const Costs& costs) {
                usable(costs.reload) && usable(costs.exchange);
   for (const std::vector<StageCosts>* list : {&costs.stages, &costs.by_slice}) {
     for (const StageCosts& stage : *list) {
-      for (double StageCosts::*time : kTimesOfStage) sound = sound && usable(stage.*time);
-      for (double StageCosts::*memory : kMemoryOfStage) sound = sound && usable(stage.*memory);
-      sound = sound && usable(stage.length) && usable(stage.message_scale);
+      for (const StageCost& cost : kStageCosts) {
+        const double value = stage.*cost.value;
+        sound = sound &&
+                (usable(value) || (cost.kind == CostKind::kMemoryChange && std::isfinite(value)));
+      }
     }
   }
   if (!sound) return InvalidArgument("a cost is negative or not finite; costs must be at least 0");

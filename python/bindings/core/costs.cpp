@@ -15,33 +15,8 @@
 namespace penstock::python {
 namespace {
 
-// The fields of StageCosts as Python sees them: doubles, in the order of the struct.
-constexpr const char* kFieldNames[] = {"forward",
-                                       "backward_input",
-                                       "backward_weight",
-                                       "activation",
-                                       "activation_after_i",
-                                       "recompute",
-                                       "input_activation",
-                                       "step",
-                                       "unshard",
-                                       "reduce",
-                                       "gathered",
-                                       "weights",
-                                       "version",
-                                       "gradients",
-                                       "optimizer",
-                                       "workspace",
-                                       "embed",
-                                       "vocabulary_input",
-                                       "vocabulary_weight",
-                                       "embed_gradient",
-                                       "softmax",
-                                       "gradients_of_others",
-                                       "saved_by_whole_backward",
-                                       "length",
-                                       "message_scale"};
-static_assert(sizeof(StageCosts) == std::size(kFieldNames) * sizeof(double));
+// Python reads a stage's costs as an array of doubles.
+static_assert(sizeof(StageCosts) == std::size(kStageCosts) * sizeof(double));
 
 struct StageTable {
   std::vector<StageCosts> stages;
@@ -81,9 +56,13 @@ void AddCostTypes(nb::module_& module) {
             return StageTable{ValueOf(self.CostsOf(*schedule)).stages};
           },
           "schedule"_a);
-  module.def("stage_cost_fields", [] {
-    return std::vector<std::string>(std::begin(kFieldNames), std::end(kFieldNames));
-  });
+  nb::class_<StageCost>(module, "StageCost", "One cost of a stage.")
+      .def_prop_ro("name", [](const StageCost& cost) { return std::string(cost.name); })
+      .def_prop_ro("meaning", [](const StageCost& cost) { return std::string(cost.meaning); })
+      .def_prop_ro("is_memory", &StageCost::is_memory)
+      .def_ro("in_files", &StageCost::in_files);
+  module.def("stage_costs",
+             [] { return std::vector<StageCost>(std::begin(kStageCosts), std::end(kStageCosts)); });
   module.def("models", [] {
     std::vector<std::string> names;
     for (const std::string_view name : PublishedModelNames()) names.emplace_back(name);

@@ -6,50 +6,18 @@
 namespace penstock::python {
 namespace {
 
-struct WrittenCost {
-  const char* key;
-  double StageCosts::*field;
-  bool is_memory;
-};
-constexpr WrittenCost kWrittenCosts[] = {
-    {"forward", &StageCosts::forward, false},
-    {"backward_input", &StageCosts::backward_input, false},
-    {"backward_weight", &StageCosts::backward_weight, false},
-    {"activation", &StageCosts::activation, true},
-    {"activation_after_i", &StageCosts::activation_after_i, true},
-    {"input_activation", &StageCosts::input_activation, true},
-    {"recompute", &StageCosts::recompute, false},
-    {"step", &StageCosts::step, false},
-    {"unshard", &StageCosts::unshard, false},
-    {"reduce", &StageCosts::reduce, false},
-    {"gathered", &StageCosts::gathered, true},
-    {"weights", &StageCosts::weights, true},
-    {"version", &StageCosts::version, true},
-    {"gradients", &StageCosts::gradients, true},
-    {"optimizer", &StageCosts::optimizer, true},
-    {"workspace", &StageCosts::workspace, true},
-    {"message_scale", &StageCosts::message_scale, false}};
-
 // One map, without costs that have the value that a missing key has.
-std::string EntryText(const StageCosts& costs, int layers, bool in_bytes) {
+std::string EntryText(const StageCosts& stage, int layers, bool in_bytes) {
   std::vector<std::string> fields;
   if (layers != 1) fields.push_back(fmt::format("layers: {}", layers));
-  for (const auto& [key, field, is_memory] : kWrittenCosts) {
-    const double value = costs.*field;
-    const std::string_view name = key;
-    const bool is_needed = name == "forward" || name == "backward_input" ||
-                           name == "backward_weight" || name == "activation";
-    double usual = 0;
-    if (name == "activation_after_i") usual = costs.activation;
-    if (name == "recompute") usual = costs.forward;
-    if (name == "version") usual = costs.weights;
-    if (name == "message_scale") usual = 1;
-    if (!is_needed && value == usual) continue;
-    fields.push_back(is_memory && in_bytes ? fmt::format("{}: {:.0f} B", key, value)
-                                           : fmt::format("{}: {}", key, value));
+  for (const StageCost& cost : kStageCosts) {
+    if (!cost.in_files || !cost.IsNeeded(stage)) continue;
+    const double value = stage.*cost.value;
+    fields.push_back(cost.is_memory() && in_bytes ? fmt::format("{}: {:.0f} B", cost.name, value)
+                                                  : fmt::format("{}: {}", cost.name, value));
   }
-  if (costs.saved_by_whole_backward != 0)
-    fields.push_back(fmt::format("backward: {}", costs.Backward()));
+  if (stage.saved_by_whole_backward != 0)
+    fields.push_back(fmt::format("backward: {}", stage.Backward()));
   return fmt::format("- {{{}}}\n", fmt::join(fields, ", "));
 }
 

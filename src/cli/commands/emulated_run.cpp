@@ -38,18 +38,6 @@ double CpuSeconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Returns the costs in seconds.
-Costs Scaled(Costs costs, double unit) {
-  costs.comm *= unit;
-  costs.exchange *= unit;
-  costs.offload *= unit;
-  costs.reload *= unit;
-  costs.ForEachStage([&](StageCosts& stage) {
-    for (double StageCosts::*time : kTimesOfStage) stage.*time *= unit;
-  });
-  return costs;
-}
-
 // In units of cost; 0 if no action takes time.
 double ShortestAction(const Schedule& schedule, const Costs& costs) {
   double shortest = std::numeric_limits<double>::infinity();
@@ -125,7 +113,9 @@ Result<EmulatedRun> RunOne(const Simulated& simulated, double unit,
   result.makespan = result.measured.makespan * unit;
   result.shortest = ShortestAction(schedule, costs) * unit;
   result.lateness = std::chrono::duration<double>(machine.worst_lateness()).count();
-  result.drift = DriftText(FindDrift(trace, Scaled(costs, unit)));
+  Costs in_seconds = costs;
+  in_seconds.ScaleTimes(unit);
+  result.drift = DriftText(FindDrift(trace, in_seconds));
   return result;
 }
 

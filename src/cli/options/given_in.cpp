@@ -51,6 +51,10 @@ std::string OptionOf(std::string_view key) {
 }
 
 Error NameOption(Error error, std::span<const std::string_view> keys) {
+  if (std::ranges::find(keys, error.parameter) != keys.end()) {
+    error.parameter = OptionOf(error.parameter);
+    return error;
+  }
   const auto key = FindParameter(error.message, keys);
   if (!key) return error;
   const auto begin = static_cast<std::size_t>(key->data() - error.message.data());
@@ -60,7 +64,10 @@ Error NameOption(Error error, std::span<const std::string_view> keys) {
 
 Error NameAsGiven(Error error, const GivenIn& given_in, const std::string& otherwise) {
   for (const auto& [key, place] : given_in) {
-    if (error.message.starts_with(place)) return error;  // the message already has it
+    if (error.where.starts_with(place) || error.message.starts_with(place)) return error;
+  }
+  if (const auto given = given_in.find(error.parameter); given != given_in.end()) {
+    return In(given->second, std::move(error));
   }
   error = NameOption(std::move(error), kScheduleKeys);
   std::string message, place;

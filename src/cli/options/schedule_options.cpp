@@ -58,14 +58,6 @@ MemoryUnit UnitOf(std::string_view text, double limit) {
   return {std::string(name), number / limit};
 }
 
-void ScaleMemory(Costs& costs, double factor) {
-  costs.ForEachStage([&](StageCosts& stage) {
-    for (double StageCosts::*memory : kMemoryOfStage) stage.*memory *= factor;
-  });
-  costs.offload /= factor;
-  costs.reload /= factor;
-}
-
 }  // namespace
 
 void ScheduleOptions::DefineSource(CLI::App& app) {
@@ -348,7 +340,7 @@ Status ScheduleOptions::SetCosts(ChosenSchedule& chosen, Costs costs) const {
   PENSTOCK_TRY_STATUS(in_activations.SetPrices(chosen.schedule, costs));
   PENSTOCK_TRY_STATUS(SetCollectives(chosen, in_activations, costs));
   PENSTOCK_TRY_STATUS(in_activations.Run(chosen.schedule, costs));
-  ScaleMemory(costs, chosen.activation);
+  costs.ScaleMemory(chosen.activation);
   PENSTOCK_TRY_STATUS(DescribeCosts(chosen));
   chosen.costs = std::move(costs);
   // A changed schedule is no longer the algorithm's: its closed forms do not hold.

@@ -9,31 +9,22 @@ namespace {
 
 using Json = nlohmann::json;
 
-struct Field {
-  const char* key;
-  double StageCosts::*value;
-  bool is_time;
-  bool optional = false;  // absent in dumps of earlier versions, and then the default
-};
-constexpr Field kFields[] = {
-    {"forward", &StageCosts::forward, true},
-    {"backward_input", &StageCosts::backward_input, true},
-    {"backward_weight", &StageCosts::backward_weight, true},
-    {"saved_by_whole_backward", &StageCosts::saved_by_whole_backward, true, true},
-    {"activation", &StageCosts::activation, false},
-    {"activation_after_i", &StageCosts::activation_after_i, false},
-    {"recompute", &StageCosts::recompute, true, true}};
 // The costs of each microbatch index, by stage, if they differ.
 constexpr const char* kByIndex = "index_costs";
 
-Result<double> ReadNumber(const Json& object, const char* key, bool is_time) {
+Result<double> ReadNumber(const Json& object, std::string_view key) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_number()) {
     return InvalidArgument("{} is not a number", key);
   }
-  const double value = found->get<double>();
-  const Status status = is_time ? CheckTime(value) : CheckMemory(value);
-  if (!status) return InvalidArgument("{}: {}", key, status.error().line());
+  return found->get<double>();
+}
+
+Result<double> Checked(const Json& object, const char* key, Status (*check)(double)) {
+  PENSTOCK_TRY(const double value, ReadNumber(object, key));
+  if (const Status status = check(value); !status) {
+    return InvalidArgument("{}: {}", key, status.error().line());
+  }
   return value;
 }
 
@@ -41,27 +32,24 @@ nlohmann::ordered_json ListToJson(const std::vector<StageCosts>& list) {
   nlohmann::ordered_json array = nlohmann::ordered_json::array();
   for (const StageCosts& stage : list) {
     nlohmann::ordered_json& object = array.emplace_back(nlohmann::ordered_json::object());
-    for (const Field& field : kFields) object[field.key] = stage.*field.value;
-    if (stage.length != 1) object["length"] = stage.length;
-    if (stage.message_scale != 1) object["message_scale"] = stage.message_scale;
+    for (const StageCost& cost : kStageCosts) {
+      if (cost.IsNeeded(stage)) object[cost.name] = stage.*cost.value;
+    }
   }
   return array;
 }
 
+// Costs that an entry lacks have their defaults; earlier versions wrote fewer.
 Result<std::vector<StageCosts>> ListFromJson(const Json& list) {
   std::vector<StageCosts> read;
   for (const Json& object : list) {
     StageCosts& stage = read.emplace_back();
-    for (const Field& field : kFields) {
-      if (field.optional && !object.contains(field.key)) continue;
-      PENSTOCK_TRY(stage.*field.value, ReadNumber(object, field.key, field.is_time));
+    for (const StageCost& cost : kStageCosts) {
+      stage.*cost.value = cost.Default(stage);
+      if (!object.contains(cost.name) && !cost.always_given()) continue;
+      PENSTOCK_TRY(stage.*cost.value, ReadNumber(object, cost.name));
     }
-    if (!object.contains("recompute")) stage.recompute = stage.forward;
-    for (const auto& [key, value] : {std::pair("length", &StageCosts::length),
-                                     std::pair("message_scale", &StageCosts::message_scale)}) {
-      if (!object.contains(key)) continue;
-      PENSTOCK_TRY(stage.*value, ReadNumber(object, key, false));
-    }
+    if (const Status status = CheckStage(stage); !status) return tl::unexpected(status.error());
   }
   return read;
 }
@@ -82,7 +70,7 @@ Result<OverlapRule> OverlapFromJson(const Json& object) {
   const auto found = object.find("overlap");
   if (found != object.end() && *found == "max") return OverlapRule{OverlapRule::Kind::kMax, 1};
   if (found != object.end() && *found == "sum") return OverlapRule{OverlapRule::Kind::kSum, 1};
-  PENSTOCK_TRY(const double factor, ReadNumber(object, "overlap", true));
+  PENSTOCK_TRY(const double factor, Checked(object, "overlap", CheckTime));
   return OverlapRule{OverlapRule::Kind::kFactor, factor};
 }
 
@@ -114,9 +102,9 @@ nlohmann::ordered_json CostsToJson(const DumpCosts& dump) {
 Result<DumpCosts> CostsFromJson(const Json& json, int stages) {
   if (!json.is_object()) return InvalidArgument("it is not an object");
   DumpCosts read;
-  PENSTOCK_TRY(read.costs.comm, ReadNumber(json, "comm", true));
+  PENSTOCK_TRY(read.costs.comm, Checked(json, "comm", CheckTime));
   PENSTOCK_TRY(read.costs.overlap, OverlapFromJson(json));
-  PENSTOCK_TRY(read.costs.message_bytes, ReadNumber(json, "message_bytes", false));
+  PENSTOCK_TRY(read.costs.message_bytes, Checked(json, "message_bytes", CheckMemory));
   const auto unit = json.find("memory_unit");
   if (unit != json.end() && unit->is_string()) read.memory_unit = unit->get<std::string>();
   if (unit == json.end() || !unit->is_string() ||

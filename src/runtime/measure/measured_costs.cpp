@@ -185,13 +185,10 @@ class CostCollector {
   static StageCosts MeanOf(std::span<const StageCosts> kinds) {
     StageCosts mean = kinds.front();
     const auto count = static_cast<double>(kinds.size());
-    for (double StageCosts::*field :
-         {&StageCosts::forward, &StageCosts::backward_input, &StageCosts::backward_weight,
-          &StageCosts::activation, &StageCosts::activation_after_i, &StageCosts::recompute,
-          &StageCosts::gradients_of_others}) {
+    for (const StageCost& cost : kStageCosts) {
       double sum = 0;
-      for (const StageCosts& kind : kinds) sum += kind.*field;
-      mean.*field = sum / count;
+      for (const StageCosts& kind : kinds) sum += kind.*cost.value;
+      mean.*cost.value = sum / count;
     }
     return mean;
   }

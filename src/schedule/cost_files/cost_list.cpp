@@ -10,21 +10,36 @@
 namespace penstock {
 namespace {
 
-// An amount of activations: a number, or a size with its unit ("1.5GiB"), which sets `in_bytes`.
-Status ReadMemory(const YamlMap& map, const char* key, double& field, bool& in_bytes) {
+constexpr std::string_view kBackward = "backward";
+
+// A number; of memory also a size with its unit ("1.5GiB"), which sets `in_bytes`.
+Result<double> ReadCost(const YamlMap& map, const StageCost& cost, bool& in_bytes) {
+  const std::string key(cost.name);
   PENSTOCK_TRY(const std::optional<std::string> text, map.Text(key));
   const Result<std::int64_t> bytes = ParseBytes(text.value_or(""));
-  if (bytes) {
-    field = static_cast<double>(*bytes);
-    in_bytes = true;
-    const Status status = CheckMemory(field);
-    if (!status) return map.Refuse(key, "{}", status.error().line());
-    return {};
+  in_bytes = cost.is_memory() && bytes;
+  double value = 0;
+  if (in_bytes) {
+    value = static_cast<double>(*bytes);
+  } else {
+    PENSTOCK_TRY(const std::optional<double> number, map.Number(key));
+    value = *number;
   }
-  PENSTOCK_TRY(const std::optional<double> value, map.Number(key));
-  field = value.value_or(field);
-  const Status status = CheckMemory(field);
+  const Status status = CheckCost(cost, value);
   if (!status) return map.Refuse(key, "{}", status.error().line());
+  return value;
+}
+
+// Reads the time of a whole B, which is at most that of I and W.
+Status ReadBackward(const YamlMap& map, StageCosts& stage) {
+  PENSTOCK_TRY(const std::optional<double> backward, map.Number(std::string(kBackward)));
+  if (!backward) return {};
+  const double sum = stage.backward_input + stage.backward_weight;
+  if (!(*backward >= 0 && *backward <= sum)) {
+    return map.Refuse(std::string(kBackward),
+                      "give 0 to {}, the sum of backward_input and backward_weight", sum);
+  }
+  stage.saved_by_whole_backward = sum - *backward;
   return {};
 }
 
@@ -33,93 +48,36 @@ struct ReadCosts {
   bool in_bytes = false;  // whether its activations are in bytes
 };
 
-constexpr std::string_view kCostKeys[] = {
-    "forward",          "backward_input", "backward_weight",
-    "backward",         "activation",     "activation_after_i",
-    "input_activation", "weights",        "version",
-    "gradients",        "optimizer",      "workspace",
-    "gathered",         "recompute",      "step",
-    "unshard",          "reduce",         "message_scale"};
-struct MemoryKey {
-  const char* name;
-  double StageCosts::*field;
-};
-constexpr MemoryKey kMemoryKeys[] = {{"weights", &StageCosts::weights},
-                                     {"version", &StageCosts::version},
-                                     {"gradients", &StageCosts::gradients},
-                                     {"optimizer", &StageCosts::optimizer},
-                                     {"workspace", &StageCosts::workspace},
-                                     {"gathered", &StageCosts::gathered},
-                                     {"input_activation", &StageCosts::input_activation}};
-
-constexpr double kMostScale = 1e6;
-
-// The time of a whole B, which is at most that of I and W.
-Status ReadBackward(const YamlMap& map, StageCosts& stage) {
-  PENSTOCK_TRY(const std::optional<double> backward, map.Number("backward"));
-  if (!backward) return {};
-  const double sum = stage.backward_input + stage.backward_weight;
-  if (!(*backward >= 0 && *backward <= sum)) {
-    return map.Refuse("backward", "give 0 to {}, the sum of backward_input and backward_weight",
-                      sum);
-  }
-  stage.saved_by_whole_backward = sum - *backward;
-  return {};
-}
-
-// The other amounts of memory.
-Status ReadStates(const YamlMap& map, ReadCosts& entry) {
-  for (const MemoryKey& key : kMemoryKeys) {
-    if (!map.Has(key.name)) continue;
-    bool in_bytes = false;
-    PENSTOCK_TRY_STATUS(ReadMemory(map, key.name, entry.costs.*key.field, in_bytes));
-    if (in_bytes != entry.in_bytes && entry.costs.*key.field != 0) {
-      return map.Refuse(key.name, "give it and activation both with a unit, or neither");
-    }
-  }
-  if (!map.Has("version")) entry.costs.version = entry.costs.weights;
-  return {};
-}
-
 Result<ReadCosts> ReadStage(const YamlMap& map) {
   ReadCosts entry;
   StageCosts& stage = entry.costs;
-  const auto read = [&](const char* key, double& field, double otherwise) -> Status {
-    PENSTOCK_TRY(const std::optional<double> value, map.Number(key));
-    field = value.value_or(otherwise);
-    const Status status = CheckTime(field);
-    if (!status) return map.Refuse(key, "{}", status.error().line());
-    return {};
-  };
-  PENSTOCK_TRY_STATUS(read("forward", stage.forward, 1));
-  PENSTOCK_TRY_STATUS(read("backward_input", stage.backward_input, 1));
-  PENSTOCK_TRY_STATUS(read("backward_weight", stage.backward_weight, 1));
-  PENSTOCK_TRY_STATUS(read("recompute", stage.recompute, stage.forward));
-  PENSTOCK_TRY_STATUS(read("step", stage.step, 0));
-  PENSTOCK_TRY_STATUS(read("unshard", stage.unshard, 0));
-  PENSTOCK_TRY_STATUS(read("reduce", stage.reduce, 0));
+  for (const StageCost& cost : kStageCosts) {
+    const std::string key(cost.name);
+    if (!cost.in_files || !map.Has(key)) {
+      stage.*cost.value = cost.Default(stage);
+      continue;
+    }
+    bool in_bytes = false;
+    PENSTOCK_TRY(stage.*cost.value, ReadCost(map, cost, in_bytes));
+    if (cost.value == &StageCosts::activation) entry.in_bytes = in_bytes;
+    if (cost.is_memory() && in_bytes != entry.in_bytes && stage.*cost.value != 0) {
+      return map.Refuse(key, "give it and activation both with a unit, or neither");
+    }
+    if (cost.at_most && stage.*cost.value > stage.*cost.at_most) {
+      return map.Refuse(key, "must be at most {}, not {}", stage.*cost.at_most, stage.*cost.value);
+    }
+  }
   PENSTOCK_TRY_STATUS(ReadBackward(map, stage));
-  PENSTOCK_TRY_STATUS(ReadMemory(map, "activation", stage.activation, entry.in_bytes));
-  stage.activation_after_i = stage.activation;
-  bool after_in_bytes = entry.in_bytes && !map.Has("activation_after_i");
-  PENSTOCK_TRY_STATUS(
-      ReadMemory(map, "activation_after_i", stage.activation_after_i, after_in_bytes));
-  if (entry.in_bytes != after_in_bytes && stage.activation_after_i != 0) {
-    return map.Refuse("activation_after_i", "give it and activation both with a unit, or neither");
-  }
-  PENSTOCK_TRY(const std::optional<double> scale, map.Number("message_scale"));
-  stage.message_scale = scale.value_or(1);
-  if (!(stage.message_scale >= 0 && stage.message_scale <= kMostScale)) {
-    return map.Refuse("message_scale", "0 to {:.0f} is needed", kMostScale);
-  }
-  if (stage.activation_after_i > stage.activation) {
-    return map.Refuse("activation_after_i", "at most the activation");
-  }
-  PENSTOCK_TRY_STATUS(ReadStates(map, entry));
-  if (stage.input_activation > stage.activation) {
-    return map.Refuse("input_activation", "at most the activation");
-  }
   return entry;
+}
+
+std::vector<std::string_view> CostKeys() {
+  std::vector<std::string_view> keys;
+  for (const StageCost& cost : kStageCosts) {
+    if (cost.in_files) keys.push_back(cost.name);
+  }
+  keys.push_back(kBackward);
+  return keys;
 }
 
 // Reads the maps of a list, each with the key `more` besides its costs; layers_of reads it.
@@ -127,9 +85,9 @@ Result<CostList> ReadCostList(const YamlMap& config, const std::string& key, std
                               const std::function<Result<int>(const YamlMap& map)>& layers_of) {
   const YAML::Node list = config.Node(key);
   if (!list.IsSequence() || list.size() == 0) {
-    return config.Refuse(key, "a list of maps is needed, with {}", fmt::join(kCostKeys, ", "));
+    return config.Refuse(key, "a list of maps is needed, with {}", fmt::join(CostKeys(), ", "));
   }
-  std::vector<std::string_view> known(std::begin(kCostKeys), std::end(kCostKeys));
+  std::vector<std::string_view> known = CostKeys();
   if (!more.empty()) known.push_back(more);
   CostList costs;
   for (const YAML::Node& node : list) {

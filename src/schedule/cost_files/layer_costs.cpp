@@ -5,15 +5,35 @@
 namespace penstock {
 namespace {
 
-constexpr double StageCosts::*kFields[] = {
-    &StageCosts::forward,    &StageCosts::backward_input,     &StageCosts::backward_weight,
-    &StageCosts::activation, &StageCosts::activation_after_i, &StageCosts::saved_by_whole_backward,
-    &StageCosts::recompute};
+// Adds `layers` equal layers to a stage, of which the first ones may be there already.
+void AddLayers(StageCosts& stage, const StageCosts& layer, double layers, int slices, bool first) {
+  for (const StageCost& cost : kStageCosts) {
+    const bool shared = cost.of == CostOf::kStage || cost.kind == CostKind::kFactor;
+    const double share = shared ? 1 : slices;
+    const double value = layer.*cost.value / share;
+    double& of_stage = stage.*cost.value;
+    switch (cost.layers) {
+      case OverLayers::kSum:
+        of_stage += layers * layer.*cost.value / share;
+        break;
+      case OverLayers::kMost:
+        of_stage = std::max(of_stage, value);
+        break;
+      case OverLayers::kFirst:
+        if (first) of_stage = value;
+        break;
+      case OverLayers::kLast:
+        of_stage = value;
+        break;
+    }
+  }
+}
 
-// What slices of a microbatch share.
-constexpr double StageCosts::*kStates[] = {
-    &StageCosts::weights,  &StageCosts::version, &StageCosts::gradients, &StageCosts::optimizer,
-    &StageCosts::gathered, &StageCosts::step,    &StageCosts::unshard,   &StageCosts::reduce};
+StageCosts NoLayers() {
+  StageCosts none;
+  for (const StageCost& cost : kStageCosts) none.*cost.value = 0;
+  return none;
+}
 
 }  // namespace
 
@@ -32,24 +52,15 @@ Result<std::vector<StageCosts>> StagesOfLayers(const std::vector<LayerGroup>& gr
         "chunks",
         layers, stages);
   }
-  std::vector<StageCosts> costs(stages, StageCosts{0, 0, 0, 0, 0, 0});
+  std::vector<StageCosts> costs(stages, NoLayers());
   auto group = groups.begin();
   std::int64_t left_of_group = group->layers;
   for (int stage = 0; stage < stages; ++stage) {
-    StageCosts& of = costs[stage];
-    of.input_activation = group->costs.input_activation / slices;  // of the stage's first layer
-    std::int64_t left_of_stage = layers / stages + (stage < layers % stages ? 1 : 0);
-    while (left_of_stage > 0) {
-      const std::int64_t taken = std::min(left_of_stage, left_of_group);
-      for (double StageCosts::*field : kFields) {
-        of.*field += static_cast<double>(taken) * group->costs.*field / slices;
-      }
-      for (double StageCosts::*state : kStates) {
-        of.*state += static_cast<double>(taken) * group->costs.*state;
-      }
-      of.workspace = std::max(of.workspace, group->costs.workspace / slices);
-      of.message_scale = group->costs.message_scale;  // of the stage's last layer
-      left_of_stage -= taken;
+    const std::int64_t all = layers / stages + (stage < layers % stages ? 1 : 0);
+    for (std::int64_t left = all; left > 0;) {
+      const std::int64_t taken = std::min(left, left_of_group);
+      AddLayers(costs[stage], group->costs, static_cast<double>(taken), slices, left == all);
+      left -= taken;
       left_of_group -= taken;
       if (left_of_group == 0 && ++group != groups.end()) left_of_group = group->layers;
     }

@@ -13,44 +13,63 @@ namespace penstock {
 namespace {
 
 using enum PricePer;
-constexpr PriceKey kPrices[] = {
-    {"recompute", "time of RECOMPUTE for one rank and microbatch (default F)", kRankAndMicrobatch,
-     false, &StageCosts::recompute},
-    {"step", "time of a STEP of one rank", kRank, false, &StageCosts::step},
-    {"unshard", "time of the all-gather of one rank's share of the model", kRank, false,
-     &StageCosts::unshard},
-    {"reduce", "time of the reduction of one rank's gradients", kRank, false, &StageCosts::reduce},
-    {"offload", "time to offload the activations of one rank and microbatch", kAll, false, nullptr,
-     &Costs::offload},
-    {"reload", "time to reload them (default: as offload)", kAll, false, nullptr, &Costs::reload,
-     "offload"},
-    {"input", "memory that stays held of recomputed activations, per rank and microbatch",
-     kStageAndMicrobatch, true, &StageCosts::input_activation},
-    {"gathered", "memory of one rank's all-gathered weights", kRank, true, &StageCosts::gathered},
-    {"reduced", "size of one rank's reduced gradients, for collectives (default: as gathered)",
-     kRank, true},
-    {"s", "time of S: logits of one rank's share of the vocabulary, and their gradient",
-     kMicrobatch, false, &StageCosts::vocabulary_input},
-    {"t", "time of T: gradient of one rank's share of the head", kMicrobatch, false,
-     &StageCosts::vocabulary_weight},
-    {"embed", "time of EMBED for one rank and microbatch", kMicrobatch, false, &StageCosts::embed},
-    {"embed-grad", "time of EMBED_GRAD (default: as EMBED)", kMicrobatch, false,
-     &StageCosts::embed_gradient, nullptr, "embed"},
-    {"exchange", "latency of an exchange among all ranks after EMBED or S (default: comm)", kAll,
-     false, nullptr, &Costs::exchange},
-    {"softmax", "memory from S to T, per rank and microbatch", kMicrobatch, true,
-     &StageCosts::softmax},
-    {"weights", "memory of one rank's weights (simulate --memory)", kRank, true,
-     &StageCosts::weights},
-    {"version", "memory of each older version of them (default: as weights)", kRank, true,
-     &StageCosts::version, nullptr, "weights"},
-    {"gradients", "memory of one rank's gradients", kRank, true, &StageCosts::gradients},
-    {"optimizer", "memory of one rank's optimizer state", kRank, true, &StageCosts::optimizer},
-    {"workspace", "temporary memory of F, I, W and B", kMicrobatch, true, &StageCosts::workspace}};
+
+std::string Meaning(std::string_view meaning, PricePer per, std::string_view otherwise) {
+  std::string text(meaning);
+  if (per == kRank) text += ", per rank";
+  if (per == kRankAndMicrobatch) text += ", per rank and microbatch";
+  if (per == kStageAndMicrobatch) text += ", per stage and microbatch";
+  if (per == kMicrobatch) text += ", per microbatch";
+  if (!otherwise.empty()) text += fmt::format(" (default: as {})", otherwise);
+  return text;
+}
+
+const StageCost* Row(double StageCosts::*value) {
+  const auto* found = std::ranges::find(kStageCosts, value, &StageCost::value);
+  return value && found != std::end(kStageCosts) ? found : nullptr;
+}
+
+PriceKey KeyOf(const StageCost& cost) {
+  const StageCost* otherwise = Row(cost.otherwise);
+  const std::string_view default_key = otherwise ? otherwise->price.key : std::string_view();
+  return {
+      .name = cost.price.key,
+      .meaning = Meaning(cost.meaning, cost.price.per,
+                         otherwise ? (default_key.empty() ? otherwise->name : default_key) : ""),
+      .per = cost.price.per,
+      .is_memory = cost.is_memory(),
+      .of_stage = cost.value,
+      .otherwise = default_key};
+}
+
+std::vector<PriceKey> MakePriceKeys() {
+  std::vector<PriceKey> keys;
+  for (const StageCost& cost : kStageCosts) {
+    if (!cost.price.key.empty()) keys.push_back(KeyOf(cost));
+  }
+  const auto add = [&keys](std::string_view name, std::string_view meaning, PricePer per,
+                           bool is_memory, double Costs::*of_all, std::string_view otherwise) {
+    keys.push_back({.name = name,
+                    .meaning = Meaning(meaning, per, otherwise),
+                    .per = per,
+                    .is_memory = is_memory,
+                    .of_all = of_all,
+                    .otherwise = otherwise});
+  };
+  add("reduced", "size of the reduced gradients, for collectives", kRank, true, nullptr,
+      "gathered");
+  add("offload", "time to offload the activations of one rank and microbatch", kAll, false,
+      &Costs::offload, "");
+  add("reload", "time to reload them", kAll, false, &Costs::reload, "offload");
+  add("exchange", "latency of an exchange among all ranks after EMBED or S", kAll, false,
+      &Costs::exchange, "comm");
+  return keys;
+}
 
 const PriceKey* FindPriceKey(std::string_view name) {
-  const auto* found = std::ranges::find(kPrices, name, &PriceKey::name);
-  return found == std::end(kPrices) ? nullptr : found;
+  const auto keys = PriceKeys();
+  const auto found = std::ranges::find(keys, name, &PriceKey::name);
+  return found == keys.end() ? nullptr : &*found;
 }
 
 void SetPrice(const PriceKey& key, double price, const Schedule& schedule, Costs& costs) {
@@ -65,7 +84,10 @@ void SetPrice(const PriceKey& key, double price, const Schedule& schedule, Costs
 
 }  // namespace
 
-std::span<const PriceKey> PriceKeys() { return kPrices; }
+std::span<const PriceKey> PriceKeys() {
+  static const std::vector<PriceKey> keys = MakePriceKeys();
+  return keys;
+}
 
 bool IsMemoryPrice(std::string_view name) {
   const PriceKey* key = FindPriceKey(name);
@@ -77,7 +99,7 @@ Result<ActionPrice> ParsePrice(const std::string& text) {
   const std::string key = text.substr(0, equals);
   if (!FindPriceKey(key)) {
     std::vector<std::string_view> keys;
-    for (const PriceKey& known : kPrices) keys.push_back(known.name);
+    for (const PriceKey& known : PriceKeys()) keys.push_back(known.name);
     return InvalidArgument(
         "price {}: no price is called {}; {}", Quote(text), Quote(key),
         DidYouMean(key, keys, fmt::format("the keys are {}", fmt::join(keys, ", "))));
@@ -99,7 +121,7 @@ Status SetActionPrices(std::span<const std::string> prices, const Schedule& sche
     }
   }
   costs.exchange = costs.comm;
-  for (const PriceKey& key : kPrices) {
+  for (const PriceKey& key : PriceKeys()) {
     const auto own = given.find(key.name);
     const auto price = own == given.end() ? given.find(key.otherwise) : own;
     if (price != given.end()) SetPrice(key, price->second, schedule, costs);

@@ -13,12 +13,9 @@
 
 namespace penstock {
 
-// What a price is for. A stage costs a part of it at each microbatch index. The input of a stage is
-// as large as that of a whole rank.
-enum class PricePer { kAll, kRank, kRankAndMicrobatch, kStageAndMicrobatch, kMicrobatch };
-
 struct PriceKey {
-  std::string_view name, meaning;
+  std::string_view name;
+  std::string meaning;
   PricePer per = PricePer::kAll;
   bool is_memory = false;
   double StageCosts::*of_stage = nullptr;
@@ -26,6 +23,7 @@ struct PriceKey {
   std::string_view otherwise = {};  // the key whose price it has if it is not given
 };
 
+// Returns the prices of the table of stage costs, and those that belong to no stage.
 std::span<const PriceKey> PriceKeys();
 
 // Whether the key prices memory instead of time.

@@ -13,37 +13,27 @@
 namespace penstock {
 namespace {
 
-// The costs of one microbatch. Times and memory of a stage's weights do not depend on the length.
-constexpr double StageCosts::*kTimesOfMicrobatch[] = {
-    &StageCosts::forward,          &StageCosts::backward_input,
-    &StageCosts::backward_weight,  &StageCosts::saved_by_whole_backward,
-    &StageCosts::recompute,        &StageCosts::embed,
-    &StageCosts::vocabulary_input, &StageCosts::vocabulary_weight,
-    &StageCosts::embed_gradient};
-constexpr double StageCosts::*kSizesOfMicrobatch[] = {
-    &StageCosts::activation, &StageCosts::activation_after_i,  &StageCosts::input_activation,
-    &StageCosts::softmax,    &StageCosts::gradients_of_others, &StageCosts::length,
-    &StageCosts::workspace};
+constexpr std::string_view kName = "microbatch_lengths";
 
+// Times and memory of a stage's weights do not depend on the length.
 void Scale(StageCosts& stage, double length) {
-  for (double StageCosts::*time : kTimesOfMicrobatch) stage.*time *= length;
-  for (double StageCosts::*size : kSizesOfMicrobatch) stage.*size *= length;
+  for (const StageCost& cost : kStageCosts) {
+    if (cost.of == CostOf::kMicrobatch) stage.*cost.value *= length;
+  }
 }
 
 // Returns mean times and lengths and the largest memory of the indices of a stage.
 StageCosts ToPlanWith(std::span<const StageCosts> indices) {
   StageCosts planned = indices.front();
-  const auto set_mean = [&](double StageCosts::*field) {
+  for (const StageCost& cost : kStageCosts) {
+    if (cost.of == CostOf::kStage || cost.kind == CostKind::kMemoryChange) continue;
+    double& value = planned.*cost.value;
     double sum = 0;
-    for (const StageCosts& each : indices) sum += each.*field;
-    planned.*field = sum / static_cast<double>(indices.size());
-  };
-  for (double StageCosts::*time : kTimesOfMicrobatch) set_mean(time);
-  set_mean(&StageCosts::length);
-  for (double StageCosts::*memory : kMemoryOfStage) {
     for (const StageCosts& each : indices) {
-      planned.*memory = std::max(planned.*memory, each.*memory);
+      sum += each.*cost.value;
+      value = std::max(value, each.*cost.value);
     }
+    if (cost.kind != CostKind::kMemory) value = sum / static_cast<double>(indices.size());
   }
   return planned;
 }
@@ -68,18 +58,12 @@ void ScaleEachIndex(Costs& costs, const std::vector<double>& lengths, const Batc
   }
 }
 
-Status CheckRange(const StageCosts& stage) {
-  for (double StageCosts::*time : kTimesOfMicrobatch) PENSTOCK_TRY_STATUS(CheckTime(stage.*time));
-  for (double StageCosts::*size : kMemoryOfStage) PENSTOCK_TRY_STATUS(CheckMemory(stage.*size));
-  return CheckMemory(stage.length);
-}
-
 }  // namespace
 
 Status CheckLengths(const std::vector<double>& lengths) {
   for (const double length : lengths) {
     if (std::isfinite(length) && length > 0) continue;
-    return InvalidArgument("microbatch_lengths {}: a length is finite and more than 0", length);
+    return InvalidParameter(kName, "{}: a length is finite and more than 0", length);
   }
   return {};
 }
@@ -88,10 +72,10 @@ Status ScaleByLength(Costs& costs, const std::vector<double>& lengths, const Bat
   PENSTOCK_CHECK(costs.stages.size() == Index(shape.placement.stages()), "costs of {} stages",
                  costs.stages.size());
   PENSTOCK_TRY_STATUS(CheckLengths(lengths));
-  const std::string name = fmt::format("microbatch_lengths {}", fmt::join(lengths, ","));
+  const std::string text = fmt::format("{}", fmt::join(lengths, ","));
   if (lengths.size() > Index(shape.microbatches)) {
-    return InvalidArgument("{}: {} lengths for {} microbatches; give at most one for each", name,
-                           lengths.size(), shape.microbatches);
+    return InvalidParameter(kName, "{}: {} lengths for {} microbatches; give at most one for each",
+                            text, lengths.size(), shape.microbatches);
   }
   if (lengths.empty()) return {};
   if (std::ranges::adjacent_find(lengths, std::not_equal_to<>()) == lengths.end()) {
@@ -101,8 +85,8 @@ Status ScaleByLength(Costs& costs, const std::vector<double>& lengths, const Bat
   }
   for (const std::vector<StageCosts>* list : {&costs.stages, &costs.by_slice}) {
     for (const StageCosts& stage : *list) {
-      const Status status = CheckRange(stage);
-      if (!status) return InvalidArgument("{}: costs {}", name, status.error().line());
+      const Status status = CheckStage(stage);
+      if (!status) return InvalidParameter(kName, "{}: costs {}", text, status.error().line());
     }
   }
   return {};

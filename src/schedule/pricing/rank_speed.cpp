@@ -33,12 +33,11 @@ Status SlowDown(Costs& costs, const Placement& placement, const std::map<int, do
       const std::size_t stage = i * costs.stages.size() / all->size();
       const auto slow = factors.find(placement.rank_of(static_cast<int>(stage)));
       if (slow == factors.end()) continue;
-      for (double StageCosts::*time : kTimesOfStage) {
-        (*all)[i].*time *= slow->second;
-        const Status status = CheckTime((*all)[i].*time);
-        if (!status) {
-          return InvalidArgument("rank {}: a time {}", slow->first, status.error().line());
-        }
+      for (const StageCost& cost : kStageCosts) {
+        if (cost.kind == CostKind::kTime) (*all)[i].*cost.value *= slow->second;
+      }
+      if (Status status = CheckStage((*all)[i]); !status) {
+        return tl::unexpected(In(fmt::format("rank {}", slow->first), std::move(status).error()));
       }
     }
   }

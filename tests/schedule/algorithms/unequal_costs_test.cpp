@@ -80,13 +80,11 @@ void DrawStageCosts(const Algorithm& algorithm, ScheduleParams& params, std::mt1
     stage.backward_input *= 0.1 * Draw(random, 5, 15);
     stage.backward_weight *= 0.1 * Draw(random, 2, 15);
   }
-  // In another unit, what a whole B saves is more than 1.
+  costs.ScaleTimes(10);  // in another unit, what a whole B saves is more than 1
   for (StageCosts& stage : costs.stages) {
-    for (double StageCosts::*time : kTimesOfStage) stage.*time *= 10;
     stage.saved_by_whole_backward =
         0.1 * Draw(random, 0, 8) * (stage.backward_input + stage.backward_weight);
   }
-  costs.comm *= 10;
   params.costs = costs;
 }
 
