@@ -229,8 +229,7 @@ class Costs:
         Raises:
             Error: the file cannot be read, or a key is unknown or has a wrong value.
         """
-        with renamed_options():
-            return cls._of(_core.PriceList.load(os.fspath(path)))
+        return cls._of(_core.PriceList.load(os.fspath(path)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a file that ``load`` and ``penstock simulate SCHEDULE FILE.yaml`` read.
@@ -247,8 +246,7 @@ class Costs:
     @classmethod
     def from_yaml(cls, text: str) -> Costs:
         """Returns the costs of a configuration's text. Raises ``Error`` as ``load``."""
-        with renamed_options():
-            return cls._of(_core.PriceList.parse(text))
+        return cls._of(_core.PriceList.parse(text))
 
     def stages(self, schedule: Schedule) -> Records:
         """Returns what each stage of the schedule takes: ``STAGE_COSTS``, shape ``(stages,)``.
@@ -256,8 +254,7 @@ class Costs:
         Raises:
             Error: the costs do not fit the schedule.
         """
-        with renamed_options():
-            return records(self._list.stages(schedule._frozen()).rows(), STAGE_COSTS)
+        return records(self._list.stages(schedule._frozen()).rows(), STAGE_COSTS)
 
     @property
     def time_unit(self) -> str:
@@ -302,24 +299,9 @@ class Costs:
         except (TypeError, ValueError) as error:  # of a level of the topology
             raise _core.Error(f"topology: {str(error).splitlines()[0]}") from None
         try:
-            with renamed_options():
-                return cls._of(_core.PriceList.parse(text))
+            return cls._of(_core.PriceList.parse(text))
         except _core.Error as error:  # every line of this text is the first
             raise _core.Error(re.sub(r"^line \d+: ", "", str(error))) from None
-
-
-class renamed_options:
-    """Renames options in errors to keywords: ``--micro-batch-size`` to ``micro_batch_size``."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if isinstance(error, _core.Error) and re.search(r"--[a-z]", str(error)):
-            renamed = re.sub(
-                r"--([a-z][a-z-]*)", lambda found: found[1].replace("-", "_"), str(error)
-            )
-            raise _core.Error(renamed) from None
 
 
 def _split(fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

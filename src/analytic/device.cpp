@@ -112,7 +112,7 @@ Result<Device> FindDevice(std::string_view name) {
 Result<Device> ReadDevice(const std::string& path) {
   PENSTOCK_TRY(const YAML::Node root, LoadYaml(path));
   auto device = DeviceOf(root, path);
-  if (!device) return MakeError(device.error().code, "{}: {}", path, device.error().line());
+  if (!device) return tl::unexpected(In(path, device.error()));
   return device;
 }
 

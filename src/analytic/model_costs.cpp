@@ -188,16 +188,16 @@ Status CheckExpertDivision(const ModelOnCluster& model) {
   const std::int64_t ranks = model.batch.expert;
   if (ranks == 1) return {};
   if (!model.shape.experts) {
-    return InvalidArgument("--expert {}: {} has no experts", ranks, model.shape.name);
+    return InvalidParameter("expert", "{}: {} has no experts", ranks, model.shape.name);
   }
   if (model.data % ranks != 0) {
-    return InvalidArgument("--expert {} does not divide the replicas, --data {}", ranks,
-                           model.data);
+    return InvalidParameter("expert", "{}: does not divide the {} replicas (data)", ranks,
+                            model.data);
   }
   const std::int64_t experts = model.shape.experts->experts;
   if (experts % ranks == 0) return {};
-  return InvalidArgument("--expert {} does not divide the {} experts of {}", ranks, experts,
-                         model.shape.name);
+  return InvalidParameter("expert", "{}: does not divide the {} experts of {}", ranks, experts,
+                          model.shape.name);
 }
 
 }  // namespace
@@ -207,28 +207,29 @@ Status CheckDivision(const ModelOnCluster& model) {
   const std::int64_t group = tensor * model.data;
   const int devices = model.cluster.devices();
   if (devices % group != 0) {
-    return InvalidArgument(
-        "{} ranks per stage (--tensor {} times --data {}) do not divide {} devices", group, tensor,
-        model.data, devices);
+    return InvalidParameter(
+        tensor > 1 ? "tensor" : "data",
+        "{}: {} ranks per stage (tensor {} times data {}) do not divide {} devices",
+        tensor > 1 ? tensor : model.data, group, tensor, model.data, devices);
   }
   if (tensor > model.cluster.devices_per_node) {
-    return InvalidArgument("--tensor {}: at most the {} devices of a node", tensor,
-                           model.cluster.devices_per_node);
+    return InvalidParameter("tensor", "{}: at most the {} devices of a node", tensor,
+                            model.cluster.devices_per_node);
   }
   PENSTOCK_TRY_STATUS(CheckExpertDivision(model));
   const ModelShape& shape = model.shape;
   const std::int64_t heads = shape.latent ? shape.heads : shape.kv_heads;
   if (heads % tensor != 0) {
-    return InvalidArgument("--tensor {} does not divide the {} {} of {}", tensor, heads,
-                           shape.latent ? "heads" : "heads of keys and values", shape.name);
+    return InvalidParameter("tensor", "{}: does not divide the {} {} of {}", tensor, heads,
+                            shape.latent ? "heads" : "heads of keys and values", shape.name);
   }
   if (model.batch.sequence % tensor != 0) {
-    return InvalidArgument("--tensor {} does not divide --sequence {}", tensor,
-                           model.batch.sequence);
+    return InvalidParameter("tensor", "{}: does not divide the sequence of {}", tensor,
+                            model.batch.sequence);
   }
   if (shape.positions != 0 && model.batch.sequence > shape.positions) {
-    return InvalidArgument("--sequence {}: {} has {} positions", model.batch.sequence, shape.name,
-                           shape.positions);
+    return InvalidParameter("sequence", "{}: {} has {} positions", model.batch.sequence, shape.name,
+                            shape.positions);
   }
   return {};
 }
@@ -240,17 +241,17 @@ int PipelineRanks(const ModelOnCluster& model) {
 Status CheckRanks(const ModelOnCluster& model, int ranks) {
   const int most = PipelineRanks(model);
   if (ranks <= most) return {};
-  return InvalidArgument(
-      "{} pipeline ranks: {} devices have at most {} (--tensor {}, --data {}); add --nodes", ranks,
-      model.cluster.devices(), most, model.batch.tensor, model.data);
+  return InvalidParameter(
+      "ranks", "{}: {} devices have at most {} pipeline ranks (tensor {}, data {}); add nodes",
+      ranks, model.cluster.devices(), most, model.batch.tensor, model.data);
 }
 
 Result<ModelCosts> CostsOfModel(const ModelOnCluster& model, const PipelineDivision& division) {
   PENSTOCK_TRY(std::vector<StageLayers> divided, DivideLayers(model.shape, division.stages));
   const int slices = division.slices;
   if (model.batch.sequence % slices != 0) {
-    return InvalidArgument("--slices {} does not divide --sequence {}", slices,
-                           model.batch.sequence);
+    return InvalidParameter("slices", "{}: does not divide the sequence of {}", slices,
+                            model.batch.sequence);
   }
   const Roofline roofline(model);
   VocabularyWork vocabulary;

@@ -72,15 +72,10 @@ Result<Schedule> FromCsv(const PipelineConfig& pipeline) {
     return InvalidArgument("pipeline.slices {}: {} has {} slices", pipeline.slices, pipeline.csv,
                            schedule.slices);
   }
-  const std::vector<Fault> faults = Validate(schedule, {.max_faults = 1});
-  if (faults.empty()) return schedule;
-  const Fault& fault = faults.front();
-  std::string where;
-  if (fault.rank >= 0) where += fmt::format("rank {}, ", fault.rank);
-  if (fault.position >= 0) where += fmt::format("position {}, ", fault.position);
-  return InvalidArgument(
-      "pipeline.csv: {} is not a valid schedule: {}{}: {} ('penstock validate' shows all)",
-      pipeline.csv, where, fault.action, fault.reason);
+  if (Status valid = RequireValid(schedule, pipeline.csv); !valid) {
+    return tl::unexpected(In("pipeline.csv", std::move(valid).error()));
+  }
+  return schedule;
 }
 
 // Rejects options that do not work without a flush, where no step waits for the global gradient

@@ -1,9 +1,9 @@
 #include "config/schedule_params.h"
 
+#include <algorithm>
 #include <array>
 
 #include "base/index.h"
-#include "base/text/parameter_name.h"
 #include "schedule/text/cost_text.h"
 
 namespace penstock {
@@ -60,8 +60,8 @@ Status RefuseForCsv(const PipelineConfig& pipeline) {
 Error NameKeys(Error error) {
   constexpr std::array<std::string_view, 8> kKeys = {
       "ranks", "chunks", "microbatches", "slices", "split", "group", "waves", "memory_limit"};
-  if (const auto key = FindParameter(error.message, kKeys)) {
-    error.message.insert(Index(key->data() - error.message.data()), "pipeline.");
+  if (std::ranges::find(kKeys, error.parameter) != kKeys.end()) {
+    error.parameter.insert(0, "pipeline.");
   }
   return error;
 }

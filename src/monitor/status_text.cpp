@@ -165,7 +165,8 @@ std::string StatusText(const RunStatus& status, const TextSize& size) {
   const std::size_t after = stragglers.empty() ? 0 : 2;
   if (size.lines > 0 && lines.size() + after > Index(size.lines)) {
     const std::size_t kept = Index(size.lines) - std::min(Index(size.lines), after + 1);
-    const std::string rest = fmt::format("... {} more; --json prints all", lines.size() - kept);
+    const std::string rest =
+        fmt::format("... {} more; the JSON output has all", lines.size() - kept);
     lines.resize(kept);
     lines.push_back(rest);
   }

@@ -17,7 +17,7 @@ namespace penstock {
 // any schedule stay finite, and their figures are short enough to print.
 inline constexpr double kMostTime = 1e15;
 inline constexpr double kMostMemory = 1e18;  // in bytes, a million terabytes
-inline constexpr double kMostFactor = 1e9;
+inline constexpr double kMostFactor = 1e6;
 
 // A value of 0 is a price like any other: a cost without a value has the default of its row before
 // anything is priced.

@@ -25,21 +25,26 @@ Status CheckInput(const Schedule& schedule, const Costs& costs) {
                            costs.by_slice.size(), costs.stages.size());
   }
   const auto usable = [](double cost) { return std::isfinite(cost) && cost >= 0; };
-  bool sound = usable(costs.comm) && usable(costs.overlap.factor) && usable(costs.offload) &&
-               usable(costs.reload) && usable(costs.exchange);
+  for (const auto& [name, cost] :
+       {std::pair("comm", costs.comm), std::pair("overlap", costs.overlap.factor),
+        std::pair("offload", costs.offload), std::pair("reload", costs.reload),
+        std::pair("exchange", costs.exchange)}) {
+    if (!usable(cost)) return InvalidParameter(name, "{}: must be finite and at least 0", cost);
+  }
   for (const std::vector<StageCosts>* list : {&costs.stages, &costs.by_slice}) {
     for (const StageCosts& stage : *list) {
       for (const StageCost& cost : kStageCosts) {
         const double value = stage.*cost.value;
-        sound = sound &&
-                (usable(value) || (cost.kind == CostKind::kMemoryChange && std::isfinite(value)));
+        if (usable(cost.kind == CostKind::kMemoryChange ? std::abs(value) : value)) continue;
+        return InvalidParameter(cost.name, "{}: must be finite and at least 0", value);
       }
     }
   }
-  if (!sound) return InvalidArgument("a cost is negative or not finite; costs must be at least 0");
   if (costs.offload_sharing < 1 || costs.offload_sharing > std::max(1, schedule.ranks())) {
-    return InvalidArgument("{} of {} ranks share a link to the slower pool; give 1 to {}",
-                           costs.offload_sharing, schedule.ranks(), schedule.ranks());
+    return InvalidParameter(
+        "offload_sharing",
+        "{}: that many ranks cannot share a link to the slower pool; give 1 to {}",
+        costs.offload_sharing, schedule.ranks());
   }
   return CheckTopology(costs.topology, schedule.ranks());
 }

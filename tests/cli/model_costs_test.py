@@ -157,8 +157,8 @@ class ModelCostsTest(program.CommandTest):
     def test_refusals(self):
         self.run_ok("schedule", "1f1b", "--pass", "vocabulary", "-o", "sharded.csv")
         for message, *words in (
-                ("--model: no model is called 'llama-3-70'; did you mean 'llama-3-70b'?", "--model", "llama-3-70"),
-                ("--device: no device is called 'h110'; did you mean 'h100'?", "--model", "gpt2", "--device", "h110"),
+                ("--model 'llama-3-70': no model is called 'llama-3-70'; did you mean 'llama-3-70b'?", "--model", "llama-3-70"),
+                ("--device 'h110': no device is called 'h110'; did you mean 'h100'?", "--model", "gpt2", "--device", "h110"),
                 ("--cost has no effect here: the model determines it", "--model", "gpt2", "--cost", 1),
                 ("--message-bytes has no effect here", "--model", "gpt2", "--message-bytes", "1MiB"),
                 ("--tensor has no effect here: it describes how a model is trained, and there is no --model",
@@ -167,16 +167,16 @@ class ModelCostsTest(program.CommandTest):
                 ("--nodes 4: give nodes and devices per node: 4x8 for 4 nodes of 8 devices, or 1x4",
                  "--model", "gpt2", "--nodes", "4"),
                 ("--precision 'fp16': give bf16 or f32", "--model", "gpt2", "--precision", "fp16"),
-                ("--zero 1: there is one replica; give --data", "--model", "gpt2", "--zero", 1),
+                ("--zero 1: there is one replica; give data", "--model", "gpt2", "--zero", 1),
                 ("--zero 4: 0 to 3 is needed", "--model", "gpt2", "--zero", 4),
                 ("--sequence 2048: gpt2 has 1024 positions", "--model", "gpt2", "--sequence", 2048),
                 ("--flops-efficiency 2: more than 0 and at most 1", "--model", "gpt2", "--flops-efficiency", 2),
                 ("gpt2 has 12 layers, which cannot fill 16 stages", "--model", "gpt2", "-p", 16),
-                ("9 pipeline ranks: 8 devices have at most 8 (--tensor 1, --data 1); add --nodes",
+                ("--ranks 9: 8 devices have at most 8 pipeline ranks (tensor 1, data 1); add nodes",
                  "--model", "gpt2", "-p", 9),
                 ("--pass vocabulary", "sharded.csv", "--model", "gpt2"),
                 ("--hidden-communication 2: 0 to 1", "--model", "gpt2", "--hidden-communication", 2),
-                ("--slices 3 does not divide --sequence 1024", "seq1f1b:slices=3", "--model", "gpt2"),
+                ("--slices 3: does not divide the sequence of 1024", "seq1f1b:slices=3", "--model", "gpt2"),
                 ("give a size with its unit", "--model", "gpt2", "--memory-limit", 3)):
             self.assertIn(message, self.refuse("simulate", "1f1b", *words))
         self.assertIn("no memory is left for activations",

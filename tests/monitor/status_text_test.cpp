@@ -50,7 +50,7 @@ TEST(StatusText, FitsTheTerminal) {
   }
   // The stragglers are visible although their rows are not.
   EXPECT_TRUE(HasText(StatusText(status, {80, 24}), "stragglers: rank 30 takes 4.00 times"));
-  EXPECT_TRUE(HasText(StatusText(status, {80, 24}), "more; --json prints all"));
+  EXPECT_TRUE(HasText(StatusText(status, {80, 24}), "more; the JSON output has all"));
   EXPECT_EQ(Lines(StatusText(status, {80, 0})).size(), 3U + 3 + 50 + 2);
 }
 

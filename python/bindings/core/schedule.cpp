@@ -144,10 +144,8 @@ void AddFault(nb::module_& module) {
               "The action's position in its rank's lane, from 0; -1 if the action is missing.")
       .def_ro("action", &Fault::action, "The action as text, \"3B0\".")
       .def_ro("reason", &Fault::reason, "What is wrong, or what it waits for, in one line.")
-      .def("__repr__", [](const Fault& fault) {
-        return fmt::format("<penstock.Fault rank {}, position {}, {}: {}>", fault.rank,
-                           fault.position, fault.action, fault.reason);
-      });
+      .def("__repr__",
+           [](const Fault& fault) { return fmt::format("<penstock.Fault {}>", Line(fault)); });
 }
 
 void AddShape(nb::module_& module) {
@@ -171,11 +169,7 @@ void RequireValid(const FrozenSchedule& schedule) {
   if (schedule.valid) return;
   const std::vector<Fault> faults = Faults(schedule, 1);
   if (faults.empty()) return;
-  const Fault& fault = faults.front();
-  std::string where = fault.rank < 0 ? "" : fmt::format("rank {}, ", fault.rank);
-  if (fault.position >= 0) where += fmt::format("position {}, ", fault.position);
-  if (!fault.action.empty()) where += fault.action + ": ";
-  Refuse("not a valid schedule: {}{} (validate() returns all faults)", where, fault.reason);
+  Refuse("not a valid schedule: {} (validate() returns all faults)", Line(faults.front()));
 }
 
 void AddScheduleTypes(nb::module_& module) {

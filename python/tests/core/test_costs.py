@@ -58,7 +58,7 @@ def test_of_model() -> None:
     run = penstock.schedule("1f1b", ranks=8, microbatches=16).simulate(costs)
     assert (run.time_unit, run.memory_unit) == ("s", "B")
     assert 0.1 < run.makespan < 10
-    with pytest.raises(penstock.Error, match="model: no model is called 'llama'"):
+    with pytest.raises(penstock.Error, match="model 'llama': no model is called 'llama'"):
         GPIPE.simulate(Costs.of_model("llama"))
     with pytest.raises(penstock.Error, match="tensor 3") as caught:
         GPIPE.simulate(Costs.of_model("llama-2-7b", tensor=3))

@@ -21,12 +21,21 @@ bool NamesFile(const std::string& text) {
          text.ends_with(".yaml") || text.ends_with(".yml") || std::filesystem::exists(text, error);
 }
 
+Error About(std::string_view parameter, const std::string& value, Error error) {
+  error.message = fmt::format("{}: {}", Quote(value), error.message);
+  error.parameter = parameter;
+  return error;
+}
+
 // "meta-llama/Meta-Llama-3-70B" is the name of a model that its config.json describes.
 tl::unexpected<Error> RefuseHubName(const std::string& model) {
   const std::string name = model.substr(model.rfind('/') + 1);
   const std::vector<std::string_view> names = PublishedModelNames();
-  return NotFound("--model: there is no file {}; give the path of its config.json{}", Quote(model),
-                  Suggestion(name, {names.begin(), names.end()}));
+  return tl::unexpected(
+      Error{ErrorCode::kNotFound,
+            fmt::format("{}: there is no such file; give the path of its config.json{}",
+                        Quote(model), Suggestion(name, {names.begin(), names.end()})),
+            "model"});
 }
 
 Result<ModelShape> LoadShape(const std::string& model) {
@@ -37,22 +46,23 @@ Result<ModelShape> LoadShape(const std::string& model) {
     return RefuseHubName(model);
   }
   if (NamesFile(model)) return ReadHuggingFaceShape(model);
-  return MakeError(shape.error().code, "--model: {}", shape.error().line());
+  return tl::unexpected(About("model", model, std::move(shape).error()));
 }
 
 Result<Device> LoadDevice(const std::string& device) {
   auto found = FindDevice(device);
   if (found) return found;
   if (NamesFile(device)) return ReadDevice(device);
-  return MakeError(found.error().code, "--device: {}", found.error().line());
+  return tl::unexpected(About("device", device, std::move(found).error()));
 }
 
 // "8x8". A number alone may mean nodes or devices.
 Status ReadNodes(const std::string& text, Cluster& cluster) {
   const std::size_t by = text.find('x');
   if (const auto number = ParseInt(text); by == std::string::npos && number && *number >= 1) {
-    return InvalidArgument(
-        "--nodes {}: give nodes and devices per node: {}x{} for {} nodes of {} devices, or 1x{} "
+    return InvalidParameter(
+        "nodes",
+        "{}: give nodes and devices per node: {}x{} for {} nodes of {} devices, or 1x{} "
         "for "
         "one node of {}",
         text, *number, Cluster{}.devices_per_node, *number, Cluster{}.devices_per_node, *number,
@@ -63,8 +73,8 @@ Status ReadNodes(const std::string& text, Cluster& cluster) {
   const bool fits = nodes && devices && *nodes >= 1 && *devices >= 1 && *nodes <= kMostDevices &&
                     *devices <= kMostDevices / *nodes;
   if (!fits) {
-    return InvalidArgument("--nodes {}: give nodes and devices per node (8x8), at most {} in all",
-                           Quote(text), kMostDevices);
+    return InvalidParameter("nodes", "{}: give nodes and devices per node (8x8), at most {} in all",
+                            Quote(text), kMostDevices);
   }
   cluster.nodes = *nodes;
   cluster.devices_per_node = *devices;
@@ -74,18 +84,18 @@ Status ReadNodes(const std::string& text, Cluster& cluster) {
 Result<Precision> ReadPrecision(const std::string& text) {
   if (text == "bf16") return Precision::kBf16;
   if (text == "f32") return Precision::kFp32;
-  return InvalidArgument("--precision {}: give bf16 or f32{}", Quote(text),
-                         Suggestion(text, {kPrecisionNames.begin(), kPrecisionNames.end()}));
+  return InvalidParameter("precision", "{}: give bf16 or f32{}", Quote(text),
+                          Suggestion(text, {kPrecisionNames.begin(), kPrecisionNames.end()}));
 }
 
-Status CheckEfficiency(const char* option, const std::optional<double>& value) {
+Status CheckEfficiency(const char* name, const std::optional<double>& value) {
   if (!value || (*value > 0 && *value <= 1)) return {};
-  return InvalidArgument("{} {}: more than 0 and at most 1 is needed", option, *value);
+  return InvalidParameter(name, "{}: more than 0 and at most 1 is needed", *value);
 }
 
-Status CheckCountOf(const char* option, const std::optional<int>& value, int least, int most) {
+Status CheckCountOf(const char* name, const std::optional<int>& value, int least, int most) {
   if (!value || (*value >= least && *value <= most)) return {};
-  return InvalidArgument("{} {}: {} to {} is needed", option, *value, least, most);
+  return InvalidParameter(name, "{}: {} to {} is needed", *value, least, most);
 }
 
 }  // namespace
@@ -97,19 +107,19 @@ Result<ModelOnCluster> ModelRequest::Load() const {
   PENSTOCK_TRY(cluster.device, LoadDevice(device.value_or(kUsualDevice)));
   if (nodes) PENSTOCK_TRY_STATUS(ReadNodes(*nodes, cluster));
   const std::pair<const char*, const std::optional<int>*> counts[] = {
-      {"--micro-batch-size", &micro_batch_size},
-      {"--sequence", &sequence},
-      {"--tensor", &tensor},
-      {"--data", &data},
-      {"--expert", &expert}};
-  for (const auto& [option, value] : counts) {
-    PENSTOCK_TRY_STATUS(CheckCountOf(option, *value, 1, static_cast<int>(kMostShapeSize)));
+      {"micro_batch_size", &micro_batch_size},
+      {"sequence", &sequence},
+      {"tensor", &tensor},
+      {"data", &data},
+      {"expert", &expert}};
+  for (const auto& [name, value] : counts) {
+    PENSTOCK_TRY_STATUS(CheckCountOf(name, *value, 1, static_cast<int>(kMostShapeSize)));
   }
-  PENSTOCK_TRY_STATUS(CheckCountOf("--zero", zero, 0, 3));
-  PENSTOCK_TRY_STATUS(CheckEfficiency("--flops-efficiency", flops_efficiency));
-  PENSTOCK_TRY_STATUS(CheckEfficiency("--bandwidth-efficiency", bandwidth_efficiency));
+  PENSTOCK_TRY_STATUS(CheckCountOf("zero", zero, 0, 3));
+  PENSTOCK_TRY_STATUS(CheckEfficiency("flops_efficiency", flops_efficiency));
+  PENSTOCK_TRY_STATUS(CheckEfficiency("bandwidth_efficiency", bandwidth_efficiency));
   if (hidden_communication && !(*hidden_communication >= 0 && *hidden_communication <= 1)) {
-    return InvalidArgument("--hidden-communication {}: 0 to 1 is needed", *hidden_communication);
+    return InvalidParameter("hidden_communication", "{}: 0 to 1 is needed", *hidden_communication);
   }
   cluster.hidden_communication = hidden_communication.value_or(0);
   cluster.flops_efficiency = flops_efficiency.value_or(kFlopsEfficiency);
@@ -126,7 +136,7 @@ Result<ModelOnCluster> ModelRequest::Load() const {
   loaded.data = data.value_or(1);
   loaded.zero = zero.value_or(0);
   if (loaded.zero > 0 && loaded.data == 1) {
-    return InvalidArgument("--zero {}: there is one replica; give --data", loaded.zero);
+    return InvalidParameter("zero", "{}: there is one replica; give data", loaded.zero);
   }
   PENSTOCK_TRY_STATUS(CheckDivision(loaded));
   return loaded;

@@ -16,16 +16,17 @@ inline constexpr std::array<std::string_view, 2> kPrecisionNames = {"bf16", "f32
 inline constexpr const char* kUsualDevice = "h100";
 
 struct ModelRequest {
-  std::optional<std::string> model;   // a published name, or a config.json
-  std::optional<std::string> device;  // a known name, or a YAML file
-  std::optional<std::string> nodes;   // "8x8"
-  std::optional<std::string> precision;
-  std::optional<int> micro_batch_size, sequence;
-  std::optional<int> tensor, data, expert, zero;
-  std::optional<double> flops_efficiency, bandwidth_efficiency, hidden_communication;
+  std::optional<std::string> model = {};   // a published name, or a config.json
+  std::optional<std::string> device = {};  // a known name, or a YAML file
+  std::optional<std::string> nodes = {};   // "8x8"
+  std::optional<std::string> precision = {};
+  std::optional<int> micro_batch_size = {}, sequence = {};
+  std::optional<int> tensor = {}, data = {}, expert = {}, zero = {};
+  std::optional<double> flops_efficiency = {}, bandwidth_efficiency = {};
+  std::optional<double> hidden_communication = {};
 
-  // Reads the model and the device. Requires: `model` is set. Errors name the option
-  // ("--micro-batch-size").
+  // Reads the model and the device. Requires: `model` is set. Errors are about a
+  // field ("micro_batch_size").
   Result<ModelOnCluster> Load() const;
 };
 

@@ -51,12 +51,13 @@ class YamlMap {
   // Returns a null node if the key is missing.
   YAML::Node Node(const std::string& key) const;
 
-  // Returns an error about `key`.
+  // Returns an error at the line and the key, which are as the user wrote them.
   template <class... Args>
   tl::unexpected<Error> Refuse(const std::string& key, fmt::format_string<Args...> format,
                                Args&&... args) const {
-    return InvalidArgument("line {}: {}: {}", LineOf(key), key,
-                           fmt::format(format, std::forward<Args>(args)...));
+    return tl::unexpected<Error>(Error{.code = ErrorCode::kInvalidArgument,
+                                       .message = fmt::format(format, std::forward<Args>(args)...),
+                                       .where = fmt::format("line {}: {}", LineOf(key), key)});
   }
   // Returns the line of the key, or that of the map if the key is missing.
   int LineOf(const std::string& key) const;

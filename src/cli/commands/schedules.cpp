@@ -51,7 +51,7 @@ Result<AtSize> PriceAt(const Algorithm& algorithm, const ScheduleOptions& option
   AtSize at;
   auto chosen = options.Choose(algorithm, ScheduleOptions::Knobs::kThoseItReads);
   if (!chosen) {
-    at.refused = NameAsGiven(std::move(chosen).error(), options.given_in).message;
+    at.refused = NameAsGiven(std::move(chosen).error(), options.given_in).line();
     return at;
   }
   const ScheduleParams& params = chosen->params;

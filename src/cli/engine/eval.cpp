@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "cli/command/command.h"
 #include "cli/help/offered_values.h"
+#include "cli/options/given_in.h"
 #include "cli/output/print_json.h"
 #include "cli/start_engine/engine_table.h"
 #include "model_spec/huggingface_config.h"
@@ -71,7 +72,9 @@ class EvalCommand final : public Command {
     if (ema_) return InvalidArgument("--ema: {} has no moving averages", checkpoint_);
     if (data_.empty())
       return InvalidArgument("{} has no text of its own: give --data", checkpoint_);
-    PENSTOCK_TRY(const EvalSummary summary, EvaluateHuggingFace(checkpoint_, data_, sequence_));
+    const Result<EvalSummary> evaluated = EvaluateHuggingFace(checkpoint_, data_, sequence_);
+    if (!evaluated) return tl::unexpected(NameOption(evaluated.error()));
+    const EvalSummary& summary = *evaluated;
     PrintNotes(summary);
     if (json_) {
       PrintObject({{"held_out_loss", summary.held_out_loss},

@@ -1,5 +1,4 @@
 // penstock generate: generates text with a trained model.
-#include <array>
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
@@ -13,9 +12,6 @@
 
 namespace penstock {
 namespace {
-
-// Parameters of GenerateOptions; each is an option.
-constexpr std::array<std::string_view, 4> kParameters = {"tokens", "temperature", "top_k", "top_p"};
 
 class GenerateCommand final : public Command {
  public:
@@ -48,7 +44,7 @@ class GenerateCommand final : public Command {
   Result<int> Run() override {
     PENSTOCK_TRY(checkpoint_, PathOrRun(checkpoint_));
     const Result<GeneratedText> generated = GenerateText(checkpoint_, options_);
-    if (!generated) return tl::unexpected(NameOption(generated.error(), kParameters));
+    if (!generated) return tl::unexpected(NameOption(generated.error()));
     for (const std::string& note : generated->notes) Log(stderr, "penstock: {}\n", note);
     if (json_) {
       PrintObject({{"prompt", options_.prompt},

@@ -1,29 +1,50 @@
 #include "cli/options/given_in.h"
 
 #include <algorithm>
-#include <array>
-
-#include "base/text/parameter_name.h"
 
 namespace penstock {
 namespace {
 
-bool IsOptionChar(char c) { return (c >= 'a' && c <= 'z') || c == '-'; }
+// Parameters of the libraries that have an option of the same name.
+constexpr std::string_view kOptions[] = {"ranks",
+                                         "chunks",
+                                         "microbatches",
+                                         "group",
+                                         "slices",
+                                         "waves",
+                                         "steps",
+                                         "split",
+                                         "replicas",
+                                         "weights",
+                                         "memory_limit",
+                                         "objective",
+                                         "comm",
+                                         "overlap",
+                                         "offload_sharing",
+                                         "microbatch_lengths",
+                                         "price",
+                                         "trace_rule",
+                                         "iteration",
+                                         "slow_rank",
+                                         "model",
+                                         "device",
+                                         "nodes",
+                                         "precision",
+                                         "sequence",
+                                         "micro_batch_size",
+                                         "flops_efficiency",
+                                         "tensor",
+                                         "data",
+                                         "expert",
+                                         "zero",
+                                         "bandwidth_efficiency",
+                                         "temperature",
+                                         "top_k",
+                                         "hidden_communication",
+                                         "top_p",
+                                         "tokens"};
 
-// The fields of ScheduleParams and CsvOptions that users give, and the lengths of microbatches.
-constexpr std::array<std::string_view, 13> kScheduleKeys = {"ranks",
-                                                            "chunks",
-                                                            "microbatches",
-                                                            "group",
-                                                            "slices",
-                                                            "waves",
-                                                            "steps",
-                                                            "split",
-                                                            "replicas",
-                                                            "weights",
-                                                            "memory_limit",
-                                                            "objective",
-                                                            "microbatch_lengths"};
+bool IsOptionChar(char c) { return (c >= 'a' && c <= 'z') || c == '-'; }
 
 // Removes "--memory-limit" from the front of `text` and returns it. Returns an empty view if `text`
 // does not begin with an option.
@@ -50,26 +71,24 @@ std::string OptionOf(std::string_view key) {
   return option;
 }
 
-Error NameOption(Error error, std::span<const std::string_view> keys) {
-  if (std::ranges::find(keys, error.parameter) != keys.end()) {
+Error NameOption(Error error) {
+  if (std::ranges::find(kOptions, error.parameter) != std::end(kOptions)) {
     error.parameter = OptionOf(error.parameter);
-    return error;
   }
-  const auto key = FindParameter(error.message, keys);
-  if (!key) return error;
-  const auto begin = static_cast<std::size_t>(key->data() - error.message.data());
-  error.message.replace(begin, key->size(), OptionOf(*key));
   return error;
 }
 
 Error NameAsGiven(Error error, const GivenIn& given_in, const std::string& otherwise) {
-  for (const auto& [key, place] : given_in) {
+  for (const auto& [each, place] : given_in) {
     if (error.where.starts_with(place) || error.message.starts_with(place)) return error;
   }
-  if (const auto given = given_in.find(error.parameter); given != given_in.end()) {
+  const bool is_option = error.parameter.starts_with("--");
+  const std::string key = is_option ? KeyOf(error.parameter) : error.parameter;
+  if (const auto given = given_in.find(key); given != given_in.end()) {
+    error.parameter = key;
     return In(given->second, std::move(error));
   }
-  error = NameOption(std::move(error), kScheduleKeys);
+  error = NameOption(std::move(error));
   std::string message, place;
   for (std::string_view left = error.message; !left.empty();) {
     const std::string_view option = TakeOption(left);
@@ -78,15 +97,15 @@ Error NameAsGiven(Error error, const GivenIn& given_in, const std::string& other
       left.remove_prefix(1);
       continue;
     }
-    const std::string key = KeyOf(option);
-    const auto given = given_in.find(key);
-    message += given == given_in.end() ? option : key;
+    const std::string named = KeyOf(option);
+    const auto given = given_in.find(named);
+    message += given == given_in.end() ? option : named;
     if (place.empty() && given != given_in.end()) place = given->second;
   }
+  error.message = message;
   const auto given = given_in.find(otherwise);
   if (place.empty() && given != given_in.end()) place = given->second;
-  error.message = place.empty() ? message : place + ": " + message;
-  return error;
+  return place.empty() ? error : In(place, std::move(error));
 }
 
 }  // namespace penstock

@@ -108,7 +108,10 @@ Result<ChosenSchedule> ScheduleOptions::BuildFile(const std::string& path) const
 Result<ChosenSchedule> ScheduleOptions::BuildLoaded(const std::string& path,
                                                     LoadedFile loaded) const {
   PENSTOCK_TRY(const ScheduleParams params, Params());
-  PENSTOCK_TRY_STATUS(RequireValid(loaded.schedule, path));
+  if (Status valid = RequireValid(loaded.schedule, path); !valid) {
+    valid.error().message += " ('penstock validate' shows all)";
+    return tl::unexpected(std::move(valid).error());
+  }
   ChosenSchedule chosen;
   chosen.label = path;
   chosen.params = ParamsOf(loaded.schedule, params);

@@ -445,16 +445,4 @@ Result<std::vector<ChosenSchedule>> ScheduleOptions::Build() const {
   return tl::unexpected(NameAsGiven(std::move(chosen).error(), given_in, "schedule"));
 }
 
-Status RequireValid(const Schedule& schedule, const std::string& label) {
-  const std::vector<Fault> faults = Validate(schedule, {.max_faults = 1});
-  if (faults.empty()) return {};
-  const Fault& fault = faults.front();
-  std::string where = fault.rank < 0 ? "" : fmt::format("rank {}, ", fault.rank);
-  if (fault.position >= 0) where += fmt::format("position {}, ", fault.position);
-  // Faults of the whole schedule are of no action.
-  if (!fault.action.empty()) where += fault.action + ": ";
-  return InvalidArgument("{} is not a valid schedule: {}{} ('penstock validate' shows all)", label,
-                         where, fault.reason);
-}
-
 }  // namespace penstock

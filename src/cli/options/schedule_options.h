@@ -241,7 +241,4 @@ struct ScheduleOptions {
   Status SetCosts(ChosenSchedule& chosen, Costs costs) const;
 };
 
-// Refuses a schedule with faults and names the first; `label` is its name or file.
-Status RequireValid(const Schedule& schedule, const std::string& label);
-
 }  // namespace penstock

@@ -299,10 +299,10 @@ Result<PrimusConfig> ReadPrimusConfig(const YamlMap& config) {
     auto chosen = ReadScheduler(schedulers[i], times);
     if (!chosen) {
       const YAML::Node name = schedulers[i].IsMap() ? schedulers[i]["name"] : YAML::Node();
-      return MakeError(
-          chosen.error().code, "scheduler {}: {}",
-          name.IsDefined() && name.IsScalar() ? Quote(name.Scalar()) : fmt::format("{}", i + 1),
-          chosen.error().line());
+      return tl::unexpected(In(fmt::format("scheduler {}", name.IsDefined() && name.IsScalar()
+                                                               ? Quote(name.Scalar())
+                                                               : fmt::format("{}", i + 1)),
+                               chosen.error()));
     }
     read.schedules.push_back(std::move(*chosen));
   }

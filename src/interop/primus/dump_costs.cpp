@@ -23,7 +23,7 @@ Result<double> ReadNumber(const Json& object, std::string_view key) {
 Result<double> Checked(const Json& object, const char* key, Status (*check)(double)) {
   PENSTOCK_TRY(const double value, ReadNumber(object, key));
   if (const Status status = check(value); !status) {
-    return InvalidArgument("{}: {}", key, status.error().line());
+    return tl::unexpected(In(key, status.error()));
   }
   return value;
 }

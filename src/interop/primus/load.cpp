@@ -49,7 +49,7 @@ constexpr FileLimit kDumpFile = {std::size_t{256} << 20, "dump's file"};
 Result<Json> LoadJson(const std::string& path) {
   PENSTOCK_TRY(const std::string text, ReadFile(path, kDumpFile));
   auto json = ParseStrictJson(text);
-  if (!json) return InvalidArgument("{}: {}", path, json.error().line());
+  if (!json) return tl::unexpected(In(path, json.error()));
   return json;
 }
 
@@ -73,7 +73,7 @@ Result<Shape> LoadShape(const std::string& folder) {
   auto chunks = Count(config, "vpp_size", "vp_size");
   auto microbatches = Count(config, "micro_batches", "num_mbs");
   for (const auto* count : {&ranks, &chunks, &microbatches}) {
-    if (!*count) return InvalidArgument("{}: {}", path, count->error().line());
+    if (!*count) return tl::unexpected(In(path, count->error()));
   }
   if (*ranks != 0 && *ranks != shape.ranks) {
     return InvalidArgument("{}: pp_size {}, but there are {} files pp_rank_N.json", path, *ranks,
@@ -197,11 +197,11 @@ Result<std::vector<RankDump>> ReadRanks(const std::string& folder, Shape& shape,
     PENSTOCK_TRY(const Json dump, LoadJson(path));
     if (rank == 0) {
       auto chosen = IterationKey(dump, iteration);
-      if (!chosen) return InvalidArgument("{}: {}", path, chosen.error().line());
+      if (!chosen) return tl::unexpected(In(path, chosen.error()));
       key = *chosen;
     }
     auto read = ReadRank(dump, key, shape);
-    if (!read) return InvalidArgument("{}: {}", path, read.error().line());
+    if (!read) return tl::unexpected(In(path, read.error()));
     ranks.push_back(std::move(*read));
   }
   for (const RankDump& rank : ranks) {
@@ -318,7 +318,7 @@ Status ReadOwnCosts(const std::string& folder, PrimusDump& dump) {
   if (!fs::exists(path, error)) return {};
   PENSTOCK_TRY(const Json json, LoadJson(path));
   auto read = CostsFromJson(json, dump.schedule.stages());
-  if (!read) return InvalidArgument("{}: {}", path, read.error().line());
+  if (!read) return tl::unexpected(In(path, read.error()));
   // Another iteration, or a run of Primus that overwrote ours, has different costs.
   if (read->last_ends != LastEnds(dump.schedule, dump.timeline)) return {};
   dump.costs = std::move(read->costs);

@@ -40,8 +40,8 @@ Status NumberActions(StepLane& lane, Op op, int ranks, int chunks) {
   }
   const int count = static_cast<int>(unnumbered.size());
   if (count % chunks != 0) {
-    return InvalidArgument("{}: {} events {} do not divide into {} chunks; change --chunks",
-                           lane.source, count, Quote(first.name), chunks);
+    return InvalidParameter("chunks", "{}: does not divide the {} events {} of {}", chunks, count,
+                            Quote(first.name), lane.source);
   }
   const auto order = MegatronOrder(ranks, chunks, count / chunks, op != Op::kForward);
   for (std::size_t i = 0; i < unnumbered.size(); ++i) {
@@ -57,8 +57,8 @@ Status SetChunks(StepLane& lane, int chunks) {
     if (action.has_stage) continue;
     if (action.chunk < 0) action.chunk = 0;
     if (action.chunk >= chunks) {
-      return InvalidArgument("{}: {} is of chunk {}, but ranks have {}; change --chunks",
-                             lane.source, Quote(action.name), action.chunk, chunks);
+      return InvalidParameter("chunks", "{}: must be more than {}, the chunk of {} in {}", chunks,
+                              action.chunk, Quote(action.name), lane.source);
     }
     action.action.first.stage = static_cast<std::uint16_t>(action.chunk);
   }
@@ -174,8 +174,8 @@ Status CompleteStep(Schedule& schedule, int step) {
     if (forwards == 1 && backwards == 1) continue;
     const bool forward = forwards != 1;
     return InvalidArgument(
-        "step {}: {} has {} events, not one; choose another step (--iteration) or number of chunks "
-        "(--chunks), or give all traces of one pipeline",
+        "step {}: {} has {} events, not one; choose another iteration or number of chunks, or give "
+        "all traces of one pipeline",
         step,
         ToText(MakeAction(forward ? Op::kForward : Op::kBackward,
                           static_cast<int>(i / microbatches), static_cast<int>(i % microbatches))),

@@ -115,7 +115,7 @@ Result<OwnTrace> Read(const TraceFile& file) {
   const auto events = EventsByRank(file, runs->size() - 1, ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     auto spans = SpansOf(trace.step.schedule.lanes[rank], file, events[rank]);
-    if (!spans) return InvalidArgument("rank {}: {}", rank, spans.error().line());
+    if (!spans) return tl::unexpected(In(fmt::format("rank {}", rank), spans.error()));
     trace.step.timeline.spans.push_back(std::move(*spans));
   }
   return trace;
@@ -126,7 +126,7 @@ Result<OwnTrace> Read(const TraceFile& file) {
 Result<OwnTrace> ReadOwnTrace(const TraceFile& file) {
   auto trace = Read(file);
   if (trace) return trace;
-  return InvalidArgument("{}: {}", file.path, trace.error().line());
+  return tl::unexpected(In(file.path, trace.error()));
 }
 
 }  // namespace penstock

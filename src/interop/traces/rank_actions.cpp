@@ -69,7 +69,7 @@ Result<NameMeaning> MeaningOfAction(const EventRule& rule, const NamePattern::Gr
   if (!rule.op) {
     const auto text = groups.find("action");
     auto parsed = ParseAction(text == groups.end() ? "" : text->second);
-    if (!parsed) return InvalidArgument("event {}: {}", Quote(name), parsed.error().line());
+    if (!parsed) return tl::unexpected(In(fmt::format("event {}", Quote(name)), parsed.error()));
     if (!IsCompute(*parsed)) return NameMeaning();
     action = *parsed;
     meaning.action.has_stage = meaning.action.has_microbatch = true;
@@ -144,7 +144,7 @@ class EventMatcher {
       const std::string& name = trace.texts[event.name];
       if (known[event.name] == nullptr) {
         auto meaning = MeaningOf(name, rule_);
-        if (!meaning) return InvalidArgument("{}: {}", trace.path, meaning.error().line());
+        if (!meaning) return tl::unexpected(In(trace.path, meaning.error()));
         known[event.name] = &meanings_.emplace_back(std::move(*meaning));
       }
       const NameMeaning& meaning = *known[event.name];

@@ -84,8 +84,7 @@ Result<TraceRule> RuleFor(const std::vector<TraceFile>& files, const RecordedRun
     names += (names.empty() ? "" : "; ") + rule.name;
   }
   return InvalidArgument(
-      "no event is an action of a pipeline; known are: {}; for others, give a rule with "
-      "--trace-rule FILE",
+      "no event is an action of a pipeline; known are: {}; for others, give a rule (trace_rule)",
       names);
 }
 
@@ -129,12 +128,11 @@ void SetTimes(Timeline& timeline, double unit) {
 }
 
 Status RefuseRuleOptions(const RecordedRunOptions& options) {
-  const std::pair<const char*, bool> given[] = {{"--trace-rule", !options.rule.empty()},
-                                                {"--iteration", options.iteration.has_value()}};
-  for (const auto& [option, is_given] : given) {
+  const std::pair<const char*, bool> given[] = {{"trace_rule", !options.rule.empty()},
+                                                {"iteration", options.iteration.has_value()}};
+  for (const auto& [name, is_given] : given) {
     if (is_given) {
-      return InvalidArgument("{} has no effect on a trace that Penstock wrote; leave it out",
-                             option);
+      return InvalidParameter(name, "has no effect on a trace that Penstock wrote; leave it out");
     }
   }
   return {};
@@ -189,7 +187,7 @@ Result<RecordedRun> LoadRecordedRun(const std::string& path, const RecordedRunOp
   // Errors of single files name them.
   if (run || run.error().line().find(path) != std::string::npos) return run;
   if (!options.rule.empty() && run.error().line().starts_with(options.rule)) return run;
-  return MakeError(run.error().code, "{}: {}", path, run.error().line());
+  return tl::unexpected(In(path, run.error()));
 }
 
 }  // namespace penstock

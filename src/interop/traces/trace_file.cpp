@@ -164,7 +164,7 @@ Result<TraceFile> ReadTraceFile(const std::string& path) {
   PENSTOCK_TRY(std::string text, ReadFile(path, kTraceFile));
   if (IsGzip(text)) {
     auto unpacked = Gunzip(text, kTraceFile.bytes);
-    if (!unpacked) return InvalidArgument("{}: {}", path, unpacked.error().line());
+    if (!unpacked) return tl::unexpected(In(path, unpacked.error()));
     text = std::move(*unpacked);
   }
   TraceFile file;

@@ -126,7 +126,7 @@ TraceRule BuiltInRule(std::string name,
 Result<TraceRule> LoadTraceRule(const std::string& path) {
   PENSTOCK_TRY(const YAML::Node root, LoadYaml(path));
   auto rule = ReadRule(root);
-  if (!rule) return InvalidArgument("{}: {}", path, rule.error().line());
+  if (!rule) return tl::unexpected(In(path, rule.error()));
   if (rule->steps.empty()) rule->steps.push_back(BuiltIn(kProfilerStep, {"step"}));
   rule->name = path;
   return rule;

@@ -306,13 +306,7 @@ Status CheckOptions(const Schedule& schedule, std::span<Stage* const> stages,
     return InvalidArgument("the hosts have {} ranks, but the schedule has {}",
                            options.ranks->ranks(), schedule.ranks());
   }
-  const std::vector<Fault> faults = Validate(schedule, {.max_faults = 1});
-  if (!faults.empty()) {
-    const Fault& fault = faults.front();
-    return InvalidArgument("the schedule is not valid: rank {}, action {} ({}): {}", fault.rank,
-                           fault.position, fault.action, fault.reason);
-  }
-  return {};
+  return RequireValid(schedule, "the list of actions");
 }
 
 }  // namespace

@@ -22,24 +22,25 @@ Status CheckSize(const Algorithm& algorithm, const ScheduleParams& params) {
                                                 {"slices", params.slices},
                                                 {"steps", params.steps}};
   for (const auto& [name, count] : counts) {
-    if (count < 1) return InvalidArgument("{} {}: must be at least 1", name, count);
+    if (count < 1) return InvalidParameter(name, "{}: must be at least 1", count);
   }
   const std::int64_t stages = std::int64_t{params.ranks} * params.chunks * algorithm.knobs.replicas;
   if (stages > kMaxStages) {
-    return InvalidArgument("{} ranks x {} chunks are {} stages; there can be at most {}",
-                           params.ranks, params.chunks, stages, kMaxStages);
+    return InvalidParameter("ranks", "{}: with {} chunks, {} stages; there can be at most {}",
+                            params.ranks, params.chunks, stages, kMaxStages);
   }
   // Each factor is an int, so dividing stepwise cannot overflow.
   const std::int64_t most_indices = kMaxForwards / stages;
   if (params.microbatches > most_indices / params.slices / params.steps) {
-    return InvalidArgument(
-        "{} stages x {} microbatches x {} slices x {} steps: a schedule can have at most {} "
-        "forwards",
-        stages, params.microbatches, params.slices, params.steps, kMaxForwards);
+    return InvalidParameter(
+        "microbatches",
+        "{}: with {} stages, {} slices and {} steps, more than the {} forwards that a schedule can "
+        "have",
+        params.microbatches, stages, params.slices, params.steps, kMaxForwards);
   }
   if (params.costs && params.costs->stages.size() != Index(stages)) {
-    return InvalidArgument(
-        "costs of {} stages for {} ranks x {} chunks; give one entry per stage, {} in all",
+    return InvalidParameter(
+        "costs", "of {} stages for {} ranks x {} chunks; give one entry per stage, {} in all",
         params.costs->stages.size(), params.ranks, params.chunks, stages);
   }
   return {};
@@ -49,13 +50,13 @@ Status CheckKnobs(const Algorithm& algorithm, const ScheduleParams& params) {
   const Knobs& knobs = algorithm.knobs;
   if (params.chunks < knobs.min_chunks || params.chunks > knobs.max_chunks) {
     if (knobs.min_chunks == knobs.max_chunks) {
-      return InvalidArgument("chunks {}: must be {}", params.chunks, knobs.min_chunks);
+      return InvalidParameter("chunks", "{}: must be {}", params.chunks, knobs.min_chunks);
     }
-    return InvalidArgument("chunks {}: must be {} to {}", params.chunks, knobs.min_chunks,
-                           knobs.max_chunks);
+    return InvalidParameter("chunks", "{}: must be {} to {}", params.chunks, knobs.min_chunks,
+                            knobs.max_chunks);
   }
   const auto refuse = [](std::string_view name, const auto& value) {
-    return InvalidArgument("{} {}: the schedule takes no {}", name, value, name);
+    return InvalidParameter(name, "{}: the schedule takes no {}", value, name);
   };
   if (params.group != 0 && !knobs.group) return refuse("group", params.group);
   if (params.slices != 1 && !knobs.slices) return refuse("slices", params.slices);
@@ -176,23 +177,29 @@ Result<const Algorithm*> FindAlgorithm(std::string_view name) {
       DidYouMean(name, all_names, fmt::format("the schedules are {}", fmt::join(names, ", "))));
 }
 
-Result<ScheduleParams> CheckParams(const Algorithm& algorithm, ScheduleParams params) {
+namespace {
+
+Result<ScheduleParams> Checked(const Algorithm& algorithm, ScheduleParams params) {
   if (params.chunks == 0) {
     const bool by_waves = algorithm.knobs.waves && params.waves > 0;
     if (by_waves && params.waves > kMaxStages / 2) {
-      return InvalidArgument(
-          "schedule {}: waves {}: must be at most {}; each has two stages per rank", algorithm.name,
-          params.waves, kMaxStages / 2);
+      return InvalidParameter("waves", "{}: must be at most {}; each has two stages per rank",
+                              params.waves, kMaxStages / 2);
     }
     params.chunks = by_waves ? 2 * params.waves : algorithm.knobs.default_chunks;
   }
-  Status status = CheckKnobs(algorithm, params);
-  if (status) status = CheckSize(algorithm, params);
-  if (status && algorithm.check) status = algorithm.check(params);
-  if (!status) {
-    return MakeError(status.error().code, "schedule {}: {}", algorithm.name, status.error().line());
-  }
+  PENSTOCK_TRY_STATUS(CheckKnobs(algorithm, params));
+  PENSTOCK_TRY_STATUS(CheckSize(algorithm, params));
+  if (algorithm.check) PENSTOCK_TRY_STATUS(algorithm.check(params));
   return params;
+}
+
+}  // namespace
+
+Result<ScheduleParams> CheckParams(const Algorithm& algorithm, ScheduleParams params) {
+  auto checked = Checked(algorithm, std::move(params));
+  if (checked) return checked;
+  return tl::unexpected(In(fmt::format("schedule {}", algorithm.name), std::move(checked).error()));
 }
 
 ClosedForm ClosedFormOf(const Algorithm& algorithm, const ScheduleParams& params) {

@@ -21,10 +21,10 @@ namespace penstock {
 namespace {
 
 Status CheckChimera(const ScheduleParams& params) {
-  if (params.ranks % 2 != 0) return InvalidArgument("ranks {}: must be even", params.ranks);
+  if (params.ranks % 2 != 0) return InvalidParameter("ranks", "{}: must be even", params.ranks);
   if (params.microbatches % 2 != 0) {
-    return InvalidArgument("microbatches {}: must be even, half for each direction",
-                           params.microbatches);
+    return InvalidParameter("microbatches", "{}: must be even, half for each direction",
+                            params.microbatches);
   }
   return {};
 }

@@ -93,17 +93,17 @@ class DualPipeWriter {
 
 Status CheckMicrobatches(const ScheduleParams& params) {
   if (params.microbatches < 2 * std::int64_t{params.ranks}) {
-    return InvalidArgument("microbatches {}: must be at least 2 per rank, {} for {} ranks",
-                           params.microbatches, 2 * std::int64_t{params.ranks}, params.ranks);
+    return InvalidParameter("microbatches", "{}: must be at least 2 per rank, {} for {} ranks",
+                            params.microbatches, 2 * std::int64_t{params.ranks}, params.ranks);
   }
   return {};
 }
 
 Status CheckDualPipe(const ScheduleParams& params) {
-  if (params.ranks % 2 != 0) return InvalidArgument("ranks {}: must be even", params.ranks);
+  if (params.ranks % 2 != 0) return InvalidParameter("ranks", "{}: must be even", params.ranks);
   if (params.microbatches % 2 != 0) {
-    return InvalidArgument("microbatches {}: must be even, half for each direction",
-                           params.microbatches);
+    return InvalidParameter("microbatches", "{}: must be even, half for each direction",
+                            params.microbatches);
   }
   return CheckMicrobatches(params);
 }

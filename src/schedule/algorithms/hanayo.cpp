@@ -26,11 +26,11 @@ double MostAlive(int ranks) { return 2.0 * ranks; }
 
 Status CheckHanayo(const ScheduleParams& params) {
   if (params.chunks % 2 != 0) {
-    return InvalidArgument("chunks {}: must be even; each wave has two", params.chunks);
+    return InvalidParameter("chunks", "{}: must be even; each wave has two", params.chunks);
   }
   if (params.waves != 0 && params.chunks != 2 * std::int64_t{params.waves}) {
-    return InvalidArgument("waves {}: must be half the number of chunks, {}", params.waves,
-                           params.chunks);
+    return InvalidParameter("waves", "{}: must be half the number of chunks, {}", params.waves,
+                            params.chunks);
   }
   return CheckMemoryLimit(params, Placement::Zigzag(params.ranks, params.chunks));
 }

@@ -59,8 +59,9 @@ Schedule FullRounds(const ScheduleParams& params) {
 
 Status CheckGroup(const ScheduleParams& params) {
   if (params.group != 0 && 2 * std::int64_t{params.group} < params.ranks) {
-    return InvalidArgument("group {}: must be at least {}; below half the ranks it can deadlock",
-                           params.group, (params.ranks + 1) / 2);
+    return InvalidParameter("group",
+                            "{}: must be at least {}; below half the ranks it can deadlock",
+                            params.group, (params.ranks + 1) / 2);
   }
   return {};
 }

@@ -45,8 +45,8 @@ Schedule GeneratePipeDream2bw(const ScheduleParams& params) {
 
 Status CheckPipeDream2bw(const ScheduleParams& params) {
   if (params.microbatches < params.ranks) {
-    return InvalidArgument(
-        "microbatches {}: must be at least one per rank, {}, for two weight versions to suffice",
+    return InvalidParameter(
+        "microbatches", "{}: must be at least one per rank, {}, for two weight versions to suffice",
         params.microbatches, params.ranks);
   }
   return {};

@@ -85,8 +85,8 @@ Schedule GenerateZbv(const ScheduleParams& params) {
 
 Status CheckFormatted(const ScheduleParams& params) {
   if (params.microbatches < 2 * std::int64_t{params.ranks} - 1) {
-    return InvalidArgument("microbatches {}: must be at least 2p-1, {}; 'zbv' takes any number",
-                           params.microbatches, 2 * std::int64_t{params.ranks} - 1);
+    return InvalidParameter("microbatches", "{}: must be at least 2p-1, {}; 'zbv' takes any number",
+                            params.microbatches, 2 * std::int64_t{params.ranks} - 1);
   }
   return {};
 }

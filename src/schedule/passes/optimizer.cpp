@@ -91,11 +91,8 @@ Result<Schedule> AddOptimizer(const Schedule& schedule, const OptimizerOptions& 
   }
   Schedule result = WithLanes(schedule, std::move(lanes));
   const std::vector<Fault> faults = Validate(result, {.max_faults = 1});
-  if (!faults.empty()) {
-    return InvalidArgument("the schedule has no place for a STEP: {} on rank {}: {}",
-                           faults.front().action, faults.front().rank, faults.front().reason);
-  }
-  return result;
+  if (faults.empty()) return result;
+  return InvalidArgument("the schedule has no place for a STEP: {}", Line(faults.front()));
 }
 
 SchedulePass OptimizerPass() {

@@ -83,12 +83,12 @@ Result<Schedule> RunSchedulePasses(Schedule schedule, std::span<const std::strin
     if (!result) {
       const std::string usage =
           pass->arguments.empty() ? std::string() : fmt::format("={}", pass->arguments);
-      return MakeError(result.error().code, "pass {}{}: {}", pass->name, usage,
-                       result.error().line());
+      return tl::unexpected(
+          In(fmt::format("pass {}{}", pass->name, usage), std::move(result).error()));
     }
     schedule = std::move(*result);
-    const std::vector<Fault> faults = Validate(schedule, {.max_faults = 1});
-    PENSTOCK_CHECK(faults.empty(), "pass {}: {}", pass->name, Describe(schedule, faults.front()));
+    const Status valid = RequireValid(schedule, "the result");
+    PENSTOCK_CHECK(valid.has_value(), "pass {}: {}", pass->name, valid.error().line());
   }
   return schedule;
 }

@@ -100,14 +100,14 @@ Result<ActionPrice> ParsePrice(const std::string& text) {
   if (!FindPriceKey(key)) {
     std::vector<std::string_view> keys;
     for (const PriceKey& known : PriceKeys()) keys.push_back(known.name);
-    return InvalidArgument(
-        "price {}: no price is called {}; {}", Quote(text), Quote(key),
+    return InvalidParameter(
+        "price", "{}: no price is called {}; {}", Quote(text), Quote(key),
         DidYouMean(key, keys, fmt::format("the keys are {}", fmt::join(keys, ", "))));
   }
   const auto value = ParseNumber(text.substr(std::min(equals + 1, text.size())));
-  if (!value) return InvalidArgument("price {}: give {}=NUMBER", Quote(text), key);
+  if (!value) return InvalidParameter("price", "{}: give {}=NUMBER", Quote(text), key);
   const Status status = IsMemoryPrice(key) ? CheckMemory(*value) : CheckTime(*value);
-  if (!status) return InvalidArgument("price {}: {}", Quote(text), status.error().line());
+  if (!status) return InvalidParameter("price", "{}: {}", Quote(text), status.error().line());
   return ActionPrice{key, *value};
 }
 
@@ -117,7 +117,7 @@ Status SetActionPrices(std::span<const std::string> prices, const Schedule& sche
   for (const std::string& text : prices) {
     PENSTOCK_TRY(const ActionPrice price, ParsePrice(text));
     if (!given.insert({price.key, price.value}).second) {
-      return InvalidArgument("price {} is given twice", price.key);
+      return InvalidParameter("price", "{} is given twice", price.key);
     }
   }
   costs.exchange = costs.comm;

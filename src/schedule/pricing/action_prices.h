@@ -1,6 +1,6 @@
 // Prices of the actions that passes add, as users write them: KEY=VALUE.
 //
-// Errors: kInvalidArgument; the message begins with "price".
+// Errors: kInvalidArgument; about the parameter `price`.
 #pragma once
 
 #include <span>

@@ -283,13 +283,16 @@ Status ApplyOptions(const CsvOptions& options, std::int64_t indices, Schedule& s
   schedule.slices = options.slices.value_or(1);
   schedule.steps = options.steps.value_or(1);
   schedule.weights = options.weights.value_or(WeightPolicy::kFlush);
-  if (schedule.slices < 1) return InvalidArgument("slices {}: must be at least 1", schedule.slices);
-  if (schedule.steps < 1) return InvalidArgument("steps {}: must be at least 1", schedule.steps);
+  if (schedule.slices < 1)
+    return InvalidParameter("slices", "{}: must be at least 1", schedule.slices);
+  if (schedule.steps < 1)
+    return InvalidParameter("steps", "{}: must be at least 1", schedule.steps);
   const std::int64_t replicas = schedule.placement.replicas();
   const std::int64_t indices_per_microbatch = std::int64_t{schedule.slices} * schedule.steps;
   std::int64_t microbatches = MicrobatchesOf(indices, indices_per_microbatch, replicas);
   if (options.microbatches) microbatches = *options.microbatches;
-  if (microbatches < 1) return InvalidArgument("microbatches {}: must be at least 1", microbatches);
+  if (microbatches < 1)
+    return InvalidParameter("microbatches", "{}: must be at least 1", microbatches);
   if (indices_per_microbatch > kMaxNumber || microbatches > kMaxNumber / indices_per_microbatch) {
     return InvalidArgument(
         "{} microbatches x {} slices x {} steps: a schedule has at most {} microbatch indices",

@@ -49,7 +49,7 @@ Result<CsvOptions> ReadSidecar(const YAML::Node& root) {
 Result<CsvOptions> LoadSidecarFile(const std::string& sidecar) {
   PENSTOCK_TRY(const YAML::Node root, LoadYaml(sidecar));
   auto options = ReadSidecar(root);
-  if (!options) return InvalidArgument("{}: {}", sidecar, options.error().line());
+  if (!options) return tl::unexpected(In(sidecar, options.error()));
   return options;
 }
 
@@ -60,8 +60,7 @@ Result<CsvOptions> LoadSidecar(const std::string& path) {
   if (sidecar == path || !fs::exists(sidecar, error)) return CsvOptions{};
   auto options = LoadSidecarFile(sidecar);
   if (!options) {
-    return MakeError(options.error().code, "{} (the companion of {})", options.error().line(),
-                     path);
+    options.error().message += fmt::format(" (the companion of {})", path);
   }
   return options;
 }

@@ -41,12 +41,25 @@ int NearestTo(const std::string& missing, const Lane& lane) {
 
 }  // namespace
 
+std::string Line(const Fault& fault) {
+  std::string place;
+  const auto add = [&place](const std::string& text) {
+    place += (place.empty() ? "" : ", ") + text;
+  };
+  if (fault.rank >= 0) add(fmt::format("rank {}", fault.rank));
+  if (fault.position >= 0) add(fmt::format("position {}", fault.position));
+  if (!fault.action.empty()) add(fault.action);
+  return place.empty() ? fault.reason : fmt::format("{}: {}", place, fault.reason);
+}
+
+Status RequireValid(const Schedule& schedule, std::string_view label) {
+  const std::vector<Fault> faults = Validate(schedule, {.max_faults = 1});
+  if (faults.empty()) return {};
+  return InvalidArgument("{} is not a valid schedule: {}", label, Line(faults.front()));
+}
+
 std::string Describe(const Schedule& schedule, const Fault& fault) {
-  std::string text;
-  if (fault.rank >= 0) text += fmt::format("rank {}", fault.rank);
-  if (fault.position >= 0) text += fmt::format(", position {}", fault.position);
-  if (!fault.action.empty()) text += fmt::format("{}{}", text.empty() ? "" : ", ", fault.action);
-  text += fmt::format("{}{}\n", text.empty() ? "" : ": ", fault.reason);
+  std::string text = Line(fault) + "\n";
   std::vector<Place> places = fault.cycle;
   if (places.empty()) places.push_back({fault.rank, fault.position});
   for (const Place& place : places) {

@@ -9,8 +9,10 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/result.h"
 #include "schedule/schedule.h"
 
 namespace penstock {
@@ -36,6 +38,13 @@ struct ValidateOptions {
 
 // Returns the faults; none if the schedule is valid. Never throws, whatever bytes the lanes hold.
 std::vector<Fault> Validate(const Schedule& schedule, const ValidateOptions& options = {});
+
+// Refuses a schedule that is not valid; the error names the first fault. `label` is the subject of
+// the sentence: "mine.csv".
+Status RequireValid(const Schedule& schedule, std::string_view label);
+
+// Returns the fault in one line: "rank 1, position 3, 3B0: ...".
+std::string Line(const Fault& fault);
 
 // Returns several lines: the fault and the marked action with its neighbors, on each rank of a
 // deadlock's cycle. For a missing action, shows the neighbors of the nearest one of its stage and

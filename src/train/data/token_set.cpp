@@ -24,7 +24,7 @@ Result<TokenSet> TokenSet::Open(const std::string& path, double held_out) {
   if (folder.document_ends().size() < 2) {
     return InvalidArgument(
         "{} has one document, but at least one is held out: tokenize more "
-        "documents, or give --document-separator",
+        "documents, or name the document separator",
         path);
   }
   TokenSet set;

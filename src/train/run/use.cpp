@@ -113,8 +113,8 @@ Result<std::int64_t> WindowOf(const std::string& folder, std::optional<std::int6
     if (sequence > 0) return sequence;
     return std::min(kDefaultWindow, positions.value_or(kDefaultWindow));
   }
-  return InvalidArgument("--sequence {}: {} has only {} positions (n_positions)", sequence, folder,
-                         *positions);
+  return InvalidParameter("sequence", "{}: {} has only {} positions (n_positions)", sequence,
+                          folder, *positions);
 }
 
 Result<EvalSummary> EvaluateFolder(const std::string& folder, const std::string& data,
@@ -140,15 +140,15 @@ Result<EvalSummary> EvaluateFolder(const std::string& folder, const std::string&
 
 Status CheckOptions(const GenerateOptions& options) {
   if (options.tokens < 0 || options.tokens > kMostGenerated) {
-    return InvalidArgument("tokens {}: must be from 0 to {}", options.tokens, kMostGenerated);
+    return InvalidParameter("tokens", "{}: must be from 0 to {}", options.tokens, kMostGenerated);
   }
-  if (options.top_k < 0) return InvalidArgument("top_k {}: must be at least 0", options.top_k);
+  if (options.top_k < 0) return InvalidParameter("top_k", "{}: must be at least 0", options.top_k);
   if (!(options.top_p > 0 && options.top_p <= 1)) {
-    return InvalidArgument("top_p {}: must be above 0 and at most 1", options.top_p);
+    return InvalidParameter("top_p", "{}: must be above 0 and at most 1", options.top_p);
   }
   if (!(options.temperature >= 0) || !std::isfinite(options.temperature)) {
-    return InvalidArgument("temperature {}: must be a finite number of at least 0",
-                           options.temperature);
+    return InvalidParameter("temperature", "{}: must be a finite number of at least 0",
+                            options.temperature);
   }
   return {};
 }

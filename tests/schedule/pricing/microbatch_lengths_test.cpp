@@ -282,7 +282,7 @@ TEST(MicrobatchLengths, RefusesWhatIsOutOfRange) {
       {{1, -1}, "microbatch_lengths -1: "},
       {{1, infinite}, "microbatch_lengths inf: "},
       {{1, 2, 3}, "microbatch_lengths 1,2,3: 3 lengths for 2"},
-      {{1, 1e16}, "microbatch_lengths 1,1e+16: costs forward 5e+15: must be at most"}};
+      {{1, 1e16}, "microbatch_lengths 1,1e+16: costs forward 5000000000000000: must be at most"}};
   for (const auto& [lengths, message] : cases) {
     Costs costs = Costs::Uniform(schedule.placement, 1, 1, 1, 1);
     const Status refused = ScaleByLength(costs, lengths, ShapeOf(schedule));

@@ -204,5 +204,23 @@ TEST(Validate, NeverCrashesOnRandomActions) {
   }
 }
 
+// A fault without a rank, position or action names none.
+TEST(Validate, ALineNamesOnlyWhatAFaultHas) {
+  EXPECT_EQ(Line({-1, -1, "", "no rank"}), "no rank");
+  EXPECT_EQ(Line({2, -1, "", "no action"}), "rank 2: no action");
+  EXPECT_EQ(Line({-1, -1, "3B0", "missing"}), "3B0: missing");
+  EXPECT_EQ(Line({0, 4, "3B0", "late"}), "rank 0, position 4, 3B0: late");
+}
+
+TEST(Validate, RequireValidNamesTheFirstFault) {
+  Schedule schedule = testing::Make("1f1b", {2, 0, 2});
+  EXPECT_TRUE(RequireValid(schedule, "it"));
+  schedule.lanes[1].pop_back();
+  const Status refused = RequireValid(schedule, "mine.csv");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().line(),
+            "mine.csv is not a valid schedule: " + Line(Validate(schedule).front()));
+}
+
 }  // namespace
 }  // namespace penstock

@@ -8,9 +8,9 @@ Status CheckMemoryLimit(const ScheduleParams& params, const Placement& placement
   const double least = LeastMemory(placement, CostsOf(params, placement));
   // Half of the rounding that the schedulers allow.
   if (limit > 0 && limit >= least * (1 - kRounding / 2)) return {};
-  return InvalidArgument(
-      "memory_limit {}: must be at least {}, the memory of one microbatch on the worst rank",
-      params.memory_unit.Text(limit), params.memory_unit.Text(least));
+  return InvalidParameter("memory_limit",
+                          "{}: must be at least {}, the memory of one microbatch on the worst rank",
+                          params.memory_unit.Text(limit), params.memory_unit.Text(least));
 }
 
 }  // namespace penstock
