@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock import _core
 from penstock.arguments import checked, count
-from penstock.costs import Costs, renamed_options
+from penstock.costs import Costs
 from penstock.display import Listing
 from penstock.schedule_data import Schedule
 
@@ -59,10 +59,9 @@ def schedule(
     as_text = memory_limit if isinstance(memory_limit, str) else None
     if memory_limit is not None and as_text is None:
         params.memory_limit = float(memory_limit)
-    with renamed_options():
-        return Schedule._of(
-            _core.generate(name, params, (costs or Costs())._list, as_text, objective)
-        )
+    return Schedule._of(
+        _core.generate(name, params, (costs or Costs())._list, as_text, objective)
+    )
 
 
 def schedules() -> Listing[_core.Algorithm]:
