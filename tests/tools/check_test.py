@@ -49,6 +49,15 @@ class NamesTest(CheckTest):
         (fault,) = self.faults("check-names")
         self.assertIn("penstock::Count()", fault)
 
+    def test_only_the_command_line_names_options(self):
+        text = 'namespace penstock {\nconst char* Help() { return "give --ranks"; }  // "--ranks"\n}\n'
+        self.write("src/cli/one.cpp", text)
+        self.write("src/a/two.cpp", text.replace("--ranks\"; }", "ranks\"; }").replace("Help", "Other"))
+        self.assertEqual(self.faults("check-names"), [])
+        self.write("src/a/three.cpp", text.replace("Help", "Third"))
+        (fault,) = self.faults("check-names")
+        self.assertIn('src/a/three.cpp:2: "give --ranks"', fault)
+
     def test_overloads_aliases_of_one_type_and_declarations_are_fine(self):
         self.write("src/a/a.h", "namespace penstock {\nclass Later;\nint Size(int x);\n}\n")
         self.write("src/a/a.cpp", "namespace penstock {\nusing Time = double;\n"

@@ -9,6 +9,7 @@
 #include "interop/traces/recorded_run.h"
 #include "schedule/text/cost_text.h"
 #include "schedule/text/text.h"
+#include "schedule/validate/validate.h"
 
 namespace penstock {
 namespace {

@@ -16,7 +16,6 @@
 #include "interop/traces/recorded_run.h"
 #include "schedule/text/cost_text.h"
 #include "schedule/text/text.h"
-#include "schedule/validate/validate.h"
 
 namespace penstock {
 namespace {
