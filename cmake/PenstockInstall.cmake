@@ -44,7 +44,7 @@ endforeach()
 
 include(CMakePackageConfigHelpers)
 
-set(core_folders base schedule simulate explain huggingface analytic report monitor interop collective runtime checkpoint tokens)
+set(core_folders base schedule simulate explain huggingface analytic report monitor interop scenario collective runtime checkpoint tokens)
 list(TRANSFORM core_folders PREPEND penstock_ OUTPUT_VARIABLE core_targets)
 
 add_library(penstock_core INTERFACE)

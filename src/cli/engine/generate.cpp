@@ -1,21 +1,17 @@
 // penstock generate: generates text with a trained model.
-#include <array>
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/engine_table.h"
 #include "cli/offered_values.h"
-#include "cli/options/given_in.h"
+#include "cli/options/option_name.h"
 #include "cli/print_json.h"
 #include "monitor/run_names.h"
 #include "train/train.h"
 
 namespace penstock {
 namespace {
-
-// Of GenerateOptions; each is an option.
-constexpr std::array<std::string_view, 4> kParameters = {"tokens", "temperature", "top_k", "top_p"};
 
 class GenerateCommand final : public Command {
  public:
@@ -47,8 +43,12 @@ class GenerateCommand final : public Command {
 
   Result<int> Run() override {
     PENSTOCK_TRY(checkpoint_, PathOrRun(checkpoint_));
-    const Result<GeneratedText> generated = GenerateText(checkpoint_, options_);
-    if (!generated) return tl::unexpected(NameOption(generated.error(), kParameters));
+    Result<GeneratedText> generated = GenerateText(checkpoint_, options_);
+    if (!generated) {
+      Error error = std::move(generated).error();
+      if (!error.parameter.empty()) error.parameter = OptionName(error.parameter);
+      return tl::unexpected(std::move(error));
+    }
     for (const std::string& note : generated->notes) Log(stderr, "penstock: {}\n", note);
     if (json_) {
       PrintObject({{"prompt", options_.prompt},

@@ -140,14 +140,14 @@ Result<EvalSummary> EvaluateFolder(const std::string& folder, const std::string&
 
 Status CheckOptions(const GenerateOptions& options) {
   if (options.tokens < 0 || options.tokens > kMostGenerated) {
-    return InvalidArgument("tokens {}: must be from 0 to {}", options.tokens, kMostGenerated);
+    return InvalidParameter("tokens", "{}: must be from 0 to {}", options.tokens, kMostGenerated);
   }
-  if (options.top_k < 0) return InvalidArgument("top_k {}: must be at least 0", options.top_k);
+  if (options.top_k < 0) return InvalidParameter("top_k", "{}: must be at least 0", options.top_k);
   if (!(options.top_p > 0 && options.top_p <= 1)) {
-    return InvalidArgument("top_p {}: must be above 0 and at most 1", options.top_p);
+    return InvalidParameter("top_p", "{}: must be above 0 and at most 1", options.top_p);
   }
   if (!(options.temperature >= 0) || !std::isfinite(options.temperature)) {
-    return InvalidArgument("temperature {}: must be a finite number of at least 0",
+    return InvalidParameter("temperature", "{}: must be a finite number of at least 0",
                            options.temperature);
   }
   return {};
