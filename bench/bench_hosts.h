@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "mpi/mpi_hosts.h"
+#include "runtime/mpi/mpi_hosts.h"
 #include "tcp/tcp_hosts.h"
 
 namespace penstock {

@@ -26,9 +26,11 @@ set(PENSTOCK_PUBLIC_HEADERS
 
 set(PENSTOCK_ENGINE_HEADERS
   base/text/fields.h collective/link_speed.h graph/ops/random_ops.h
-  model/model_config.h model/model.h model/model_entry.h model/init.h model/layers.h model/huggingface_format.h model/rope.h
+  model/model.h model/model_entry.h model/init.h model/layers.h model/rope.h
+  model_spec/attention_sizes.h model_spec/huggingface_format.h model_spec/layer_range.h model_spec/model_config.h
+  model_spec/model_shape.h model_spec/model_spec.h model_spec/rope_scaling.h
   model/sequence_context.h
-  runtime/hosts/host_group.h train/config.h train/train.h)
+  runtime/hosts/host_group.h config/train_config.h train/train.h)
 
 # An installed header can include only installed ones.
 foreach(header IN LISTS PENSTOCK_PUBLIC_HEADERS PENSTOCK_ENGINE_HEADERS)
@@ -44,7 +46,7 @@ endforeach()
 
 include(CMakePackageConfigHelpers)
 
-set(core_folders base schedule simulate explain huggingface analytic report monitor interop scenario collective runtime checkpoint tokens)
+set(core_folders base schedule simulate explain huggingface model_spec analytic report monitor interop scenario collective runtime checkpoint tokens config)
 list(TRANSFORM core_folders PREPEND penstock_ OUTPUT_VARIABLE core_targets)
 
 add_library(penstock_core INTERFACE)

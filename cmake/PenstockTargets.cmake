@@ -49,9 +49,20 @@ function(penstock_compile_fast target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()
 
-# penstock_library(NAME DEPENDS...): defines the library penstock_NAME of every .cpp below this folder.
-function(penstock_library name)
+# penstock_sources(OUT): sets OUT to every .cpp below this folder, without subfolders that are targets of their own.
+function(penstock_sources out)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
+  file(GLOB_RECURSE targets CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*/CMakeLists.txt")
+  foreach(target ${targets})
+    get_filename_component(folder "${target}" DIRECTORY)
+    list(FILTER sources EXCLUDE REGEX "^${folder}/")
+  endforeach()
+  set(${out} ${sources} PARENT_SCOPE)
+endfunction()
+
+# penstock_library(NAME DEPENDS...): defines the library penstock_NAME of the sources of this folder.
+function(penstock_library name)
+  penstock_sources(sources)
   if(NOT sources)  # a folder without files yet
     add_library(penstock_${name} INTERFACE)
     add_library(Penstock::${name} ALIAS penstock_${name})
@@ -71,7 +82,7 @@ function(penstock_core_library name)
   target_precompile_headers(penstock_${name} REUSE_FROM penstock_base)
 endfunction()
 
-# penstock_test(NAME DEPENDS...): defines the test program NAME_tests of every .cpp below this folder.
+# penstock_test(NAME DEPENDS...): defines the test program NAME_tests of the sources of this folder.
 # All share the precompiled header of base_tests.
 function(penstock_test name)
   penstock_test_program(${name} ${ARGN})
@@ -97,7 +108,7 @@ function(penstock_engine_test name)
 endfunction()
 
 function(penstock_test_program name)
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
+  penstock_sources(sources)
   add_executable(${name}_tests ${sources})
   penstock_unity(${name}_tests)
   penstock_compile_fast(${name}_tests)

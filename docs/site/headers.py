@@ -16,7 +16,9 @@ SECTIONS = {
     "collective": "Collectives",
     "runtime": "Runtime",
     "graph": "Graphs",
+    "model_spec": "Descriptions of models",
     "model": "Models",
+    "config": "Training configuration",
     "train": "Training",
 }
 

@@ -252,7 +252,8 @@ class Schedule:
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
         """Returns the schedule in PyTorch's CSV format, one line per rank.
 
-        With a path, also writes it there, and next to it FILE.yaml if something is not the default.
+        With a path, also writes it there. The CSV says everything but ``shared``, which is the
+        model's.
 
         Raises:
             Error: the file cannot be written.
@@ -274,8 +275,8 @@ class Schedule:
     ) -> Schedule:
         """Reads a schedule from the text of a CSV or from a file.
 
-        A path object, or text that ends in ``.csv``, is a file, whose FILE.yaml is read as well.
-        The keywords say what the text of a CSV does not.
+        A path object, or text that ends in ``.csv``, is a file. The keywords are for text without
+        a header, such as torch's; they take precedence over the text's header.
 
         Raises:
             Error: a cell is not an action; names the line, the column and the cell.

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "analytic/microbatch.h"
-#include "analytic/model_shape.h"
+#include "model_spec/model_shape.h"
 
 namespace penstock {
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "analytic/device.h"
-#include "analytic/model_shape.h"
 #include "analytic/stage_layers.h"
 #include "analytic/state_bytes.h"
+#include "model_spec/model_shape.h"
 #include "schedule/costs.h"
 #include "schedule/topology.h"
 

@@ -1,7 +1,7 @@
 // The number of parameters of each part of a model. They are those of the published weights.
 #pragma once
 
-#include "analytic/model_shape.h"
+#include "model_spec/model_shape.h"
 
 namespace penstock {
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "analytic/model_shape.h"
+#include "model_spec/model_shape.h"
 
 namespace penstock {
 

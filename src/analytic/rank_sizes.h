@@ -2,7 +2,7 @@
 #pragma once
 
 #include "analytic/microbatch.h"
-#include "analytic/model_shape.h"
+#include "model_spec/model_shape.h"
 
 namespace penstock {
 

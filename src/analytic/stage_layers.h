@@ -6,7 +6,7 @@
 #include "analytic/kept_tensors.h"
 #include "analytic/layer_work.h"
 #include "analytic/microbatch.h"
-#include "analytic/model_shape.h"
+#include "model_spec/model_shape.h"
 
 namespace penstock {
 

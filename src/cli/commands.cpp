@@ -1,7 +1,7 @@
 #include "cli/commands.h"
 
 #ifdef PENSTOCK_ENGINE
-#include "cli/engine_command.h"
+#include "cli/start_engine/engine_command.h"
 #endif
 
 namespace penstock {

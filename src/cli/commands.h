@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "cli/command.h"
+#include "cli/command/command.h"
 
 namespace penstock {
 

@@ -14,11 +14,11 @@
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
 #include "cli/commands.h"
-#include "cli/engine_table.h"
-#include "cli/help.h"
-#include "cli/launcher.h"
-#include "cli/other_names.h"
-#include "cli/print_error.h"
+#include "cli/help/help.h"
+#include "cli/help/other_names.h"
+#include "cli/output/print_error.h"
+#include "cli/start_engine/engine_table.h"
+#include "cli/start_engine/launcher.h"
 
 namespace penstock {
 namespace {

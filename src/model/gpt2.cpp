@@ -1,5 +1,7 @@
 // GPT-2 (Radford et al. 2019): learned positions, and pre-norm blocks of attention and a GELU
 // feed-forward layer with LayerNorm and biases. The head is the token embedding.
+#include "model_spec/models/gpt2.h"
+
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/linear.h>
@@ -13,52 +15,6 @@
 
 namespace penstock {
 namespace {
-
-struct Gpt2Options : ModelOptions {
-  std::int64_t heads = 4;
-  std::int64_t hidden = 0;
-  double norm_epsilon = 1e-5;
-  double dropout = 0;
-  bool tied = true;
-
-  void Resolve(const ModelConfig& config) override { hidden = HiddenOf(config.dim); }
-  std::vector<Field> Fields() override {
-    return {
-        {"heads",
-         &heads,
-         Changes::kModel,
-         "Attention heads",
-         {.least = 1, .most = kMostModelSize},
-         "n_heads n_head num_heads num_attention_heads"},
-        {"hidden",
-         &hidden,
-         Changes::kModel,
-         "Width of the feed-forward layer (auto: 4 dim)",
-         {.most = kMostModelSize, .automatic = true},
-         "n_inner hidden_dim intermediate_size ffn_hidden_size"},
-        {"norm_epsilon",
-         &norm_epsilon,
-         Changes::kModel,
-         "Added to the variance in LayerNorm",
-         {},
-         "norm_eps layer_norm_epsilon layernorm_epsilon"},
-        {"dropout",
-         &dropout,
-         Changes::kPrograms,
-         "Dropout probability of the embedding and of each residual branch",
-         {.most = 0.99},
-         "resid_pdrop embd_pdrop hidden_dropout"},
-        {"tied",
-         &tied,
-         Changes::kModel,
-         "Use the token embedding as the head, too",
-         {},
-         "tie_word_embeddings enable_weight_tying tie_embeddings weight_tying"},
-    };
-  }
-
-  std::int64_t HiddenOf(std::int64_t dim) const { return hidden > 0 ? hidden : 4 * dim; }
-};
 
 class Gpt2Block : public torch::nn::Module {
  public:
@@ -195,90 +151,12 @@ class Gpt2Stage : public StageModule {
   std::shared_ptr<Projection> head_;  // null if tied
 };
 
-Status CheckGpt2(const ModelConfig& config) {
-  const auto options = OptionsOf<Gpt2Options>(config);
-  if (config.dim % options.heads == 0) return {};
-  return InvalidArgument("model.heads {} does not divide model.dim {}", options.heads, config.dim);
-}
-
 std::shared_ptr<StageModule> BuildGpt2(const ModelConfig& config, const LayerRange& range) {
   return std::make_shared<Gpt2Stage>(config, OptionsOf<Gpt2Options>(config), range);
 }
 
-std::vector<SharedDeclaration> Shared(const ModelConfig& config) {
-  if (!OptionsOf<Gpt2Options>(config).tied) return {};
-  return {{"embedding.weight",
-           [](const LayerRange& range) {
-             return (range.embedding || range.head) && !range.sharded_vocabulary;
-           },
-           "model.tied=false"}};
-}
-
-std::vector<HuggingFaceTensor> Gpt2Names() {
-  constexpr auto kTransposed = TensorLayout::kTransposed;
-  return {{"embedding.weight", "transformer.wte.weight"},
-          {"positions.weight", "transformer.wpe.weight", TensorLayout::kLeadingRows},
-          {"layers.N.attention_norm.weight", "transformer.h.N.ln_1.weight"},
-          {"layers.N.attention_norm.bias", "transformer.h.N.ln_1.bias"},
-          {"layers.N.wqkv.weight", "transformer.h.N.attn.c_attn.weight", kTransposed},
-          {"layers.N.wqkv.bias", "transformer.h.N.attn.c_attn.bias"},
-          {"layers.N.wo.weight", "transformer.h.N.attn.c_proj.weight", kTransposed},
-          {"layers.N.wo.bias", "transformer.h.N.attn.c_proj.bias"},
-          {"layers.N.ffn_norm.weight", "transformer.h.N.ln_2.weight"},
-          {"layers.N.ffn_norm.bias", "transformer.h.N.ln_2.bias"},
-          {"layers.N.w1.weight", "transformer.h.N.mlp.c_fc.weight", kTransposed},
-          {"layers.N.w1.bias", "transformer.h.N.mlp.c_fc.bias"},
-          {"layers.N.w2.weight", "transformer.h.N.mlp.c_proj.weight", kTransposed},
-          {"layers.N.w2.bias", "transformer.h.N.mlp.c_proj.bias"},
-          {"norm.weight", "transformer.ln_f.weight"},
-          {"norm.bias", "transformer.ln_f.bias"},
-          {"head.weight", "lm_head.weight"}};
-}
-
-// Dropout is not read: it belongs to a run, and the published 0.1 is that of the pretraining.
-void ReadGpt2(HuggingFaceReader& reader, ModelConfig& config) {
-  reader.Size("vocab_size", config.vocabulary);
-  reader.Size("n_embd", config.dim);
-  reader.Size("n_layer", config.layers);
-  reader.Option("n_head", "heads", "", config);
-  reader.Option("n_inner", "hidden", "0", config);
-  reader.Option("layer_norm_epsilon", "norm_epsilon", "", config);
-  reader.Option("tie_word_embeddings", "tied", "", config);
-}
-
-void WriteGpt2(const ModelConfig& config, nlohmann::ordered_json& root) {
-  const auto options = OptionsOf<Gpt2Options>(config);
-  root["vocab_size"] = config.vocabulary;
-  root["n_embd"] = config.dim;
-  root["n_layer"] = config.layers;
-  root["n_head"] = options.heads;
-  root["n_inner"] = options.HiddenOf(config.dim);
-  root["n_positions"] = config.sequence;
-  root["layer_norm_epsilon"] = options.norm_epsilon;
-  root["activation_function"] = "gelu_new";
-  root["tie_word_embeddings"] = options.tied;
-  root["torch_dtype"] = "float32";
-}
-
 }  // namespace
 
-ModelEntry Gpt2() {
-  ModelEntry model;
-  model.name = "gpt2";
-  model.summary = "learned positions, LayerNorm, GELU, biases, a tied head";
-  model.options = MakeOptions<Gpt2Options>;
-  model.check = CheckGpt2;
-  model.build = BuildGpt2;
-  model.initialize = InitializeTransformer;
-  model.separates_documents = true;
-  model.shared = Shared;
-  model.first_alike_layer = [](const ModelConfig&) { return 0; };
-  model.vocabulary = [](const ModelConfig& config) -> Result<VocabularyTables> {
-    const bool tied = OptionsOf<Gpt2Options>(config).tied;
-    return VocabularyTables{"embedding.weight", tied ? "embedding.weight" : "head.weight"};
-  };
-  model.huggingface = {"gpt2", "GPT2LMHeadModel", ReadGpt2, Gpt2Names(), WriteGpt2};
-  return model;
-}
+ModelEntry Gpt2Entry(ModelSpec spec) { return {std::move(spec), BuildGpt2, InitializeTransformer}; }
 
 }  // namespace penstock

@@ -12,9 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "model/model_config.h"
 #include "model/rope.h"
 #include "model/sequence_context.h"
+#include "model_spec/attention_sizes.h"
+#include "model_spec/layer_range.h"
 
 namespace penstock {
 
@@ -95,11 +96,6 @@ class FeedForward {
   virtual torch::Tensor Run(const torch::Tensor& input) = 0;
   // See StageModule.
   virtual void SetLossGradient(double) {}
-};
-
-struct AttentionSizes {
-  std::int64_t dim, heads, kv_heads, head_dim;
-  double qk_norm_epsilon = 0;  // 0: queries and keys are not normalized
 };
 
 // Causal attention with rotary positions and grouped key and value heads. Registers its parameters

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "model/model_config.h"
+#include "model_spec/model_config.h"
 
 namespace penstock {
 

@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 #include "base/system/available_memory.h"
-#include "model/model_config.h"
+#include "model_spec/model_config.h"
 
 namespace penstock {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "config/train_config.h"
 #include "runtime/hosts/host_group.h"
-#include "train/config.h"
 
 namespace penstock {
 

@@ -1,10 +1,9 @@
 // config.json files give the shapes of published models; faults name the key.
-#include "analytic/huggingface_shape.h"
-
 #include <gtest/gtest.h>
 
 #include "analytic/parameters.h"
 #include "analytic/published_models.h"
+#include "model_spec/huggingface_config.h"
 
 namespace penstock {
 namespace {

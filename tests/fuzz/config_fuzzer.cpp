@@ -1,16 +1,14 @@
 // libFuzzer target that reads any bytes as a training configuration: YAML, then overrides, each
 // preceded by a zero byte. The reader must not crash or allocate much more than the input, and its
 // errors must be one line. A configuration that it accepts must be written and read back equally.
-//
-// The asan preset has no libtorch, so there stand_in_models.cpp replaces the table of models.
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "config/schedule_params.h"
+#include "config/train_config.h"
 #include "tests/fuzz/require.h"
-#include "train/config.h"
-#include "train/schedule_params.h"
 
 namespace penstock {
 namespace {

@@ -1,9 +1,6 @@
 // libFuzzer target that reads any bytes as the CSV of a schedule. The reader and the validator must
 // not crash or hang. A schedule that the reader accepts must round-trip. A schedule that the
 // validator accepts must run, and stay valid and run after every pass.
-//
-// An input may begin with a line "%RCSW", digits for replicas, slices, steps and the weight policy
-// (0 flush, 1 stashed, 2 double-buffered), which the CSV does not contain.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -18,20 +15,6 @@
 
 namespace penstock {
 namespace {
-
-CsvOptions TakeOptions(std::string_view& text) {
-  CsvOptions options;
-  constexpr std::size_t kDigits = 4;
-  const std::size_t end = text.find('\n');
-  if (text.empty() || text.front() != '%' || end != kDigits + 1) return options;
-  const auto digit = [&](std::size_t i) { return text[i] - '0'; };
-  options.replicas = digit(1);
-  options.slices = digit(2);
-  options.steps = digit(3);
-  options.weights = static_cast<WeightPolicy>(static_cast<unsigned>(digit(4)) % 3);
-  text.remove_prefix(end + 1);
-  return options;
-}
 
 void RunPasses(const Schedule& schedule, const Costs& costs) {
   for (const SchedulePass& pass : SchedulePasses()) {
@@ -51,16 +34,17 @@ void RunPasses(const Schedule& schedule, const Costs& costs) {
 }
 
 void Check(std::string_view text) {
-  const CsvOptions options = TakeOptions(text);
-  const auto schedule = ParseCsv(text, options);
+  const auto schedule = ParseCsv(text);
   if (!schedule) {
     const std::string& message = schedule.error().line();
     Require(!message.empty() && message.find('\n') == std::string::npos, "not one line", message);
     return;
   }
   const std::string csv = WriteCsv(*schedule);
-  const auto again = ParseCsv(csv, options);
-  Require(again.has_value() && again->lanes == schedule->lanes,
+  const auto again = ParseCsv(csv);
+  Require(again.has_value() && again->lanes == schedule->lanes &&
+              again->microbatches == schedule->microbatches &&
+              again->indices() == schedule->indices() && WriteCsv(*again) == csv,
           "a written schedule reads back differently", csv);
   const std::vector<Fault> faults = Validate(*schedule);
   for (const Fault& fault : faults) {

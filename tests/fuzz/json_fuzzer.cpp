@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/text/strict_json.h"
-#include "huggingface/config_file.h"
+#include "model_spec/huggingface_config.h"
 #include "monitor/metrics.h"
 #include "tests/fuzz/require.h"
 #include "tokens/files/token_folder.h"
@@ -38,7 +38,7 @@ void CheckIndex(std::string_view text) {
 
 void CheckJson(std::string_view text) {
   RequireShortLine(ParseStrictJson(text));
-  RequireShortLine(ParseConfigFile(text));
+  RequireShortLine(ParseHuggingFaceShape(text));
   CheckIndex(text);
   ParseMetric(text);
   ParseHeldOut(text);

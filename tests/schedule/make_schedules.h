@@ -37,6 +37,19 @@ inline std::string FirstFault(const Schedule& schedule) {
   return faults.empty() ? "" : Describe(schedule, faults.front());
 }
 
+// Expects that the CSV of a schedule alone reads as the same schedule.
+inline void ExpectRoundTrip(const Schedule& schedule) {
+  const auto back = ParseCsv(WriteCsv(schedule));
+  ASSERT_TRUE(back) << back.error().line();
+  EXPECT_EQ(back->lanes, schedule.lanes);
+  EXPECT_EQ(back->placement, schedule.placement);
+  EXPECT_EQ(back->microbatches, schedule.microbatches);
+  EXPECT_EQ(back->slices, schedule.slices);
+  EXPECT_EQ(back->steps, schedule.steps);
+  EXPECT_EQ(back->weights, schedule.weights);
+  EXPECT_EQ(back->vocabulary, schedule.vocabulary);
+}
+
 // Splits every B into adjacent I and W.
 inline Schedule SplitBackwards(Schedule schedule) {
   for (Lane& lane : schedule.lanes) {

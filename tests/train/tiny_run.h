@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "train/config.h"
+#include "config/train_config.h"
 #include "train/evaluation/language_model.h"
 
 namespace penstock {

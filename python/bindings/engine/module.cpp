@@ -20,7 +20,7 @@
 #include "graph/ops/random_ops.h"
 #include "schedule/text/text.h"
 #include "tcp/tcp_hosts.h"
-#include "train/config.h"
+#include "config/train_config.h"
 
 namespace {
 

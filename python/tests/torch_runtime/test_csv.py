@@ -59,6 +59,24 @@ def test_torch_loads(tmp_path: pathlib.Path, name: str, lowered: bool) -> None:
     assert cells(order) == [written.texts(rank) for rank in range(RANKS)]
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "header"),
+    [
+        ("dualpipe", {}, "replicas=2"),
+        ("seq1f1b", {"slices": 2}, "slices=2"),
+        ("pipedream", {"steps": 2}, "steps=2"),
+    ],
+)
+def test_torch_refuses_what_it_cannot_run(
+    tmp_path: pathlib.Path, name: str, options: dict[str, int], header: str
+) -> None:
+    path = tmp_path / "schedule.csv"
+    penstock.schedule(name, ranks=RANKS, microbatches=MICROBATCHES, **options).to_csv(path)
+    runtime = _PipelineScheduleRuntime(stages_of(generate("1f1b")), MICROBATCHES, loss_fn=None)
+    with pytest.raises(RuntimeError, match=f"Invalid action string: {header}"):
+        runtime._load_csv(str(path))
+
+
 @pytest.mark.parametrize("name", TITAN)
 def test_torchtitan_loads(tmp_path: pathlib.Path, name: str) -> None:
     titan = pytest.importorskip("torchtitan.distributed.pipeline_parallel")

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "analytic/huggingface_shape.h"
 #include "analytic/published_models.h"
 #include "base/text/nearest.h"
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
+#include "model_spec/huggingface_config.h"
 
 namespace penstock {
 namespace {

@@ -1,5 +1,4 @@
-// Parses numbers that users write, in one way everywhere: on the command line, in YAML and in the
-// companion of a CSV.
+// Parses numbers that users write, in one way everywhere: on the command line and in YAML.
 //
 // Errors: kInvalidArgument, quoting the text. The caller adds the option or key.
 #pragma once

@@ -10,9 +10,9 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/merge.h"
-#include "cli/command.h"
-#include "cli/offered_values.h"
-#include "cli/print_json.h"
+#include "cli/command/command.h"
+#include "cli/help/offered_values.h"
+#include "cli/output/print_json.h"
 #include "monitor/run_names.h"
 #include "report/table.h"
 

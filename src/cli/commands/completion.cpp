@@ -5,10 +5,10 @@
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
 #include "cli/commands.h"
-#include "cli/engine_command.h"
-#include "cli/offered_values.h"
+#include "cli/help/offered_values.h"
 #include "cli/shell/complete.h"
 #include "cli/shell/completion_scripts.h"
+#include "cli/start_engine/engine_command.h"
 
 namespace penstock {
 namespace {

@@ -1,11 +1,11 @@
 // penstock diff: compares two schedules: what moved, and where the time went.
 #include <algorithm>
 
-#include "cli/command.h"
+#include "cli/command/command.h"
 #include "cli/figures/comparison.h"
 #include "cli/options/option_values.h"
 #include "cli/options/scenario_options.h"
-#include "cli/print_json.h"
+#include "cli/output/print_json.h"
 #include "explain/difference.h"
 #include "report/palette.h"
 #include "report/table.h"

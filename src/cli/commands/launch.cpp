@@ -11,7 +11,7 @@
 #include "base/text/quote.h"
 #include "base/units.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "cli/command.h"
+#include "cli/command/command.h"
 #include "cli/commands/launched_job.h"
 #include "cli/commands/train_words.h"
 #include "cli/options/option_values.h"

@@ -5,9 +5,9 @@
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
 #include "cli/commands.h"
-#include "cli/engine_command.h"
-#include "cli/offered_values.h"
+#include "cli/help/offered_values.h"
 #include "cli/shell/man_page.h"
+#include "cli/start_engine/engine_command.h"
 
 namespace penstock {
 namespace {

@@ -1,11 +1,11 @@
 // penstock schedule: writes the actions of a schedule, one line per rank.
 #include <nlohmann/json.hpp>
 
-#include "cli/command.h"
+#include "cli/command/command.h"
 #include "cli/options/option_values.h"
 #include "cli/options/output_format.h"
 #include "cli/options/scenario_options.h"
-#include "cli/print_json.h"
+#include "cli/output/print_json.h"
 #include "schedule/passes/passes.h"
 #include "schedule/text/text.h"
 

@@ -1,15 +1,15 @@
 // penstock schedules: lists the algorithms with their constraints and costs.
 #include <nlohmann/json.hpp>
 
-#include "cli/command.h"
+#include "cli/command/command.h"
 #include "cli/commands/algorithm_text.h"
 #include "cli/commands/schedule_docs.h"
 #include "cli/figures/comparison.h"
-#include "cli/offered_values.h"
-#include "cli/options/pass_text.h"
+#include "cli/help/offered_values.h"
 #include "cli/options/option_values.h"
+#include "cli/options/pass_text.h"
 #include "cli/options/scenario_options.h"
-#include "cli/print_json.h"
+#include "cli/output/print_json.h"
 #include "report/table.h"
 #include "scenario/params.h"
 #include "scenario/unused_fields.h"

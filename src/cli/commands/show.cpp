@@ -4,13 +4,13 @@
 
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
-#include "cli/command.h"
+#include "cli/command/command.h"
 #include "cli/figures/simulated_json.h"
-#include "cli/offered_values.h"
+#include "cli/help/offered_values.h"
 #include "cli/options/option_values.h"
 #include "cli/options/scenario_options.h"
-#include "cli/print_json.h"
-#include "cli/terminal.h"
+#include "cli/output/print_json.h"
+#include "cli/output/terminal.h"
 #include "report/table.h"
 #include "report/terminal.h"
 
@@ -45,8 +45,7 @@ class ShowCommand : public Command {
     app.add_flag("--memory", memory_, "Draw the memory of each rank below its actions");
     app.add_flag("--explain", explain_,
                  "Mark the causes of bubbles, and the critical path below its actions");
-    app.add_flag("--json", json_,
-                 "Print every action with its start and end instead of drawing");
+    app.add_flag("--json", json_, "Print every action with its start and end instead of drawing");
   }
 
   Result<int> Run() override {

@@ -11,9 +11,9 @@
 
 #include "base/log.h"
 #include "base/units.h"
-#include "cli/command.h"
-#include "cli/offered_values.h"
-#include "cli/print_json.h"
+#include "cli/command/command.h"
+#include "cli/help/offered_values.h"
+#include "cli/output/print_json.h"
 
 namespace penstock {
 namespace {

@@ -4,11 +4,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/index.h"
-#include "cli/command.h"
+#include "cli/command/command.h"
 #include "cli/options/option_values.h"
 #include "cli/options/output_format.h"
 #include "cli/options/scenario_options.h"
-#include "cli/print_json.h"
+#include "cli/output/print_json.h"
 #include "scenario/load_file.h"
 
 namespace penstock {

@@ -10,10 +10,10 @@
 
 #include "base/log.h"
 #include "base/text/quote.h"
-#include "cli/command.h"
-#include "cli/interrupt.h"
-#include "cli/offered_values.h"
+#include "cli/command/command.h"
+#include "cli/help/offered_values.h"
 #include "cli/options/option_values.h"
+#include "cli/signals/interrupt.h"
 #include "monitor/run_names.h"
 #include "monitor/run_watcher.h"
 #include "monitor/status_page.h"

@@ -2,11 +2,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
-#include "cli/command.h"
-#include "cli/engine_table.h"
-#include "cli/offered_values.h"
-#include "cli/print_json.h"
-#include "model/huggingface.h"
+#include "cli/command/command.h"
+#include "cli/help/offered_values.h"
+#include "cli/output/print_json.h"
+#include "cli/start_engine/engine_table.h"
+#include "model_spec/huggingface_config.h"
 #include "monitor/run_names.h"
 #include "train/train.h"
 

@@ -1,7 +1,7 @@
 // penstock export: a trained model in Hugging Face's format.
-#include "cli/command.h"
-#include "cli/engine_table.h"
-#include "cli/offered_values.h"
+#include "cli/command/command.h"
+#include "cli/help/offered_values.h"
+#include "cli/start_engine/engine_table.h"
 #include "monitor/run_names.h"
 #include "train/train.h"
 

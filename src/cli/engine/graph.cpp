@@ -5,10 +5,11 @@
 #include <optional>
 
 #include "base/units.h"
-#include "cli/command.h"
+#include "cli/command/command.h"
 #include "cli/engine/offered_keys.h"
-#include "cli/engine_table.h"
-#include "cli/print_json.h"
+#include "cli/output/print_json.h"
+#include "cli/start_engine/engine_table.h"
+#include "config/train_config.h"
 #include "graph/capture/shapes_only.h"
 #include "graph/ir/flops.h"
 #include "graph/ir/print.h"
@@ -16,7 +17,6 @@
 #include "graph/passes/passes.h"
 #include "graph/run/memory_plan.h"
 #include "train/compiled/compile_stages.h"
-#include "train/config.h"
 #include "train/data/run_tokenizer.h"
 #include "train/huggingface/follow_weights.h"
 

@@ -2,9 +2,9 @@
 
 #include <set>
 
+#include "config/train_config.h"
 #include "model/model.h"
 #include "schedule/catalog.h"
-#include "train/config.h"
 
 namespace penstock {
 

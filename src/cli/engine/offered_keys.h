@@ -1,6 +1,6 @@
 #pragma once
 
-#include "cli/offered_values.h"
+#include "cli/help/offered_values.h"
 
 namespace penstock {
 

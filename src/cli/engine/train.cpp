@@ -7,13 +7,13 @@
 
 #include "base/log.h"
 #include "base/system/machine_load.h"
-#include "cli/command.h"
+#include "cli/command/command.h"
 #include "cli/engine/offered_keys.h"
-#include "cli/engine_table.h"
-#include "cli/help.h"
+#include "cli/help/help.h"
 #include "cli/hosts/run_on_hosts.h"
-#include "cli/stop_signals.h"
-#include "cli/trace_signal.h"
+#include "cli/signals/stop_signals.h"
+#include "cli/signals/trace_signal.h"
+#include "cli/start_engine/engine_table.h"
 
 namespace penstock {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <csignal>
 
-#include "cli/print_error.h"
+#include "cli/output/print_error.h"
 
 namespace penstock {
 

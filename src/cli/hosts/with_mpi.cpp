@@ -1,9 +1,9 @@
 #include <cstdlib>
 
-#include "cli/command.h"
+#include "cli/command/command.h"
 #include "cli/hosts/hosts.h"
-#include "cli/print_error.h"
-#include "mpi/mpi_hosts.h"
+#include "cli/output/print_error.h"
+#include "runtime/mpi/mpi_hosts.h"
 
 namespace penstock {
 

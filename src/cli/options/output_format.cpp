@@ -4,7 +4,7 @@
 
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
-#include "cli/offered_values.h"
+#include "cli/help/offered_values.h"
 #include "cli/options/option_values.h"
 
 namespace penstock {

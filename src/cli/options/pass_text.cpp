@@ -1,6 +1,6 @@
 #include "cli/options/pass_text.h"
 
-#include "cli/help.h"
+#include "cli/help/help.h"
 #include "schedule/passes/pass_table.h"
 #include "schedule/pricing/action_prices.h"
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "cli/offered_values.h"
+#include "cli/help/offered_values.h"
 
 namespace penstock {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cli/offered_values.h"
+#include "cli/help/offered_values.h"
 #include "cli/options/option_name.h"
 #include "cli/options/pass_text.h"
 #include "scenario/candidates.h"

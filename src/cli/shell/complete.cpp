@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cli/help.h"
+#include "cli/help/help.h"
 
 namespace penstock {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/command.h"
-#include "cli/offered_values.h"
+#include "cli/command/command.h"
+#include "cli/help/offered_values.h"
 
 namespace penstock {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "cli/help.h"
+#include "cli/help/help.h"
 
 namespace penstock {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "report/table.h"
 #include "scenario/sweep/plan.h"
 #include "scenario/sweep/run_sweep.h"
-#include "report/table.h"
 
 namespace penstock {
 

@@ -1,5 +1,5 @@
-#include "model/decoder/decoder.h"
-
+// A decoder of pre-norm blocks: attention with rotary positions, then a feed-forward layer, each
+// after RMSNorm and with a residual. Models are decoders with different options (DecoderOptions).
 #include <ATen/ops/linear.h>
 
 #include <utility>
@@ -8,16 +8,23 @@
 #include "graph/ops/random_ops.h"
 #include "model/decoder/token_predictor.h"
 #include "model/init.h"
+#include "model/model_entry.h"
 
 namespace penstock {
 namespace {
 
+RotaryTable RotaryOf(const ModelConfig& config, const DecoderOptions& options) {
+  const auto latent = options.Latent(config.dim);
+  const std::int64_t size = latent ? latent->rotary_dim : options.AttentionOf(config.dim).head_dim;
+  return RotaryTable::Make(config.sequence, size, options.rope_theta, options.rope);
+}
+
 class DecoderStage : public StageModule {
  public:
   DecoderStage(const ModelConfig& config, const DecoderOptions& options, const LayerRange& range)
-      : rotary_(options.MakeRotary(config)),
-        embeds_(range.embedding && !range.sharded_vocabulary),
-        has_logits_(range.head && !range.sharded_vocabulary),
+      : rotary_(RotaryOf(config, options)),
+        embeds_(range.has_embedding()),
+        has_logits_(range.has_logits()),
         document_end_(config.document_end),
         predictor_weight_(options.predictor_weight) {
     register_buffer("rotary_cos", rotary_.cos);
@@ -123,183 +130,14 @@ class DecoderStage : public StageModule {
   std::shared_ptr<TokenPredictor> predictor_;  // null if there is none
 };
 
-bool HoldsEmbedding(const LayerRange& range) {
-  return (range.embedding || range.head) && !range.sharded_vocabulary;
-}
-
-Result<VocabularyTables> TablesOf(const DecoderOptions& options) {
-  if (options.predictor > 0) {
-    return InvalidArgument(
-        "parallel.shard_vocabulary: the token predictor reads the whole embedding and head; set "
-        "model.predictor=0");
-  }
-  return VocabularyTables{"embedding.weight", options.tied ? "embedding.weight" : "head.weight"};
-}
-
 }  // namespace
 
-std::unique_ptr<AttentionLayer> DecoderOptions::MakeAttention(torch::nn::Module& block,
-                                                              std::int64_t dim) const {
-  return std::make_unique<Attention>(block, AttentionOf(dim));
-}
-
-std::unique_ptr<FeedForward> DecoderOptions::MakeFeedForward(torch::nn::Module& block, std::int64_t,
-                                                             std::int64_t dim,
-                                                             const LayerRange&) const {
-  return std::make_unique<SwiGlu>(block, dim, HiddenOf(dim));
-}
-
-RotaryTable DecoderOptions::MakeRotary(const ModelConfig& config) const {
-  return RotaryTable::Make(config.sequence, AttentionOf(config.dim).head_dim, rope_theta, rope);
-}
-
-void DecoderOptions::Resolve(const ModelConfig& config) {
-  const AttentionSizes sizes = AttentionOf(config.dim);
-  kv_heads = sizes.kv_heads;
-  head_dim = sizes.head_dim;
-  hidden = HiddenOf(config.dim);
-  rope = rope.Used();
-  predictor = 0;  // only training runs it
-}
-
-Status DecoderOptions::Check(const ModelConfig& config) const {
-  const AttentionSizes sizes = AttentionOf(config.dim);
-  if (head_dim == 0 && config.dim % heads != 0) {
-    return InvalidArgument("model.dim {} over {} heads: each head needs an even, whole share",
-                           config.dim, heads);
-  }
-  if (sizes.head_dim % 2 != 0) {
-    return InvalidArgument("model.head_dim {}: rotary positions need an even size of each head",
-                           sizes.head_dim);
-  }
-  if (heads % sizes.kv_heads != 0) {
-    return InvalidArgument("model.kv_heads {} does not divide model.heads {}", kv_heads, heads);
-  }
-  return rope.Check();
-}
-
-std::vector<Field> DecoderOptions::Fields() {
-  return {
-      {"heads",
-       &heads,
-       Changes::kModel,
-       "Attention heads",
-       {.least = 1, .most = kMostModelSize},
-       "n_heads n_head num_heads num_attention_heads"},
-      {"kv_heads",
-       &kv_heads,
-       Changes::kModel,
-       "Key and value heads, shared evenly by the query heads (auto: one per query head)",
-       {.most = kMostModelSize, .automatic = true},
-       "n_kv_heads num_key_value_heads num_query_groups"},
-      {"head_dim",
-       &head_dim,
-       Changes::kModel,
-       "Size of each head (auto: dim / heads)",
-       {.most = kMostModelSize, .automatic = true},
-       "kv_channels"},
-      {"hidden",
-       &hidden,
-       Changes::kModel,
-       "Width of the feed-forward layer (auto: 8/3 dim, rounded up to a multiple of 32)",
-       {.most = kMostModelSize, .automatic = true},
-       "hidden_dim intermediate_size ffn_hidden_size"},
-      {"rope_theta",
-       &rope_theta,
-       Changes::kModel,
-       "Base of the rotary position embedding",
-       {.least = 1},
-       "rotary_base"},
-      {"rope_scaling",
-       &rope.type,
-       Changes::kModel,
-       "Scaling of the rotary frequencies for long sequences",
-       {.choices = "none linear llama3 yarn"},
-       "rope_type"},
-      {"rope_factor", &rope.factor, Changes::kModel, "Divisor of scaled frequencies", {.least = 1}},
-      {"rope_low_frequency_factor",
-       &rope.low_frequency_factor,
-       Changes::kModel,
-       "With llama3: frequencies of fewer periods than this are scaled",
-       {},
-       "low_freq_factor"},
-      {"rope_high_frequency_factor",
-       &rope.high_frequency_factor,
-       Changes::kModel,
-       "With llama3: frequencies of more periods than this are not",
-       {},
-       "high_freq_factor"},
-      {"rope_original_sequence",
-       &rope.original_sequence,
-       Changes::kModel,
-       "With llama3 or yarn: the tokens over which periods count",
-       {.least = 1, .most = kMostModelSize},
-       "original_max_position_embeddings"},
-      {"rope_fast_turns",
-       &rope.fast_turns,
-       Changes::kModel,
-       "With yarn: frequencies of more turns than this are not scaled",
-       {},
-       "beta_fast"},
-      {"rope_slow_turns",
-       &rope.slow_turns,
-       Changes::kModel,
-       "With yarn: frequencies of fewer turns than this are scaled",
-       {},
-       "beta_slow"},
-      {"rope_attention_factor",
-       &rope.attention_factor,
-       Changes::kModel,
-       "With yarn: scale of the rotation (auto: 0.1 log(rope_factor) + 1)",
-       {.automatic = true},
-       "attention_factor"},
-      {"norm_epsilon",
-       &norm_epsilon,
-       Changes::kModel,
-       "Added to the mean square in RMSNorm",
-       {},
-       "norm_eps rms_norm_eps"},
-      {"dropout",
-       &dropout,
-       Changes::kPrograms,
-       "Dropout probability of each residual branch",
-       {.most = 0.99},
-       "resid_pdrop hidden_dropout"},
-      {"tied",
-       &tied,
-       Changes::kModel,
-       "Use the token embedding as the head, too",
-       {},
-       "tie_word_embeddings enable_weight_tying tie_embeddings weight_tying"},
-  };
-}
-
-ModelEntry MakeDecoderEntry(
-    std::function<std::unique_ptr<ModelOptions>()> options,
-    const std::function<std::unique_ptr<DecoderOptions>(const ModelConfig& config)>& read) {
-  ModelEntry model;
-  model.options = std::move(options);
-  model.check = [read](const ModelConfig& config) { return read(config)->Check(config); };
-  model.build = [read](const ModelConfig& config, const LayerRange& range) {
-    return std::make_shared<DecoderStage>(config, *read(config), range);
-  };
-  model.initialize = InitializeTransformer;
-  model.separates_documents = true;
-  model.shared = [read](const ModelConfig& config) -> std::vector<SharedDeclaration> {
-    const auto options = read(config);
-    if (!options->shares_embedding()) return {};
-    return {{"embedding.weight", HoldsEmbedding,
-             options->tied ? "model.tied=false" : "model.predictor=0"}};
-  };
-  model.first_alike_layer = [read](const ModelConfig& config) {
-    return read(config)->FirstAlikeLayer();
-  };
-  model.vocabulary = [read](const ModelConfig& config) { return TablesOf(*read(config)); };
-  model.huggingface.names = DecoderNames();
-  model.huggingface.write = [read](const ModelConfig& config, nlohmann::ordered_json& root) {
-    WriteDecoderConfig(config, *read(config), root);
-  };
-  return model;
+ModelEntry DecoderEntry(ModelSpec spec) {
+  return {std::move(spec),
+          [](const ModelConfig& config, const LayerRange& range) {
+            return std::make_shared<DecoderStage>(config, *DecoderOptionsOf(config), range);
+          },
+          InitializeTransformer};
 }
 
 }  // namespace penstock

@@ -2,17 +2,45 @@
 
 #include <ATen/ops/dropout.h>
 
+#include <cmath>
+
 #include "graph/ops/module_scope.h"
+#include "model/decoder/experts.h"
+#include "model/decoder/latent_attention.h"
 
 namespace penstock {
+namespace {
+
+// These register their parameters in the block.
+std::unique_ptr<AttentionLayer> MakeAttention(torch::nn::Module& block, std::int64_t dim,
+                                              const DecoderOptions& options) {
+  const auto latent = options.Latent(dim);
+  if (!latent) return std::make_unique<Attention>(block, options.AttentionOf(dim));
+  const double root = std::sqrt(static_cast<double>(latent->query_dim()));
+  return std::make_unique<LatentAttention>(
+      block, LatentSizes{*latent, dim, options.heads, options.rope.ScoreScale() / root});
+}
+
+std::unique_ptr<FeedForward> MakeFeedForward(torch::nn::Module& block, std::int64_t layer,
+                                             std::int64_t dim, const DecoderOptions& options,
+                                             const LayerRange& range) {
+  const ExpertOptions* const experts = options.Experts();
+  if (experts == nullptr || layer < experts->dense_layers) {
+    return std::make_unique<SwiGlu>(block, dim, options.HiddenOf(dim));
+  }
+  return std::make_unique<ExpertLayer>(block, dim, options.ExpertHiddenOf(dim), *experts,
+                                       range.expert_ranks);
+}
+
+}  // namespace
 
 DecoderBlock::DecoderBlock(std::int64_t layer, std::int64_t dim, const DecoderOptions& options,
                            const LayerRange& range)
     : dropout_(options.dropout),
       attention_norm_(Norm("attention_norm", dim, options)),
-      attention_(options.MakeAttention(*this, dim)),
+      attention_(MakeAttention(*this, dim, options)),
       feed_forward_norm_(Norm("ffn_norm", dim, options)),
-      feed_forward_(options.MakeFeedForward(*this, layer, dim, range)) {}
+      feed_forward_(MakeFeedForward(*this, layer, dim, options, range)) {}
 
 torch::Tensor DecoderBlock::forward(const torch::Tensor& input, const RotaryTable& rotary,
                                     SequenceContext& context) {

@@ -4,7 +4,8 @@
 
 #include <memory>
 
-#include "model/decoder/decoder.h"
+#include "model/layers.h"
+#include "model_spec/models/decoder_options.h"
 
 namespace penstock {
 

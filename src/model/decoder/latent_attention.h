@@ -6,19 +6,13 @@
 #include <memory>
 
 #include "model/layers.h"
+#include "model_spec/model_shape.h"
 
 namespace penstock {
 
-struct LatentSizes {
+struct LatentSizes : LatentShape {
   std::int64_t dim, heads;
-  std::int64_t query_rank;  // of the queries' latent vector; 0: queries are projected directly
-  std::int64_t kv_rank;     // of the latent vector of keys and values
-  std::int64_t plain_dim;   // of a head's queries and keys without rotary positions
-  std::int64_t rotary_dim;  // of a head's queries and keys with rotary positions
-  std::int64_t value_dim;   // of a head's values
-  double scale;             // of the scores
-
-  std::int64_t query_dim() const { return plain_dim + rotary_dim; }
+  double scale;  // of the scores
 };
 
 // Registers its parameters in the caller's block: wq_a, q_norm and wq_b (or wq), wkv_a, kv_norm,

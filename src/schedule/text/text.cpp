@@ -16,6 +16,15 @@ constexpr std::array<std::string_view, kOpCount> kOpTexts = {
     "STEP",   "EMBED",   "S",       "T",           "EMBED_GRAD"};
 constexpr std::string_view kOverlap = "OVERLAP_F_B";
 
+struct CountKey {
+  std::string_view name;
+  std::optional<int> CsvOptions::*field;
+};
+constexpr std::array kCounts = {CountKey{"microbatches", &CsvOptions::microbatches},
+                                CountKey{"replicas", &CsvOptions::replicas},
+                                CountKey{"slices", &CsvOptions::slices},
+                                CountKey{"steps", &CsvOptions::steps}};
+
 constexpr bool IsSpace(char c) {
   return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '\v' || c == '\f';
 }
@@ -145,6 +154,58 @@ class StageVotes {
   std::vector<Vote> votes_;
 };
 
+// The cells of one line, without blanks and quotes around them. Reads them as Python's csv module
+// does, except for quotes inside a cell.
+class CellReader {
+ public:
+  explicit CellReader(std::string_view line) : line_(line) {}
+  // The column of the cell that Next returned, from 1.
+  int column() const { return column_; }
+
+  // Returns nothing after the last cell.
+  std::optional<std::string_view> Next() {
+    if (at_end_) return std::nullopt;
+    ++column_;
+    const std::size_t comma = line_.find(',');
+    std::string_view cell = Trim(line_.substr(0, comma));
+    if (cell.size() >= 2 && cell.front() == '"' && cell.back() == '"') {
+      cell = Trim(cell.substr(1, cell.size() - 2));
+    }
+    at_end_ = comma == std::string_view::npos;
+    if (!at_end_) line_.remove_prefix(comma + 1);
+    return cell;
+  }
+
+ private:
+  std::string_view line_;
+  int column_ = 0;
+  bool at_end_ = false;
+};
+
+// Sets the option that a cell of the header names: "slices=2". Returns null, or what is wrong.
+const char* SetOption(std::string_view cell, CsvOptions& options) {
+  const std::size_t equals = cell.find('=');
+  if (equals == std::string_view::npos) return "the first line has key=value in every cell or none";
+  const std::string_view key = Trim(cell.substr(0, equals));
+  std::string_view value = Trim(cell.substr(equals + 1));
+  if (key == "weights") {
+    const auto weights = ParseWeights(value);
+    if (!weights) return "give flush, stashed or double-buffered";
+    if (options.weights) return "the key is given twice";
+    options.weights = *weights;
+    return nullptr;
+  }
+  for (const auto& [name, field] : kCounts) {
+    if (key != name) continue;
+    const std::int64_t count = TakeNumber(value);
+    if (!value.empty() || count < 1 || count > kMaxNumber) return "give a whole number, at least 1";
+    if (options.*field) return "the key is given twice";
+    options.*field = static_cast<int>(count);
+    return nullptr;
+  }
+  return "the keys are microbatches, replicas, slices, steps and weights";
+}
+
 // Returns an upper bound on the number of actions in the line. An action takes at least three bytes
 // and a comma; blank cells take no memory.
 std::size_t MaxActions(std::string_view line) {
@@ -153,46 +214,71 @@ std::size_t MaxActions(std::string_view line) {
   return std::min(cells, line.size() / 4 + 1);
 }
 
-// Reads lines of cells as Python's csv module does, except for quotes inside a cell.
-class LaneReader {
- public:
-  explicit LaneReader(std::string_view text) : text_(text) {
-    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-    if (text_.starts_with(kByteOrderMark)) text_.remove_prefix(kByteOrderMark.size());
-  }
-  bool AtEnd() const { return text_.empty(); }
+std::string_view WithoutByteOrderMark(std::string_view text) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  return text;
+}
 
-  Result<Lane> Next(std::size_t line_number) {
-    const std::size_t end = std::min(text_.find('\n'), text_.size());
-    std::string_view line = text_.substr(0, end);
-    text_.remove_prefix(std::min(end + 1, text_.size()));
-    Lane lane;
-    if (Trim(line).empty()) return lane;
-    lane.reserve(MaxActions(line));
-    for (int column = 1;; ++column) {
-      const std::size_t comma = line.find(',');
-      std::string_view cell = Trim(line.substr(0, comma));
-      if (cell.size() >= 2 && cell.front() == '"' && cell.back() == '"') {
-        cell = Trim(cell.substr(1, cell.size() - 2));
-      }
-      if (!cell.empty()) {
-        Action action;
-        if (const char* error = Parse(cell, action)) {
-          return InvalidArgument("line {}, column {}: {} is not an action: {}", line_number, column,
-                                 Quote(cell), error);
-        }
-        lane.push_back(action);
-      }
-      if (comma == std::string_view::npos) return lane;
-      line.remove_prefix(comma + 1);
+std::string_view TakeLine(std::string_view& text) {
+  const std::size_t end = std::min(text.find('\n'), text.size());
+  const std::string_view line = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return line;
+}
+
+// Removes the header from the text and returns its options, or none if the text has no header.
+Result<CsvOptions> TakeHeader(std::string_view& text) {
+  CsvOptions options;
+  if (!HasHeader(text)) return options;
+  text = WithoutByteOrderMark(text);
+  CellReader cells(TakeLine(text));
+  while (const auto cell = cells.Next()) {
+    if (cell->empty()) continue;
+    if (const char* error = SetOption(*cell, options)) {
+      return InvalidArgument("line 1, column {}: {}: {}", cells.column(), Quote(*cell), error);
     }
   }
+  return options;
+}
 
- private:
-  std::string_view text_;
-};
+Result<Lane> ParseLane(std::string_view line, std::size_t line_number) {
+  Lane lane;
+  if (Trim(line).empty()) return lane;
+  lane.reserve(MaxActions(line));
+  CellReader cells(line);
+  while (const auto cell = cells.Next()) {
+    if (cell->empty()) continue;
+    Action action;
+    if (const char* error = Parse(*cell, action)) {
+      return InvalidArgument("line {}, column {}: {} is not an action: {}", line_number,
+                             cells.column(), Quote(*cell), error);
+    }
+    lane.push_back(action);
+  }
+  return lane;
+}
 
-// Sets what a CSV does not say. `indices` is 1 + the largest microbatch index.
+// Returns the microbatches of a batch that has `indices` microbatch indices in each chain.
+std::int64_t MicrobatchesOf(std::int64_t indices, std::int64_t indices_per_microbatch,
+                            std::int64_t replicas) {
+  return (indices + indices_per_microbatch - 1) / indices_per_microbatch * replicas;
+}
+
+// Returns 1 + the largest microbatch index of the lanes.
+std::int64_t CountIndices(const Schedule& schedule) {
+  std::int64_t indices = 1;
+  for (const Lane& lane : schedule.lanes) {
+    for (const Action& action : lane) {
+      ForEachPart(action, [&](const Part& part) {
+        indices = std::max(indices, std::int64_t{part.microbatch} + 1);
+      });
+    }
+  }
+  return indices;
+}
+
+// Sets what the actions do not say. `indices` is 1 + the largest microbatch index.
 Status ApplyOptions(const CsvOptions& options, std::int64_t indices, Schedule& schedule) {
   schedule.slices = options.slices.value_or(1);
   schedule.steps = options.steps.value_or(1);
@@ -201,8 +287,7 @@ Status ApplyOptions(const CsvOptions& options, std::int64_t indices, Schedule& s
   if (schedule.steps < 1) return InvalidArgument("steps {}: must be at least 1", schedule.steps);
   const std::int64_t replicas = schedule.placement.replicas();
   const std::int64_t indices_per_microbatch = std::int64_t{schedule.slices} * schedule.steps;
-  std::int64_t microbatches =
-      (indices + indices_per_microbatch - 1) / indices_per_microbatch * replicas;  // in all chains
+  std::int64_t microbatches = MicrobatchesOf(indices, indices_per_microbatch, replicas);
   if (options.microbatches) microbatches = *options.microbatches;
   if (microbatches < 1) return InvalidArgument("microbatches {}: must be at least 1", microbatches);
   if (indices_per_microbatch > kMaxNumber || microbatches > kMaxNumber / indices_per_microbatch) {
@@ -212,6 +297,24 @@ Status ApplyOptions(const CsvOptions& options, std::int64_t indices, Schedule& s
   }
   schedule.microbatches = static_cast<int>(microbatches);
   return {};
+}
+
+// Appends a header of what differs from its default.
+void AppendHeader(const Schedule& schedule, std::string& out) {
+  std::string header;
+  const auto add = [&](std::string_view key, auto value, auto if_missing) {
+    if (value == if_missing) return;
+    header += fmt::format("{}{}={}", header.empty() ? "" : ",", key, value);
+  };
+  const int replicas = schedule.placement.replicas();
+  add("microbatches", std::int64_t{schedule.microbatches},
+      MicrobatchesOf(CountIndices(schedule), std::int64_t{schedule.slices} * schedule.steps,
+                     replicas));
+  add("replicas", replicas, 1);
+  add("slices", schedule.slices, 1);
+  add("steps", schedule.steps, 1);
+  add("weights", ToText(schedule.weights), ToText(WeightPolicy::kFlush));
+  if (!header.empty()) out += header + '\n';
 }
 
 }  // namespace
@@ -241,10 +344,25 @@ Result<Action> ParseAction(std::string_view cell) {
   return action;
 }
 
+CsvOptions FirstSet(const CsvOptions& first, const CsvOptions& second) {
+  CsvOptions options = first;
+  for (const auto& [name, field] : kCounts) {
+    if (!(options.*field)) options.*field = second.*field;
+  }
+  if (!options.weights) options.weights = second.weights;
+  return options;
+}
+
+bool HasHeader(std::string_view text) {
+  text = WithoutByteOrderMark(text);
+  return TakeLine(text).find('=') != std::string_view::npos;
+}
+
 std::string WriteCsv(const Schedule& schedule) {
   constexpr std::size_t kUsualCell = 10;
   std::string text;
   text.reserve(schedule.action_count() * kUsualCell);
+  AppendHeader(schedule, text);
   for (const Lane& lane : schedule.lanes) {
     bool first = true;
     for (const Action& action : lane) {
@@ -259,14 +377,16 @@ std::string WriteCsv(const Schedule& schedule) {
 
 Result<Schedule> ParseCsv(std::string_view text, const CsvOptions& options) {
   Schedule schedule;
-  LaneReader reader(text);
+  const std::size_t first_line = HasHeader(text) ? 2 : 1;
+  PENSTOCK_TRY(const CsvOptions header, TakeHeader(text));
+  text = WithoutByteOrderMark(text);
   // A blank line is a rank without actions, except at the end, where there may be any number.
-  for (std::size_t rank = 0; !reader.AtEnd(); ++rank) {
-    PENSTOCK_TRY(Lane lane, reader.Next(rank + 1));
+  for (std::size_t rank = 0; !text.empty(); ++rank) {
+    PENSTOCK_TRY(Lane lane, ParseLane(TakeLine(text), rank + first_line));
     if (lane.empty()) continue;
     if (rank >= kMaxStages) {
-      return InvalidArgument("line {}: a schedule has at most {} ranks, one per line", rank + 1,
-                             kMaxStages);
+      return InvalidArgument("line {}: a schedule has at most {} ranks, one per line",
+                             rank + first_line, kMaxStages);
     }
     schedule.lanes.resize(rank);
     schedule.lanes.push_back(std::move(lane));
@@ -274,20 +394,19 @@ Result<Schedule> ParseCsv(std::string_view text, const CsvOptions& options) {
   if (schedule.lanes.empty()) return InvalidArgument("it has no action");
 
   StageVotes votes;
-  std::int64_t indices = 0;
   for (std::size_t rank = 0; rank < schedule.lanes.size(); ++rank) {
     for (const Action& action : schedule.lanes[rank]) {
       ForEachPart(action, [&](const Part& part) {
         votes.Add(part, static_cast<int>(rank));
-        indices = std::max(indices, std::int64_t{part.microbatch} + 1);
         schedule.vocabulary = schedule.vocabulary || IsVocabulary(part.op);
       });
     }
   }
   const auto ranks = static_cast<int>(schedule.lanes.size());
+  const CsvOptions all = FirstSet(options, header);
   PENSTOCK_TRY(schedule.placement,
-               Placement::FromRanks(votes.Ranks(), ranks, options.replicas.value_or(1)));
-  PENSTOCK_TRY_STATUS(ApplyOptions(options, std::max<std::int64_t>(indices, 1), schedule));
+               Placement::FromRanks(votes.Ranks(), ranks, all.replicas.value_or(1)));
+  PENSTOCK_TRY_STATUS(ApplyOptions(all, CountIndices(schedule), schedule));
   return schedule;
 }
 

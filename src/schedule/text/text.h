@@ -1,10 +1,13 @@
-// Schedules as text: the CSV of PyTorch, one line per rank, one cell per action.
+// Schedules as text: the CSV of PyTorch, one line per rank, one cell per action, after a header of
+// what the actions cannot say, if any of it differs from its default. docs/schedule_format.md
+// specifies the format.
 //
+//   slices=2,steps=3
 //   0F0,1F0,3I0,3W0   (0F0;1B1)OVERLAP_F_B   0SEND_F0   1UNSHARD   2STEP   0OFFLOAD3
 //
-// _load_csv of torch.distributed.pipelining reads what WriteCsv writes, except for the ops that
-// torch lacks (OFFLOAD, RELOAD, RECOMPUTE, STEP, EMBED, S, T, EMBED_GRAD). RequireTorchOps refuses
-// those by name.
+// _load_csv of torch.distributed.pipelining reads what WriteCsv writes, and refuses what torch
+// cannot run: a header, and the ops OFFLOAD, RELOAD, RECOMPUTE, STEP, EMBED, S, T and EMBED_GRAD.
+// RequireTorchOps refuses both by name.
 #pragma once
 
 #include <array>
@@ -31,10 +34,10 @@ inline constexpr std::array<std::string_view, 3> kWeightPolicyNames = {"flush", 
 std::string_view ToText(WeightPolicy weights);
 Result<WeightPolicy> ParseWeights(std::string_view text);
 
-// Writes one line per rank, each ended by '\n'.
+// Writes the header if it has a key, then one line per rank, each ended by '\n'.
 std::string WriteCsv(const Schedule& schedule);
 
-// What a CSV does not say; FILE.yaml next to FILE.csv has it.
+// What the actions do not say: the keys of the header.
 struct CsvOptions {
   // Default: 1 + the largest microbatch index (over slices and steps), in every chain.
   std::optional<int> microbatches = {};
@@ -44,13 +47,20 @@ struct CsvOptions {
   std::optional<WeightPolicy> weights = {};  // default kFlush
 };
 
-// Reads lanes and derives the placement from them. Ignores blank cells. Errors name the line, the
-// column and the cell. The result is well-formed (every stage has one rank) but may be invalid.
+// Returns `first`, with fields of `second` where `first` has none.
+CsvOptions FirstSet(const CsvOptions& first, const CsvOptions& second);
+
+// Returns whether the first line has an '=', so that it is a header.
+bool HasHeader(std::string_view text);
+
+// Reads lanes and derives the placement from them. Fields that `options` sets take precedence over
+// the header. Ignores blank cells. Errors name the line, the column and the cell. The result is
+// well-formed (every stage has one rank) but may be invalid.
 Result<Schedule> ParseCsv(std::string_view text, const CsvOptions& options = {});
 
-// Read and write files. LoadSchedule also reads FILE.yaml if it exists; fields that `options` sets
-// take precedence. SaveSchedule writes FILE.csv atomically, and FILE.yaml if something is not the
-// default.
+// Read and write files. Earlier versions wrote a companion, FILE.yaml, instead of the header:
+// LoadSchedule reads it if FILE.csv has no header; `options` take precedence. SaveSchedule writes
+// FILE.csv atomically and removes a companion, which would change the meaning of the new file.
 Result<Schedule> LoadSchedule(const std::string& path, const CsvOptions& options = {});
 Status SaveSchedule(const Schedule& schedule, const std::string& path);
 

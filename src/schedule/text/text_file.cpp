@@ -1,4 +1,4 @@
-// Schedules in files: FILE.csv, with FILE.yaml next to it for what a CSV does not say.
+// Schedules in files: FILE.csv, and the companion FILE.yaml of earlier versions.
 #include <filesystem>
 
 #include "base/files.h"
@@ -66,24 +66,6 @@ Result<CsvOptions> LoadSidecar(const std::string& path) {
   return options;
 }
 
-std::string SidecarText(const Schedule& schedule) {
-  std::string text;
-  if (schedule.placement.replicas() != 1) {
-    text += fmt::format("replicas: {}\n", schedule.placement.replicas());
-  }
-  if (schedule.slices != 1) text += fmt::format("slices: {}\n", schedule.slices);
-  if (schedule.steps != 1) text += fmt::format("steps: {}\n", schedule.steps);
-  if (schedule.weights != WeightPolicy::kFlush) {
-    text += fmt::format("weights: {}\n", ToText(schedule.weights));
-  }
-  return text;
-}
-
-template <class T>
-std::optional<T> FirstSet(const std::optional<T>& first, const std::optional<T>& second) {
-  return first ? first : second;
-}
-
 }  // namespace
 
 std::string_view ToText(WeightPolicy weights) {
@@ -109,41 +91,29 @@ Result<WeightPolicy> ParseWeights(std::string_view text) {
 }
 
 Result<Schedule> LoadSchedule(const std::string& path, const CsvOptions& options) {
-  PENSTOCK_TRY(const CsvOptions sidecar, LoadSidecar(path));
-  CsvOptions merged;
-  merged.microbatches = FirstSet(options.microbatches, sidecar.microbatches);
-  merged.replicas = FirstSet(options.replicas, sidecar.replicas);
-  merged.slices = FirstSet(options.slices, sidecar.slices);
-  merged.steps = FirstSet(options.steps, sidecar.steps);
-  merged.weights = FirstSet(options.weights, sidecar.weights);
-
   PENSTOCK_TRY(const std::string text, ReadFile(path, kCsvFile));
-  auto schedule = ParseCsv(text, merged);
-  if (!schedule) return InvalidArgument("{}: {}", path, schedule.error().line());
+  CsvOptions companion;
+  if (!HasHeader(text)) {
+    PENSTOCK_TRY(companion, LoadSidecar(path));
+  }
+  auto schedule = ParseCsv(text, FirstSet(options, companion));
+  if (!schedule) return tl::unexpected(In(path, std::move(schedule).error()));
   schedule->algorithm = fs::path(path).filename().string();
   return schedule;
 }
 
 Status SaveSchedule(const Schedule& schedule, const std::string& path) {
   const std::string sidecar = SidecarPath(path);
-  const std::string extra = SidecarText(schedule);
-  if (sidecar == path && !extra.empty()) {
-    return InvalidArgument(
-        "{}: its companion would have the same name; choose a name that ends in .csv", path);
-  }
   std::error_code error;
-  const bool stale = sidecar != path && fs::exists(sidecar, error);
-  if (stale) {
-    // Never replace a file that is not a schedule's companion.
+  if (sidecar != path && fs::exists(sidecar, error)) {
+    // Never remove a file that is not a schedule's companion.
     if (!LoadSidecarFile(sidecar)) {
       return InvalidArgument("{} exists and is not a schedule's companion; choose another name",
                              sidecar);
     }
-  }
-  if (!extra.empty()) {
-    PENSTOCK_TRY_STATUS(WriteFileAtomically(sidecar, extra));
-  } else if (stale && !fs::remove(sidecar, error) && error) {
-    return MakeError(ErrorCode::kUnavailable, "cannot remove {}: {}", sidecar, error.message());
+    if (!fs::remove(sidecar, error) && error) {
+      return MakeError(ErrorCode::kUnavailable, "cannot remove {}: {}", sidecar, error.message());
+    }
   }
   return WriteFileAtomically(path, WriteCsv(schedule));
 }

@@ -13,9 +13,9 @@
 
 #include "base/result.h"
 #include "checkpoint/checkpoint_reader.h"
+#include "config/train_config.h"
 #include "runtime/hosts/collectives.h"
 #include "train/checkpoint/safetensors.h"
-#include "train/config.h"
 #include "train/evaluation/language_model.h"
 
 namespace penstock {

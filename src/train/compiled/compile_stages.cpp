@@ -5,12 +5,15 @@
 #include <utility>
 
 #include "base/folders.h"
+#include "base/system/cores.h"
+#include "config/replicas.h"
+#include "config/run_schedule.h"
+#include "config/stage_ranges.h"
 #include "graph/capture/shapes_only.h"
 #include "model/model.h"
 #include "train/compiled/compiled.h"
 #include "train/compiled/example_inputs.h"
 #include "train/model_fits.h"
-#include "train/setup.h"
 #include "train/stage/stage_options.h"
 #include "train/stage/torch_stage.h"
 

@@ -1,8 +1,8 @@
 // Compiles the stages of a configuration without training, for printing and for files.
 #pragma once
 
+#include "config/train_config.h"
 #include "graph/compile.h"
-#include "train/config.h"
 
 namespace penstock {
 

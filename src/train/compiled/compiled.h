@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "config/train_config.h"
 #include "graph/compile.h"
-#include "train/config.h"
 
 namespace penstock {
 

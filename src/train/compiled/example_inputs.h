@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "config/train_config.h"
 #include "model/model.h"
-#include "train/config.h"
 
 namespace penstock {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "config/train_config.h"
 #include "tokens/kinds/open_tokenizer.h"
-#include "train/config.h"
 
 namespace penstock {
 

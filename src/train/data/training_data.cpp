@@ -4,13 +4,13 @@
 
 #include "base/index.h"
 #include "base/units.h"
+#include "config/sequence_lengths.h"
 #include "tokens/files/tokenize.h"
 #include "train/data/blend.h"
 #include "train/data/document_samples.h"
 #include "train/data/run_tokenizer.h"
 #include "train/data/token_samples.h"
 #include "train/data/token_set.h"
-#include "train/setup.h"
 
 namespace penstock {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "config/train_config.h"
 #include "tokens/kinds/open_tokenizer.h"
-#include "train/config.h"
 #include "train/data/data.h"
 #include "train/data/sample_source.h"
 #include "train/data/token_span.h"

@@ -4,7 +4,7 @@
 
 #include "base/files.h"
 #include "base/folders.h"
-#include "model/huggingface.h"
+#include "model_spec/huggingface_config.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/data/run_tokenizer.h"

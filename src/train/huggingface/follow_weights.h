@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "train/config.h"
+#include "config/train_config.h"
 #include "train/huggingface/weights.h"
 
 namespace penstock {

@@ -16,8 +16,8 @@
 #include "base/text/quote.h"
 #include "base/text/strict_json.h"
 #include "graph/capture/shapes_only.h"
-#include "model/huggingface.h"
 #include "model/model.h"
+#include "model_spec/huggingface_config.h"
 #include "train/checkpoint/safetensors.h"
 
 namespace penstock {

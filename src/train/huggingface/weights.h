@@ -13,8 +13,8 @@
 #include "base/result.h"
 #include "checkpoint/readable_file.h"
 #include "checkpoint/safetensors_header.h"
-#include "model/huggingface.h"
-#include "model/model_config.h"
+#include "model_spec/huggingface_config.h"
+#include "model_spec/model_config.h"
 
 namespace penstock {
 

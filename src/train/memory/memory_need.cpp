@@ -5,6 +5,9 @@
 #include <memory>
 
 #include "base/index.h"
+#include "config/replicas.h"
+#include "config/shard_vocabulary.h"
+#include "config/stage_ranges.h"
 #include "graph/capture/shapes_only.h"
 #include "graph/run/memory_plan.h"
 #include "model/model.h"
@@ -14,8 +17,6 @@
 #include "train/compiled/compile_stages.h"
 #include "train/memory/shard_bytes.h"
 #include "train/model_fits.h"
-#include "train/setup.h"
-#include "train/shard_vocabulary.h"
 
 namespace penstock {
 namespace {

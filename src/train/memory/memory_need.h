@@ -4,9 +4,9 @@
 #include <string>
 
 #include "base/result.h"
+#include "config/train_config.h"
 #include "runtime/hosts/hosted_ranks.h"
 #include "schedule/schedule.h"
-#include "train/config.h"
 
 namespace penstock {
 

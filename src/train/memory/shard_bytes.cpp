@@ -3,15 +3,16 @@
 #include <algorithm>
 
 #include "base/index.h"
+#include "config/replicas.h"
+#include "config/shard_vocabulary.h"
+#include "config/stage_ranges.h"
 #include "graph/capture/shapes_only.h"
 #include "model/model.h"
 #include "runtime/program.h"
 #include "runtime/versions.h"
 #include "train/optimizer/matrix_exchange.h"
 #include "train/optimizer/muon.h"
-#include "train/optimizer/parameter_rules.h"
-#include "train/setup.h"
-#include "train/shard_vocabulary.h"
+#include "config/parameter_rules.h"
 #include "train/shards/rank_shards.h"
 #include "train/shards/shards.h"
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "config/train_config.h"
 #include "schedule/schedule.h"
-#include "train/config.h"
 
 namespace penstock {
 

@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "train/config.h"
+#include "config/parameter_rules.h"
+#include "config/train_config.h"
 #include "train/optimizer/matrix_exchange.h"
 #include "train/optimizer/muon.h"
-#include "train/optimizer/parameter_rules.h"
 #include "train/stage/torch_stage.h"
 
 namespace penstock {

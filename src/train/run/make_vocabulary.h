@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "base/result.h"
+#include "config/train_config.h"
 #include "runtime/hosts/host_group.h"
 #include "runtime/hosts/hosted_ranks.h"
 #include "schedule/schedule.h"
-#include "train/config.h"
 #include "train/stage/torch_vocabulary.h"
 
 namespace penstock {

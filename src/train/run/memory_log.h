@@ -4,9 +4,9 @@
 #include <cstdio>
 
 #include "base/result.h"
+#include "config/train_config.h"
 #include "runtime/hosts/collectives.h"
 #include "schedule/schedule.h"
-#include "train/config.h"
 #include "train/run/pipeline.h"
 
 namespace penstock {

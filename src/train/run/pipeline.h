@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "base/result.h"
+#include "config/train_config.h"
 #include "runtime/hosts/host_group.h"
 #include "runtime/hosts/hosted_ranks.h"
 #include "schedule/schedule.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/config.h"
 #include "train/data/data.h"
 #include "train/evaluation/language_model.h"
 #include "train/optimizer/optimizer.h"

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "base/result.h"
+#include "config/train_config.h"
 #include "monitor/metrics.h"
 #include "runtime/hosts/collectives.h"
 #include "tokens/kinds/open_tokenizer.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/config.h"
 #include "train/run/pipeline.h"
 
 namespace penstock {

@@ -2,7 +2,7 @@
 
 #include "graph/capture/shapes_only.h"
 #include "model/model.h"
-#include "train/optimizer/parameter_rules.h"
+#include "config/parameter_rules.h"
 
 namespace penstock {
 namespace {

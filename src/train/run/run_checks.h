@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "train/config.h"
+#include "config/train_config.h"
 
 namespace penstock {
 

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "base/result.h"
+#include "config/train_config.h"
 #include "runtime/hosts/collectives.h"
 #include "schedule/schedule.h"
-#include "train/config.h"
 
 namespace penstock {
 

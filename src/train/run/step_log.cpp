@@ -6,10 +6,10 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "config/sequence_lengths.h"
 #include "runtime/measure/gather_trace.h"
 #include "train/log/rank_step.h"
 #include "train/log/step_trace.h"
-#include "train/setup.h"
 
 namespace penstock {
 namespace {

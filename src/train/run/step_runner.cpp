@@ -8,8 +8,8 @@
 #include <optional>
 #include <stdexcept>
 
+#include "config/run_schedule.h"
 #include "runtime/executor/run.h"
-#include "train/setup.h"
 
 namespace penstock {
 namespace {

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "base/result.h"
+#include "config/train_config.h"
 #include "runtime/hosts/collectives.h"
 #include "runtime/hosts/hosted_ranks.h"
 #include "runtime/measure/trace.h"
 #include "schedule/schedule.h"
 #include "train/checkpoint/checkpoint_writer.h"
-#include "train/config.h"
 #include "train/evaluation/best_loss.h"
 #include "train/evaluation/held_out.h"
 #include "train/run/pipeline.h"

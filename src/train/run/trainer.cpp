@@ -10,8 +10,11 @@
 #include "base/byte_stream.h"
 #include "base/exception_line.h"
 #include "base/log.h"
+#include "base/system/cores.h"
 #include "base/units.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "config/run_schedule.h"
+#include "config/sequence_lengths.h"
 #include "graph/ops/bf16_kernels.h"
 #include "runtime/hosts/collectives.h"
 #include "runtime/measure/gather_trace.h"
@@ -37,7 +40,6 @@
 #include "train/run/step_log.h"
 #include "train/run/step_runner.h"
 #include "train/run/superseded.h"
-#include "train/setup.h"
 #include "train/train.h"
 
 namespace penstock {

@@ -3,7 +3,8 @@
 #include <cmath>
 #include <optional>
 
-#include "model/huggingface.h"
+#include "base/system/cores.h"
+#include "model_spec/huggingface_config.h"
 #include "tokens/files/token_folder.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/data/bigram.h"
@@ -16,7 +17,6 @@
 #include "train/guard.h"
 #include "train/huggingface/model_folder.h"
 #include "train/model_fits.h"
-#include "train/setup.h"
 #include "train/train.h"
 
 namespace penstock {

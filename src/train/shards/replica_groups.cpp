@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/index.h"
+#include "config/replicas.h"
 #include "runtime/collectives/rank_groups.h"
-#include "train/setup.h"
 
 namespace penstock {
 

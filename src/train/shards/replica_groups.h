@@ -6,10 +6,10 @@
 
 #include "base/result.h"
 #include "collective/rank_group.h"
+#include "config/train_config.h"
 #include "runtime/hosts/host_group.h"
 #include "runtime/hosts/hosted_ranks.h"
 #include "schedule/schedule.h"
-#include "train/config.h"
 
 namespace penstock {
 

@@ -5,9 +5,11 @@
 #include <string>
 #include <utility>
 
+#include "config/replicas.h"
+#include "config/sequence_lengths.h"
+#include "config/stage_ranges.h"
 #include "graph/ops/module_scope.h"
 #include "model/model_entry.h"
-#include "train/setup.h"
 #include "train/stage/offload_and_recompute.h"
 
 namespace penstock {

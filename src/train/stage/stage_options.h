@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "config/train_config.h"
 #include "model/model.h"
 #include "schedule/schedule.h"
-#include "train/config.h"
 #include "train/stage/torch_stage.h"
 
 namespace penstock {

@@ -19,7 +19,7 @@
 #include "base/result.h"
 #include "graph/analysis/node_costs.h"
 #include "graph/compile.h"
-#include "model/model_config.h"
+#include "model_spec/model_config.h"
 #include "runtime/stage.h"
 #include "runtime/versions.h"
 #include "schedule/action.h"

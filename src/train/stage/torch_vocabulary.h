@@ -19,10 +19,10 @@
 #include <vector>
 
 #include "collective/rank_group.h"
+#include "config/shard_vocabulary.h"
 #include "graph/capture/capture.h"
 #include "graph/ir/ir.h"
 #include "runtime/vocabulary_shard.h"
-#include "train/shard_vocabulary.h"
 #include "train/stage/torch_stage.h"
 
 namespace penstock {

@@ -166,10 +166,7 @@ TEST(Vocabulary, OtherPassesFollowIt) {
       changed += next->lanes == schedule->lanes ? 0 : 1;
       *schedule = std::move(*next);
     }
-    const auto again = ParseCsv(WriteCsv(*schedule), {.microbatches = schedule->microbatches});
-    ASSERT_TRUE(again) << again.error().line();
-    EXPECT_EQ(again->lanes, schedule->lanes);
-    EXPECT_TRUE(again->vocabulary);
+    testing::ExpectRoundTrip(*schedule);
   }
   EXPECT_GT(changed, Cases(200));
 }

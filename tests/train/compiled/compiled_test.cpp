@@ -7,11 +7,11 @@
 #include <filesystem>
 
 #include "base/files.h"
+#include "config/run_schedule.h"
 #include "runtime/executor/run.h"
 #include "tests/train/temp_folder.h"
 #include "train/compiled/compile_stages.h"
 #include "train/run/pipeline.h"
-#include "train/setup.h"
 
 namespace penstock {
 namespace {

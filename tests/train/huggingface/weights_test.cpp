@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "base/files.h"
-#include "model/huggingface.h"
+#include "model_spec/huggingface_config.h"
 #include "tests/train/temp_folder.h"
 #include "train/checkpoint/safetensors.h"
 

@@ -3,13 +3,12 @@
 
 #include <random>
 
-#include "analytic/huggingface_shape.h"
 #include "analytic/stage_layers.h"
 #include "analytic/state_bytes.h"
 #include "base/index.h"
 #include "graph/capture/shapes_only.h"
 #include "graph/ir/flops.h"
-#include "model/huggingface.h"
+#include "model_spec/huggingface_config.h"
 #include "schedule/catalog.h"
 #include "schedule/data_parallel.h"
 #include "train/compiled/compile_stages.h"

@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "config/run_schedule.h"
 #include "tests/train/tiny_run.h"
 #include "train/run/pipeline.h"
-#include "train/setup.h"
 
 namespace penstock {
 namespace {

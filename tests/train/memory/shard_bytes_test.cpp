@@ -6,12 +6,13 @@
 #include <random>
 #include <tuple>
 
+#include "config/replicas.h"
+#include "config/stage_ranges.h"
 #include "runtime/executor/run.h"
 #include "schedule/catalog.h"
 #include "schedule/data_parallel.h"
 #include "tests/train/tiny_run.h"
 #include "train/run/pipeline.h"
-#include "train/setup.h"
 
 namespace penstock {
 namespace {

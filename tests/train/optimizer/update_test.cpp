@@ -7,12 +7,12 @@
 #include <limits>
 
 #include "base/index.h"
+#include "config/stage_ranges.h"
 #include "runtime/executor/run.h"
 #include "schedule/catalog.h"
 #include "schedule/passes/passes.h"
 #include "tests/train/tiny_run.h"
 #include "train/run/pipeline.h"
-#include "train/setup.h"
 #include "train/stage/gradient_norm.h"
 
 namespace penstock {

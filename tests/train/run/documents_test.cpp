@@ -9,7 +9,6 @@
 #include "tests/train/run/hosts_run.h"
 #include "train/compiled/compile_stages.h"
 #include "train/data/run_tokenizer.h"
-#include "train/setup.h"
 
 namespace penstock {
 namespace {

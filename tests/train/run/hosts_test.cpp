@@ -8,10 +8,10 @@
 #include <span>
 #include <thread>
 
+#include "config/run_schedule.h"
 #include "tests/train/run/hosts_run.h"
 #include "train/checkpoint/write_together.h"
 #include "train/run/pipeline.h"
-#include "train/setup.h"
 
 namespace penstock {
 namespace {

@@ -4,13 +4,14 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include "config/run_schedule.h"
+#include "config/sequence_lengths.h"
 #include "runtime/executor/run.h"
 #include "schedule/catalog.h"
 #include "tests/train/documents.h"
 #include "tests/train/run/hosts_run.h"
 #include "train/data/training_data.h"
 #include "train/run/pipeline.h"
-#include "train/setup.h"
 
 namespace penstock {
 namespace {

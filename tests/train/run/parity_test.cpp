@@ -16,6 +16,8 @@
 #include <map>
 #include <random>
 
+#include "config/replicas.h"
+#include "config/stage_ranges.h"
 #include "graph/ops/random_ops.h"
 #include "runtime/executor/run.h"
 #include "schedule/catalog.h"
@@ -25,7 +27,6 @@
 #include "tests/train/run/sums_of_gradients.h"
 #include "tests/train/tiny_run.h"
 #include "train/run/pipeline.h"
-#include "train/setup.h"
 
 namespace penstock {
 namespace {

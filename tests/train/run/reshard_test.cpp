@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 
 #include "base/index.h"
+#include "config/run_schedule.h"
 #include "tests/checkpoint/small_checkpoint.h"
 #include "tests/train/run/hosts_run.h"
 #include "train/run/pipeline.h"
 #include "train/run/resume.h"
-#include "train/setup.h"
 
 namespace penstock {
 namespace {

@@ -3,12 +3,12 @@
 
 #include <stdexcept>
 
+#include "config/replicas.h"
 #include "runtime/executor/run.h"
 #include "schedule/catalog.h"
 #include "schedule/data_parallel.h"
 #include "tests/train/tiny_run.h"
 #include "train/run/pipeline.h"
-#include "train/setup.h"
 
 namespace penstock {
 namespace {

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "base/index.h"
+#include "config/run_schedule.h"
 #include "runtime/executor/run.h"
 #include "runtime/measure/measure.h"
 #include "tests/train/tiny_run.h"
 #include "train/run/pipeline.h"
-#include "train/setup.h"
 
 namespace penstock {
 

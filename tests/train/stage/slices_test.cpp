@@ -10,13 +10,14 @@
 #include <random>
 
 #include "base/mutex.h"
+#include "config/run_schedule.h"
+#include "config/sequence_lengths.h"
 #include "runtime/executor/run.h"
 #include "schedule/catalog.h"
 #include "schedule/passes/passes.h"
 #include "simulate/simulate.h"
 #include "train/compiled/compile_stages.h"
 #include "train/run/pipeline.h"
-#include "train/setup.h"
 
 namespace penstock {
 namespace {

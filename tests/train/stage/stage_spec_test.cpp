@@ -5,12 +5,12 @@
 
 #include <set>
 
+#include "config/run_schedule.h"
 #include "graph/kernel/fused_op.h"
 #include "graph/kernel/kernel.h"
 #include "model/model.h"
 #include "tests/train/tiny_run.h"
 #include "train/run/pipeline.h"
-#include "train/setup.h"
 
 namespace penstock {
 namespace {

@@ -1,0 +1,30 @@
+// The replicas of a run's stages: what they shard, and which experts each has.
+#pragma once
+
+#include "base/result.h"
+#include "config/train_config.h"
+#include "model_spec/layer_range.h"
+#include "schedule/schedule.h"
+
+namespace penstock {
+
+// Returns UpdateRule::zero of a run: the configured ZeRO stage, or 0 with one replica.
+// The two replicas in one pipeline of a bidirectional schedule share only ZeRO-1.
+int ZeroOf(const ParallelConfig& parallel, const Schedule& schedule);
+// Returns whether the replicas with the shards of a stage form a group for collectives. Not with
+// ZeRO-1 if a pipeline has several replicas: these have different shards, and may be on one rank.
+bool HasReplicaGroups(const ParallelConfig& parallel, const Schedule& schedule);
+// Adds the collectives of ZeRO-2 and 3 to a schedule with replicas.
+Result<Schedule> ShardSchedule(const Schedule& schedule, const ParallelConfig& parallel);
+// Returns the number of ranges of a stage's parameters: those that are shards, or whose norms are
+// added separately.
+int ShardsOfStage(const ParallelConfig& parallel, const Schedule& schedule);
+// Returns which part of the experts the replica in a chain has (parallel.expert).
+int ExpertPartOf(const ParallelConfig& parallel, const Schedule& schedule, int chain);
+// Returns the range with the part of the experts of a chain.
+LayerRange WithExpertPart(LayerRange range, const ParallelConfig& parallel,
+                          const Schedule& schedule, int chain);
+// Returns how many consecutive replicas of a stage have the same shard.
+int ReplicasPerShard(const ParallelConfig& parallel, const Schedule& schedule);
+
+}  // namespace penstock

@@ -1,0 +1,159 @@
+#include "config/run_schedule.h"
+
+#include <algorithm>
+
+#include "config/replicas.h"
+#include "config/schedule_params.h"
+#include "config/sequence_lengths.h"
+#include "config/shard_vocabulary.h"
+#include "config/stage_ranges.h"
+#include "schedule/catalog.h"
+#include "schedule/data_parallel.h"
+#include "schedule/text/text.h"
+#include "schedule/validate/validate.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kRanksLeast = 2;
+constexpr int kRanksMost = 4;
+
+int AutomaticRanks(int stages, int cores) {
+  for (int ranks = std::min(kRanksMost, cores); ranks > kRanksLeast; --ranks) {
+    if (stages % ranks == 0) return ranks;
+  }
+  return kRanksLeast;
+}
+
+// Returns 0 for schedules that have their own default.
+int AutomaticChunks(const PipelineConfig& pipeline) {
+  if (pipeline.schedule != "auto" && pipeline.schedule != "interleaved") return 0;
+  return pipeline.stages % pipeline.ranks == 0 ? pipeline.stages / pipeline.ranks : 1;
+}
+
+// Maximum number of microbatches of a schedule without a flush. More of them have a smaller share
+// of bubbles but take more memory.
+constexpr int kStreamedMicrobatches = 1024;
+
+// The schedule of one of `data` replicas of the pipeline.
+Result<Schedule> FromCatalog(PipelineConfig& pipeline, int data, int cores, std::int64_t steps) {
+  if (pipeline.ranks == 0) pipeline.ranks = AutomaticRanks(pipeline.stages, cores);
+  PENSTOCK_TRY(ScheduleParams params, ParamsOf(pipeline));
+  if (params.microbatches % data != 0) {
+    return InvalidArgument(
+        "pipeline.microbatches {} does not divide into {} equal shares (parallel.data)",
+        params.microbatches, data);
+  }
+  params.microbatches /= data;
+  if (pipeline.chunks == 0) params.chunks = AutomaticChunks(pipeline);
+  if (pipeline.schedule == "auto") pipeline.schedule = params.chunks > 1 ? "interleaved" : "1f1b";
+  PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(pipeline.schedule));
+  if (algorithm->knobs.steps) {
+    const int most = std::max(2, kStreamedMicrobatches / std::max(1, params.microbatches));
+    params.steps = static_cast<int>(std::min<std::int64_t>(steps, most));
+  }
+  auto schedule = Generate(pipeline.schedule, params);
+  if (!schedule) return tl::unexpected(NameKeys(std::move(schedule).error()));
+  return schedule;
+}
+
+Result<Schedule> FromCsv(const PipelineConfig& pipeline) {
+  PENSTOCK_TRY_STATUS(RefuseForCsv(pipeline));
+  PENSTOCK_TRY(Schedule schedule, LoadSchedule(pipeline.csv));
+  if (pipeline.ranks != 0 && pipeline.ranks != schedule.ranks()) {
+    return InvalidArgument("pipeline.ranks {}: {} has {} ranks", pipeline.ranks, pipeline.csv,
+                           schedule.ranks());
+  }
+  if (pipeline.chunks != 0 && pipeline.chunks != schedule.placement.chunks()) {
+    return InvalidArgument("pipeline.chunks {}: {} has {} chunks per rank", pipeline.chunks,
+                           pipeline.csv, schedule.placement.chunks());
+  }
+  if (pipeline.slices != 1 && pipeline.slices != schedule.slices) {
+    return InvalidArgument("pipeline.slices {}: {} has {} slices", pipeline.slices, pipeline.csv,
+                           schedule.slices);
+  }
+  const std::vector<Fault> faults = Validate(schedule, {.max_faults = 1});
+  if (faults.empty()) return schedule;
+  const Fault& fault = faults.front();
+  std::string where;
+  if (fault.rank >= 0) where += fmt::format("rank {}, ", fault.rank);
+  if (fault.position >= 0) where += fmt::format("position {}, ", fault.position);
+  return InvalidArgument(
+      "pipeline.csv: {} is not a valid schedule: {}{}: {} ('penstock validate' shows all)",
+      pipeline.csv, where, fault.action, fault.reason);
+}
+
+// Rejects options that do not work without a flush, where no step waits for the global gradient
+// norm.
+Status CheckWithoutFlush(const Schedule& schedule, const TrainConfig& config) {
+  const char* refused = nullptr;
+  if (UpdateRuleOf(config.optimizer).needs_norm())
+    refused = "optimizer.clip and optimizer.nonfinite=skip";
+  if (!config.trace_steps.empty()) refused = "trace_steps";
+  if (!config.pipeline.csv.empty() && config.seconds > 0) refused = "seconds with a CSV";
+  if (refused != nullptr) {
+    return InvalidArgument("{}: schedule '{}' does not flush, so it cannot be used with {}",
+                           ScheduleKey(config.pipeline), schedule.algorithm, refused);
+  }
+  for (const std::int64_t steps : {config.steps, config.checkpoint.every, config.validation.freq}) {
+    if (config.pipeline.csv.empty() || steps % schedule.steps == 0) continue;
+    return InvalidArgument(
+        "steps, checkpoint.every, validation.freq: {} is not a multiple of the {} steps of {}",
+        steps, schedule.steps, config.pipeline.csv);
+  }
+  return {};
+}
+
+Status CheckTrainable(const Schedule& schedule, const TrainConfig& config) {
+  const char* refused = nullptr;
+  const bool flush = schedule.weights == WeightPolicy::kFlush;
+  if (schedule.steps > 1 && flush) refused = "several steps with a flush";
+  if (schedule.slices > 1 && !flush) refused = "slices along the sequence without a flush";
+  if (refused != nullptr) {
+    return InvalidArgument("{}: schedule '{}' has {}, which training does not support",
+                           ScheduleKey(config.pipeline), schedule.algorithm, refused);
+  }
+  return flush ? Status() : CheckWithoutFlush(schedule, config);
+}
+
+}  // namespace
+
+Result<Schedule> ChooseSchedule(TrainConfig& config, int cores) {
+  PipelineConfig& pipeline = config.pipeline;
+  const int data = config.parallel.data;
+  PENSTOCK_TRY_STATUS(CheckExpertRanks(config.model, config.parallel.expert));
+  if (data % config.parallel.expert != 0) {
+    return InvalidArgument("parallel.expert {} does not divide the {} replicas (parallel.data)",
+                           config.parallel.expert, data);
+  }
+  PENSTOCK_TRY(Schedule schedule, pipeline.csv.empty()
+                                      ? FromCatalog(pipeline, data, cores, config.steps)
+                                      : FromCsv(pipeline));
+  PENSTOCK_TRY_STATUS(CheckTrainable(schedule, config));
+  PENSTOCK_TRY(schedule, ShardVocabulary(std::move(schedule), config));
+  auto replicated = AddDataParallelism(schedule, data);
+  if (!replicated) return InvalidArgument("parallel.data: {}", replicated.error().line());
+  schedule = *std::move(replicated);
+  PENSTOCK_TRY(schedule, ShardSchedule(schedule, config.parallel));
+  pipeline.ranks = schedule.ranks() / data;
+  pipeline.chunks = schedule.placement.chunks();
+  pipeline.stages = schedule.placement.chain_length();
+  pipeline.microbatches = schedule.microbatches;
+  pipeline.slices = schedule.slices;
+  PENSTOCK_TRY_STATUS(CheckSlices(config));
+  PENSTOCK_TRY_STATUS(CheckLengths(config, schedule));
+  PENSTOCK_TRY_STATUS(SetShared(config, schedule));
+  return schedule;
+}
+
+Result<Schedule> ScheduleOver(const TrainConfig& config, std::int64_t steps) {
+  PipelineConfig pipeline = config.pipeline;
+  return pipeline.csv.empty() ? FromCatalog(pipeline, 1, 0, steps) : FromCsv(pipeline);
+}
+
+bool DrainsForCheckpoints(const TrainConfig& config, const Schedule& schedule) {
+  return config.checkpoint.every > 0 &&
+         (schedule.weights != WeightPolicy::kFlush || UpdateRuleOf(config.optimizer).steps_early());
+}
+
+}  // namespace penstock

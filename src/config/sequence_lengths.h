@@ -1,0 +1,28 @@
+// Tokens of the slices and microbatches of a run.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+#include "config/train_config.h"
+#include "schedule/schedule.h"
+
+namespace penstock {
+
+// Returns the tokens of each slice of a sequence: as configured, else equal. Requires:
+// ChooseSchedule has filled in the configuration.
+std::vector<std::int64_t> SliceLengths(const TrainConfig& config);
+
+// Returns the tokens per sample of each microbatch of a step if they differ (data.lengths), else
+// nothing. Requires: ChooseSchedule has filled in the configuration.
+std::vector<std::int64_t> MicrobatchLengths(const TrainConfig& config);
+// Returns the tokens of a step's batch, with padding. Requires: likewise.
+std::int64_t TokensPerStep(const TrainConfig& config);
+
+// Check the configured lengths, once ChooseSchedule has filled in the rest. Errors:
+// kInvalidArgument.
+Status CheckSlices(const TrainConfig& config);
+Status CheckLengths(const TrainConfig& config, const Schedule& schedule);
+
+}  // namespace penstock

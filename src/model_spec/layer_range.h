@@ -1,0 +1,40 @@
+// The part of a model that a pipeline stage has.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+
+namespace penstock {
+
+// The group of the ranks that divide the experts of their stages, for collectives.
+inline constexpr int kExpertGroup = -2;
+
+// The part of a model that a stage contains.
+struct LayerRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;    // past the last layer
+  bool embedding = false;  // takes token ids
+  bool head = false;       // returns logits
+  // The stage has shard `expert_rank` of `expert_ranks` equal shards of each layer's experts. With
+  // several, it exchanges tokens in kExpertGroup with the stages that have the others.
+  int expert_ranks = 1;
+  int expert_rank = 0;
+  // Whether the embedding and the head are outside of the stages, sharded over the ranks. The stage
+  // with `embedding` then takes the embedded tokens, and the one with `head` returns normalized
+  // hidden states.
+  bool sharded_vocabulary = false;
+
+  bool has_embedding() const { return embedding && !sharded_vocabulary; }
+  bool has_logits() const { return head && !sharded_vocabulary; }
+};
+
+// Returns the ranges of `stages` stages: `counts` layers each, or as even as possible with longer
+// stages first if `counts` is empty. Errors: kInvalidArgument for fewer layers than stages, or
+// counts that do not add up to `layers`.
+Result<std::vector<LayerRange>> SplitLayers(std::int64_t layers, int stages,
+                                            std::span<const std::int64_t> counts = {});
+
+}  // namespace penstock

@@ -1,0 +1,66 @@
+// The sizes of a model's architecture, from which its parameters, FLOPs and bytes follow. They need
+// neither libtorch nor a captured stage.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+
+namespace penstock {
+
+// An upper limit of every size.
+inline constexpr std::int64_t kMostShapeSize = 1'000'000'000;
+
+// Multi-head latent attention (DeepSeek-V2, DeepSeek-AI 2024, section 2.1).
+struct LatentShape {
+  std::int64_t query_rank = 0;  // 0: queries have no latent vector
+  std::int64_t kv_rank = 0;
+  std::int64_t plain_dim = 0;   // of a head's queries and keys, without positions
+  std::int64_t rotary_dim = 0;  // of a head's queries and keys, with rotary positions
+  std::int64_t value_dim = 0;   // of a head's values
+
+  std::int64_t query_dim() const { return plain_dim + rotary_dim; }
+};
+
+struct ExpertShape {
+  std::int64_t experts = 0;
+  std::int64_t top_k = 0;
+  std::int64_t hidden = 0;        // width of an expert
+  std::int64_t shared = 0;        // experts that process every token
+  std::int64_t dense_layers = 0;  // first layers without experts
+  // How the router computes weights and balances the load, which determines what it saves.
+  bool normalizes = true;  // scales the weights of a token's experts to a sum of 1
+  bool scales = false;     // then multiplies them by a factor
+  enum class Balance { kNone, kLoss, kBias } balance = Balance::kLoss;
+};
+
+enum class Architecture {
+  kDecoder,  // RMSNorm, rotary positions, SwiGLU, no biases
+  kGpt2,     // LayerNorm, learned positions, GELU, biases
+};
+
+struct ModelShape {
+  std::string name;
+  Architecture architecture = Architecture::kDecoder;
+  std::int64_t vocabulary = 0;
+  std::int64_t dim = 0;
+  std::int64_t layers = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t hidden = 0;     // width of a dense feed-forward layer
+  std::int64_t positions = 0;  // rows of the table of learned positions; 0: there is none
+  bool qk_norm = false;        // RMSNorm of each head's queries and keys
+  bool tied = false;           // the head is the embedding
+  std::optional<LatentShape> latent = {};
+  std::optional<ExpertShape> experts = {};
+
+  bool has_experts(std::int64_t layer) const { return experts && layer >= experts->dense_layers; }
+};
+
+// Refuses sizes below 1 and sizes that cannot be combined. Errors: kInvalidArgument.
+Status CheckShape(const ModelShape& shape);
+
+}  // namespace penstock

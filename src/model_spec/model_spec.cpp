@@ -1,0 +1,159 @@
+#include "model_spec/model_spec.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+
+#include "base/text/nearest.h"
+#include "base/text/quote.h"
+
+namespace penstock {
+
+#define PENSTOCK_MODEL(spec, entry) ModelSpec spec();
+#include "model_spec/models.def"
+#undef PENSTOCK_MODEL
+
+namespace {
+
+// A deque, because FindModelSpec returns pointers to specifications.
+std::deque<ModelSpec>& Table() {
+  static std::deque<ModelSpec> table = {
+#define PENSTOCK_MODEL(spec, entry) spec(),
+#include "model_spec/models.def"
+#undef PENSTOCK_MODEL
+  };
+  return table;
+}
+
+struct NoOptions : ModelOptions {
+  std::vector<Field> Fields() override { return {}; }
+};
+
+Result<const ModelSpec*> FindModel(std::string_view name) {
+  if (const ModelSpec* model = FindModelSpec(name)) return model;
+  const std::vector<std::string_view> names = ModelNames();
+  return InvalidArgument(
+      "model.name: no model is named {}; {}", Quote(name),
+      DidYouMean(name, names, fmt::format("there are {}", fmt::join(names, ", "))));
+}
+
+Status CheckSizes(const ModelConfig& config) {
+  const std::pair<const char*, std::int64_t> sizes[] = {{"vocabulary", config.vocabulary},
+                                                        {"dim", config.dim},
+                                                        {"layers", config.layers},
+                                                        {"sequence", config.sequence}};
+  for (const auto& [name, size] : sizes) {
+    if (size < 1) return InvalidArgument("model.{} is {}; it must be at least 1", name, size);
+  }
+  // Each layer is a module, and about 25 nodes of a graph.
+  constexpr std::int64_t kMostLayers = 10'000;
+  if (config.layers > kMostLayers) {
+    return InvalidArgument("model.layers is {}; it must be at most {}", config.layers, kMostLayers);
+  }
+  return {};
+}
+
+}  // namespace
+
+const ModelSpec* FindModelSpec(std::string_view name) {
+  const std::deque<ModelSpec>& table = Table();
+  const auto found = std::ranges::find(table, name, &ModelSpec::name);
+  return found == table.end() ? nullptr : &*found;
+}
+
+Status AddModelSpec(ModelSpec model) {
+  if (FindModelSpec(model.name) != nullptr) {
+    return InvalidArgument("a model named {} already exists", Quote(model.name));
+  }
+  Table().push_back(std::move(model));
+  return {};
+}
+
+std::unique_ptr<ModelOptions> MakeModelOptions(std::string_view model) {
+  const ModelSpec* const entry = FindModelSpec(model);
+  if (entry == nullptr) return nullptr;
+  return entry->options ? entry->options() : std::make_unique<NoOptions>();
+}
+
+Status ReadOptions(const ModelConfig& config, ModelOptions& options) {
+  const std::vector<Field> fields = options.Fields();
+  for (const auto& [key, text] : config.options) {
+    const auto field = std::find_if(fields.begin(), fields.end(),
+                                    [&key = key](const Field& each) { return each.key == key; });
+    if (field == fields.end()) {
+      return InvalidArgument("model.{}: model {} has no such option", key, Quote(config.name));
+    }
+    const Status status = SetField(*field, text);
+    if (!status) return InvalidArgument("model.{}", status.error().line());
+  }
+  return {};
+}
+
+std::vector<std::string_view> ModelNames() {
+  std::vector<std::string_view> names;
+  for (const ModelSpec& model : Table()) names.push_back(model.name);
+  return names;
+}
+
+std::string_view ModelSummary(std::string_view name) {
+  const ModelSpec* const model = FindModelSpec(name);
+  return model == nullptr ? std::string_view() : model->summary;
+}
+
+Status CheckModel(const ModelConfig& config) {
+  PENSTOCK_TRY(const ModelSpec* model, FindModel(config.name));
+  PENSTOCK_TRY_STATUS(CheckSizes(config));
+  const std::unique_ptr<ModelOptions> options = MakeModelOptions(config.name);
+  PENSTOCK_TRY_STATUS(ReadOptions(config, *options));
+  if (config.document_end >= 0 && !model->separates_documents) {
+    return InvalidArgument("data.document_mask: model {} does not separate documents; remove it",
+                           Quote(config.name));
+  }
+  return model->check ? model->check(config) : Status();
+}
+
+Status CheckExpertRanks(const ModelConfig& config, int ranks) {
+  if (ranks == 1) return {};
+  PENSTOCK_TRY(const ModelSpec* model, FindModel(config.name));
+  if (!model->experts) {
+    return InvalidArgument("parallel.expert {}: model {} has no experts; leave it at 1", ranks,
+                           config.name);
+  }
+  const std::int64_t experts = model->experts(config);
+  if (ranks >= 1 && experts % ranks == 0) return {};
+  return InvalidArgument("parallel.expert {} does not divide the {} experts (model.experts)", ranks,
+                         experts);
+}
+
+bool IsPerExpert(const ModelConfig& config, std::string_view parameter) {
+  const ModelSpec* const model = FindModelSpec(config.name);
+  return model != nullptr && model->is_per_expert != nullptr && model->is_per_expert(parameter);
+}
+
+Result<VocabularyTables> VocabularyTablesOf(const ModelConfig& config) {
+  PENSTOCK_TRY(const ModelSpec* model, FindModel(config.name));
+  if (model->vocabulary) return model->vocabulary(config);
+  return InvalidArgument(
+      "parallel.shard_vocabulary: model {} does not declare its embedding and head; set it to "
+      "false",
+      config.name);
+}
+
+std::vector<SharedParameter> SharedParameters(const ModelConfig& config,
+                                              std::span<const LayerRange> ranges) {
+  std::vector<SharedParameter> shared;
+  const ModelSpec* const model = FindModelSpec(config.name);
+  if (model == nullptr || !model->shared) return shared;
+  for (const SharedDeclaration& declared : model->shared(config)) {
+    SharedParameter parameter{declared.name, {}, declared.instead};
+    for (std::size_t stage = 0; stage < ranges.size(); ++stage) {
+      if (declared.held_by(ranges[stage])) parameter.stages.push_back(static_cast<int>(stage));
+    }
+    if (parameter.stages.size() > 1) shared.push_back(std::move(parameter));
+  }
+  return shared;
+}
+
+}  // namespace penstock
