@@ -16,7 +16,7 @@ import slices
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TABLE = ["llama", "qwen3", "gpt2", "modernbert", "qwen3-moe", "vit", "resnet50", "unet"]
 BLOCKS = 5
-# Those of python_models.SIZES that penstock train gets, too.
+# Sizes of python_models.SIZES that penstock train gets, too.
 SHAPES = {
     "compute-bound": dict(dim=256, hidden=688, sequence=256, microbatches=8, layers=8, heads=4),
     "overhead-bound": dict(dim=32, hidden=96, sequence=16, microbatches=16, layers=8, heads=4),

@@ -118,7 +118,7 @@ def _balanced(times: Sequence[float], stages: int) -> list[tuple[int, int]]:
         raise Error(f"{count} layers for {stages} stages; give at least one layer per stage")
     before = [0.0, *itertools.accumulate(times)]
     limit = _smallest_limit(before, stages) * (1 + 1e-9)
-    # Of the first n layers in s stages: the smallest sum of squares, and where the last one begins.
+    # For the first n layers in s stages: the least sum of squares, and where the last one begins.
     best: list[tuple[float, list[int]] | None] = [None] * (count + 1)
     best[0] = (0.0, [])
     for _ in range(stages):

@@ -80,8 +80,7 @@ Result<Device> DeviceOf(const YAML::Node& root, const std::string& path) {
       PENSTOCK_TRY(device.*key.field, ReadAmount(map, name_of_key));
     }
     if (device.*key.field > 0) continue;
-    return map.Refuse(name_of_key,
-                      "more than 0 is needed; or name a device to take it from (like: h100)");
+    return map.Refuse(name_of_key, "must be positive, or set `like:` (like: h100) to inherit it");
   }
   return device;
 }

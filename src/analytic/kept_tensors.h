@@ -24,12 +24,12 @@ struct KeptTensor {
 };
 using KeptTensors = std::vector<KeptTensor>;
 
-// Of the parts of one block, each with the norm in front of it.
+// What the parts of one block keep, each with the norm in front of it.
 KeptTensors KeptByAttention(const ModelShape& shape, const Microbatch& batch);
 KeptTensors KeptByFeedForward(const ModelShape& shape, std::int64_t layer, const Microbatch& batch);
 KeptTensors KeptByEmbedding(const Microbatch& batch);
 KeptTensors KeptByFinalNorm(const ModelShape& shape, const Microbatch& batch);
-// Of the head and the loss.
+// What the head and the loss keep.
 KeptTensors KeptByLogits(const ModelShape& shape, const Microbatch& batch);
 
 // In bytes.

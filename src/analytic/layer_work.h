@@ -25,12 +25,12 @@ struct Work {
   Kernels forward, backward_input, backward_weight;
 };
 
-// Of the parts of one block, each with its norm and its addition to the residual stream.
+// The work of the parts of one block, each with its norm and its addition to the residual stream.
 Work AttentionWork(const ModelShape& shape, const Microbatch& batch);
 Work FeedForwardWork(const ModelShape& shape, std::int64_t layer, const Microbatch& batch);
 Work EmbeddingWork(const ModelShape& shape, const Microbatch& batch);
 Work FinalNormWork(const ModelShape& shape, const Microbatch& batch);
-// Of the head and the loss.
+// The work of the head and the loss.
 Work LogitsWork(const ModelShape& shape, const Microbatch& batch);
 
 double FlopsOf(const Kernels& kernels);

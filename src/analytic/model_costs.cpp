@@ -26,7 +26,7 @@ class Roofline {
   double OfHostLink(double bytes) const {
     return bytes / (cluster_.device.host_bandwidth * cluster_.bandwidth_efficiency);
   }
-  // Of a message among `devices` neighboring devices.
+  // The time of a message among `devices` neighboring devices.
   double OfMessage(double bytes, std::int64_t devices) const {
     return cluster_.device.latency + OfLink(bytes, devices);
   }

@@ -26,7 +26,7 @@ double LatentParameters(const ModelShape& shape) {
 
 double Gpt2AttentionParameters(double dim) { return dim * 3 * dim + 3 * dim + dim * dim + dim; }
 
-// Of one expert of the layer.
+// The parameters of one expert of the layer.
 double OneExpert(const ModelShape& shape) {
   return SwiGluParameters(static_cast<double>(shape.dim),
                           static_cast<double>(shape.experts->hidden));

@@ -1,4 +1,4 @@
-// The sizes of a layer on one rank: those of the model, divided by the ranks that share the layer.
+// The sizes of a layer on one rank: the model's sizes, divided by the ranks that share the layer.
 #pragma once
 
 #include "analytic/microbatch.h"

@@ -27,7 +27,7 @@ struct Sharding {
   double Share(int from_zero) const { return zero >= from_zero ? 1 / replicas : 1; }
 };
 
-// Of AdamW, with gradients summed in fp32, as `penstock train` has them by default.
+// The states of AdamW, with gradients summed in fp32, as `penstock train` has them by default.
 StateBytes StatesOf(double parameters, Precision precision, const Sharding& sharding);
 
 // The memory that AdamW's step reads and writes.

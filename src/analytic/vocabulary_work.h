@@ -7,7 +7,7 @@
 
 namespace penstock {
 
-// Of one of `ranks` equal shares of the rows of embedding and head.
+// The work of one of `ranks` equal shares of the rows of embedding and head.
 struct VocabularyWork {
   Kernels embed, softmax, weight, embed_gradient;  // of EMBED, S, T and EMBED_GRAD
   double softmax_bytes = 0;                        // from S to T: fp32 logits

@@ -72,7 +72,7 @@ template <class... Args>
   return MakeError(ErrorCode::kInvalidArgument, format, std::forward<Args>(args)...);
 }
 
-// The same about a parameter. The format begins with the value.
+// Returns an invalid-argument error about a parameter. The format begins with the value.
 template <class... Args>
 [[nodiscard]] tl::unexpected<Error> InvalidParameter(std::string_view parameter,
                                                      fmt::format_string<Args...> format,
@@ -105,7 +105,7 @@ class InternalError : public std::logic_error {
     return tl::unexpected(std::move(PENSTOCK_CONCAT(result_, __LINE__)).error()); \
   declaration = std::move(*PENSTOCK_CONCAT(result_, __LINE__))
 
-// The same for a Status.
+// Returns the error of a Status from the calling function, if it has one.
 #define PENSTOCK_TRY_STATUS(expression)                                                           \
   do {                                                                                            \
     if (auto status_ = (expression); !status_) return tl::unexpected(std::move(status_).error()); \

@@ -26,7 +26,7 @@ std::string CheckpointPath(const std::string& folder, std::int64_t step);
 // Returns the complete checkpoints of a folder, in descending order of steps. Empty if there is no
 // folder. Errors: kInvalidArgument if the folder exists but cannot be listed.
 Result<std::vector<StoredCheckpoint>> ListCheckpoints(const std::string& folder);
-// The same with unfinished ones.
+// Returns all checkpoints, including unfinished ones.
 Result<std::vector<StoredCheckpoint>> ListAllCheckpoints(const std::string& folder);
 
 // Returns whether a file or folder of this name is a checkpoint of a run, complete or not.
@@ -47,10 +47,9 @@ std::int64_t BestStep(const std::string& folder);
 // Returns the path of the link.
 std::string BestPath(const std::string& folder);
 
-// Keeps the best checkpoint, that of `newest`, the `keep` - 1 before it (all if 0), and those of
-// later steps.
-// Removes the others, and unfinished ones of killed processes.
-// Requires: the newest is complete, and no other process writes to the folder.
+// Keeps the best checkpoint, the one of step `newest`, the `keep` - 1 before it (all if 0), and all
+// of later steps. Removes the others, and unfinished ones of killed processes. Requires: the newest
+// is complete, and no other process writes to the folder.
 void RemoveOldCheckpoints(const std::string& folder, std::int64_t newest, int keep);
 
 // Names of files in a run's folder that are not checkpoints.

@@ -80,7 +80,7 @@ std::string FormatManifest(const Manifest& manifest);
 // tensors, their files are files of the manifest without a path, and the pieces of a file do not
 // have more bytes than the file. Errors: kInvalidArgument, without the name of the file.
 Result<Manifest> ParseManifest(std::string_view text);
-// The same without verifying the checksum.
+// Parses a manifest without verifying its checksum.
 Result<Manifest> ParseManifestContent(std::string_view text);
 
 }  // namespace penstock

@@ -71,7 +71,7 @@ class SafetensorsLayout {
   std::size_t head_bytes() const { return kHeaderLengthBytes + header_.size(); }
   // Returns the bytes before the tensors. `data_checksum` is the CRC-32 of all bytes after them.
   std::string Head(std::uint32_t data_checksum) const;
-  // The same from the checksums of the entries.
+  // Returns the head from the checksums of the entries.
   std::string Head(std::span<const std::uint32_t> checksums) const;
 
  private:

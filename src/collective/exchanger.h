@@ -65,7 +65,7 @@ class Exchanger {
 
   int ranks() const { return static_cast<int>(here_.size()); }
 
-  // Of a rank of this process; as in RankGroup.
+  // Start and wait for a call of a rank of this process, as in RankGroup.
   Ticket Start(int rank, const CollectiveCall& call);
   Status Wait(int rank, Ticket ticket);
   void Abort(const Error& reason);

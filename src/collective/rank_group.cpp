@@ -25,8 +25,8 @@ Status CheckSize(const CollectiveCall& call, std::string_view what, std::size_t 
 Status CheckBlocks(const CollectiveCall& call, std::string_view what, std::size_t bytes,
                    const std::vector<std::size_t>& blocks, std::size_t ranks) {
   if (blocks.size() != ranks) {
-    return InvalidArgument("{}: {} block sizes of the {} for {} ranks", NameOf(call.kind),
-                           blocks.size(), what, ranks);
+    return InvalidArgument("{}: the {} has {} block sizes, but the group has {} ranks",
+                           NameOf(call.kind), what, blocks.size(), ranks);
   }
   return CheckSize(call, what, bytes,
                    std::accumulate(blocks.begin(), blocks.end(), std::size_t{0}));

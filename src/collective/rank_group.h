@@ -52,7 +52,7 @@ struct CollectiveCall {
   Bytes output = {};
   ElementType type = ElementType::kFloat32;  // of a sum
   int root = 0;                              // of a broadcast or a reduce
-  // Of an all-to-all, in bytes: what is sent to and received from each rank.
+  // Only for an all-to-all: the bytes that are sent to and received from each rank.
   std::vector<std::size_t> send_bytes = {}, receive_bytes = {};
 };
 
@@ -78,7 +78,7 @@ class RankGroup {
   // Sends block r of the ranks() equal blocks of `input` to rank r. Block s of `output` comes from
   // rank s. Both have the same size, and must not overlap.
   Result<Ticket> AllToAll(ConstBytes input, Bytes output);
-  // The same with blocks of any size, one after another, in bytes. What a rank sends to another
+  // Exchanges blocks of any size, one after another, in bytes. What a rank sends to another
   // must be what that rank receives from it.
   Result<Ticket> AllToAll(ConstBytes input, std::vector<std::size_t> send_bytes, Bytes output,
                           std::vector<std::size_t> receive_bytes);

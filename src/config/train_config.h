@@ -168,7 +168,7 @@ struct TrainConfig {
 // unknown key (and the nearest known one), and for a value of the wrong type or out of range.
 Result<TrainConfig> LoadTrainConfig(const std::string& path,
                                     const std::vector<std::string>& overrides = {});
-// The same from YAML text; `where` names it in errors.
+// Reads YAML text; `where` names it in errors.
 Result<TrainConfig> ParseTrainConfig(std::string_view text, std::string_view where,
                                      const std::vector<std::string>& overrides = {});
 

@@ -1,4 +1,4 @@
-// What each action of a timeline reads, and when that was there.
+// What each action of a timeline reads, and when each input became available.
 #pragma once
 
 #include <span>

@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-// Durations of one stage's actions of one kind. Those of overlapped pairs count only if there are
+// Durations of one stage's actions of one kind. Overlapped pairs count only if there are
 // no others.
 struct Samples {
   std::vector<double> alone, paired;

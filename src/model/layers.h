@@ -135,7 +135,7 @@ auto RegisterEachLayer(torch::nn::Module& stage, const LayerRange& range, const 
   return blocks;
 }
 
-// The same for layers that are all constructed from `arguments`.
+// Registers layers that are all constructed from `arguments`.
 template <class Block, class... Arguments>
 std::vector<std::shared_ptr<Block>> RegisterLayers(torch::nn::Module& stage,
                                                    const LayerRange& range,

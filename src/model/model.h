@@ -67,7 +67,7 @@ class StageModule : public torch::nn::Module {
 // Errors: as CheckModel; kInvalidArgument for a range that the model does not have.
 Result<std::shared_ptr<StageModule>> BuildStage(const ModelConfig& config, const LayerRange& range);
 
-// The same with unspecified values, for a caller that sets all of them.
+// Builds the stage with unspecified values, for a caller that sets all of them.
 Result<std::shared_ptr<StageModule>> BuildUninitializedStage(const ModelConfig& config,
                                                              const LayerRange& range);
 

@@ -24,8 +24,8 @@ struct RopeScaling {
   std::int64_t original_sequence = 8192;  // tokens
   double fast_turns = 32;
   double slow_turns = 1;
-  // Of yarn in DeepSeek's models: weights of the logarithm of `factor` in the scale of cosines and
-  // sines, and in that of the scores. 0: the former is 1 and the latter is not used.
+  // Only for yarn in DeepSeek's models: weights of the logarithm of `factor` in the scale of cosines
+  // and sines, and in the scale of the scores. With 0, the former scale is 1 and the latter unused.
   double magnitude = 0;
   double score_magnitude = 0;
 

@@ -18,7 +18,7 @@ int TerminalColor(Color color);
 
 // The escape sequence that sets both colors. Requires: depth is not kNone.
 std::string SetColors(Color text, Color background, ColorDepth depth);
-// The same for the text only.
+// Returns the code that sets the color of the text only.
 std::string SetTextColor(Color text, ColorDepth depth);
 inline constexpr const char* kResetColors = "\x1b[0m";
 

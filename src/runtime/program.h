@@ -51,7 +51,7 @@ class MessageMap {
 
   // Returns the slot of a stage's gradients for its replica in another chain; -1 for its own chain.
   int GradientSlot(int stage, int to_chain) const;
-  // The same for a stage's shard of the parameters.
+  // Returns the slot of a stage's shard of the parameters.
   int ShardSlot(int stage, int to_chain) const;
   // Returns the slot of the gradient of a parameter that stages share (Schedule::shared), from one
   // of them to another of the same chain.

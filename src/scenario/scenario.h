@@ -2,7 +2,7 @@
 //
 // The command line, configurations, a schedule's own options (interleaved:v=4), sweeps and Python
 // all fill the same members; fields.h declares for each of them its name, range and help. A member
-// that nobody set is empty, so sources of lower precedence may set it. build.h makes priced
+// that nobody set is empty, so sources of lower precedence may set it. build/build.h makes priced
 // schedules of a scenario.
 #pragma once
 

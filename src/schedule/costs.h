@@ -24,14 +24,14 @@ inline constexpr double kMostMemory = 1e18;  // in bytes, a million terabytes
 Status CheckTime(double time);
 Status CheckMemory(double amount);
 
-// Of one stage and one microbatch index (a microbatch, or a slice of one).
+// The costs of one stage and one microbatch index (a microbatch, or a slice of one).
 struct StageCosts {
   double forward = 1;
   double backward_input = 1;
   double backward_weight = 1;
   double activation = 1;          // kept alive from the start of F to the end of B or W
   double activation_after_i = 1;  // the part of it that W reads, freed at the end of W
-  // Of the actions that passes add. 0 means that they take no time or memory.
+  // Costs of the actions that passes add. 0 means that they take no time or memory.
   double recompute = 0;         // time of RECOMPUTE, which occupies the rank
   double input_activation = 0;  // the part of `activation` that F keeps if it is recomputed
   double step = 0;              // time of STEP, which occupies the rank
@@ -45,14 +45,14 @@ struct StageCosts {
   double gradients = 0;  // their sums over microbatches
   double optimizer = 0;  // state
   double workspace = 0;  // temporary, while one of the stage's actions computes
-  // Of the vocabulary's passes of the rank whose first stage this is (vocabulary.h), for one
+  // Costs of the vocabulary's actions (vocabulary.h) on the rank whose first stage this is, for one
   // microbatch.
   double embed = 0;              // time of EMBED
   double vocabulary_input = 0;   // time of S
   double vocabulary_weight = 0;  // time of T
   double embed_gradient = 0;     // time of EMBED_GRAD
   double softmax = 0;            // memory from the start of S to the end of T
-  // Of a slice: the change in memory from the end of its I or B on. The backward of the last slice
+  // Per slice: the change in memory after its I or B ends. The backward of the last slice
   // produces gradients of the keys and values of all earlier slices, and each earlier slice frees
   // its own. Over the slices of a stage the changes add up to 0.
   double gradients_of_others = 0;
@@ -147,15 +147,15 @@ struct Costs {
   // Whether a B that is not in a pair sends its input gradient after its I part, as stages in
   // training do, or at its end, as schedules are usually priced.
   bool early_gradients = false;
-  // Of one tensor between two stages at length 1 and scale 1; 0: unknown.
+  // The size of one tensor between two stages at length 1 and scale 1; 0: unknown.
   double message_bytes = 0;
   // By stage, then by microbatch index modulo their number, if the slices of a sequence differ
   // (later ones attend to more) or the microbatches do. Empty if all cost what `stages` says.
   std::vector<StageCosts> by_slice;
 
-  // The same costs for every stage. f, i and w are of one rank's share of one microbatch: a chunk
-  // costs 1/v of it and a slice 1/k of that, in time and in memory. W reads `kept_for_weight` of
-  // the activations. RECOMPUTE takes as long as F.
+  // Returns equal costs for all stages. f, i and w are of one rank's share of one microbatch: a
+  // chunk costs 1/v of it and a slice 1/k of that, in time and in memory. W reads `kept_for_weight`
+  // of the activations. RECOMPUTE takes as long as F.
   static Costs Uniform(const Placement& placement, int slices, double f, double i, double w,
                        double comm = 0, double kept_for_weight = 1);
 

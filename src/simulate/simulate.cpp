@@ -192,7 +192,7 @@ class Engine {
     return true;
   }
 
-  // Puts the rank in line for its next action, unless messages keep it waiting.
+  // Enqueues the rank for its next action, unless messages keep it waiting.
   void Proceed(int rank) {
     if (ranks_[rank].position == schedule_.lanes[rank].size()) return;
     held_[rank] = exchange_->Blocks(rank);
@@ -278,7 +278,7 @@ class Engine {
            (!action.is_pair() || (IsCompute(action.second.op) && IsOurs(action.second, rank)));
   }
 
-  // The same for an action that may have no microbatch.
+  // Returns whether a part that may have no microbatch is the rank's own.
   bool IsOursOrStage(const Part& part, int rank) const {
     if (HasMicrobatch(part.op)) return IsOurs(part, rank);
     return part.stage < stages_.size() && stages_[part.stage].rank == rank;

@@ -57,11 +57,10 @@ TEST_F(DeviceFile, OverridesAKnownDevice) {
 
 TEST_F(DeviceFile, NamesTheFaultyKey) {
   EXPECT_EQ(MessageOf("{bf16_flops: 1e12}"),
-            "line 1: f32_flops: more than 0 is needed; or name a device to take it from "
-            "(like: h100)");
+            "line 1: f32_flops: must be positive, or set `like:` (like: h100) to inherit it");
   EXPECT_EQ(MessageOf("{like: h10}"),
             "line 1: like: no device is called 'h10'; did you mean 'h100'?");
-  EXPECT_EQ(MessageOf("{like: h100, latency: -1}").substr(0, 24), "line 1: latency: more th");
+  EXPECT_EQ(MessageOf("{like: h100, latency: -1}").substr(0, 24), "line 1: latency: must be");
   EXPECT_NE(MessageOf("{like: h100, bandwidth: 1}").find("did you mean"), std::string::npos);
 }
 

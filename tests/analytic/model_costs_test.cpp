@@ -23,7 +23,7 @@ ModelCosts Costs4(const ModelOnCluster& model) {
   return CostsOfModel(model, {4}).value();
 }
 
-// Of one 4096-token microbatch.
+// The work of one 4096-token microbatch.
 TEST(LayerWork, CountsSixFlopsPerParameterAndToken) {
   const ModelShape shape = FindPublishedModel("llama-3-8b").value();
   const Work work = WorkOfStage(shape, {1, 2}, {});

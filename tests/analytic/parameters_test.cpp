@@ -14,7 +14,7 @@ struct Published {
   double parameters;
 };
 
-// Those of the model cards and of the published weights, as in tests/model/published_test.cpp.
+// The numbers of the model cards and the published weights, as in tests/model/published_test.cpp.
 constexpr Published kPublished[] = {
     {"llama-2-7b", 6'738'415'616},        {"llama-2-13b", 13'015'864'320},
     {"llama-2-70b", 68'976'648'192},      {"llama-3-8b", 8'030'261'248},

@@ -54,7 +54,7 @@ class OptionsTest(program.CommandTest):
         super().setUp()
         self.run_ok("schedule", "1f1b", "-o", "a.csv")
         self.run_ok("simulate", "1f1b", "--dump", "dumps")
-        # The same as a trace: 4 ranks, 8 microbatches.
+        # A trace of the same schedule: 4 ranks, 8 microbatches.
         (run,) = self.run_rows("show", "1f1b")
         self.write("trace.json", json.dumps([
             {"ph": "X", "name": "PP:" + step["action"], "ts": step["start"], "dur": step["end"] - step["start"],

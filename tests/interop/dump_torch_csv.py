@@ -4,7 +4,7 @@
 
 SCHEDULE_pP_vV_mM.csv has the compute actions that torch generates. SCHEDULE_pP_vV_mM.comms.csv has the same
 schedule after torch's lowering, with SEND, RECV, UNSHARD, RESHARD and REDUCE_GRAD. torch 2.11 cannot save GPipe
-and 1F1B; their files have the result of `_get_pipeline_order`. That of 1F1B never runs microbatch 0 on the last
+and 1F1B; their files have the result of `_get_pipeline_order`. The order of 1F1B never runs microbatch 0 on the last
 rank, so torch's own check refuses it, as ours must. The 1F1B that torch executes is Interleaved1F1B with one
 stage per rank.
 """

@@ -26,7 +26,7 @@ constexpr const char* kLlama = R"({
   "rope_theta": 500000.0, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
   "transformers_version": "4.43.0.dev0", "use_cache": true, "vocab_size": 128256})";
 
-// Those of Qwen/Qwen3-0.6B.
+// The config.json of Qwen/Qwen3-0.6B.
 constexpr const char* kQwen3 = R"({
   "architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
   "head_dim": 128, "hidden_act": "silu", "hidden_size": 1024, "intermediate_size": 3072,
@@ -35,7 +35,7 @@ constexpr const char* kQwen3 = R"({
   "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000, "sliding_window": null,
   "tie_word_embeddings": true, "use_sliding_window": false, "vocab_size": 151936})";
 
-// Those of mistralai/Mixtral-8x7B-v0.1.
+// The config.json of mistralai/Mixtral-8x7B-v0.1.
 constexpr const char* kMixtral = R"({
   "architectures": ["MixtralForCausalLM"], "attention_dropout": 0.0, "hidden_act": "silu",
   "hidden_size": 4096, "intermediate_size": 14336, "max_position_embeddings": 32768,
@@ -45,7 +45,7 @@ constexpr const char* kMixtral = R"({
   "router_aux_loss_coef": 0.02, "sliding_window": null, "tie_word_embeddings": false,
   "torch_dtype": "bfloat16", "use_cache": true, "vocab_size": 32000})";
 
-// Those of Qwen/Qwen3-30B-A3B.
+// The config.json of Qwen/Qwen3-30B-A3B.
 constexpr const char* kQwen3Moe = R"({
   "architectures": ["Qwen3MoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
   "decoder_sparse_step": 1, "head_dim": 128, "hidden_act": "silu", "hidden_size": 2048,
@@ -57,7 +57,7 @@ constexpr const char* kQwen3Moe = R"({
   "rope_theta": 1000000.0, "router_aux_loss_coef": 0.001, "sliding_window": null,
   "tie_word_embeddings": false, "use_sliding_window": false, "vocab_size": 151936})";
 
-// Those of deepseek-ai/DeepSeek-V2-Lite.
+// The config.json of deepseek-ai/DeepSeek-V2-Lite.
 constexpr const char* kDeepseekV2 = R"({
   "architectures": ["DeepseekV2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
   "aux_loss_alpha": 0.001, "first_k_dense_replace": 1, "hidden_act": "silu", "hidden_size": 2048,
@@ -74,7 +74,7 @@ constexpr const char* kDeepseekV2 = R"({
   "tie_word_embeddings": false, "topk_group": 1, "topk_method": "greedy", "v_head_dim": 128,
   "vocab_size": 102400})";
 
-// Those of deepseek-ai/DeepSeek-V3.
+// The config.json of deepseek-ai/DeepSeek-V3.
 constexpr const char* kDeepseekV3 = R"({
   "architectures": ["DeepseekV3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
   "ep_size": 1, "first_k_dense_replace": 3, "hidden_act": "silu", "hidden_size": 7168,

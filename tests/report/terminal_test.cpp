@@ -58,7 +58,7 @@ TEST(Terminal, PairsAreMarked) {
             std::string::npos);
 }
 
-// Also without the characters that a terminal may lack.
+// Draws the picture without the characters that a terminal may lack.
 TEST(Terminal, WithoutUnicodeThereIsOnlyAscii) {
   const Schedule schedule = ParseCsv("0F0,0F1,0B0,0B1\n1F0,(1F1;1B0)OVERLAP_F_B,1B1\n").value();
   const Timeline timeline = TimesOf(schedule);

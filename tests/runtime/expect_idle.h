@@ -12,8 +12,8 @@
 
 namespace penstock {
 
-// Expects that the CPU time of `waiter` stops growing once `waits` is set. That of a polling thread
-// would not.
+// Expects that the CPU time of `waiter` stops growing once `waits` is set. The time of a polling
+// thread would not.
 inline void ExpectIdle(std::thread& waiter, const std::atomic<bool>& waits) {
   clockid_t clock{};
   ASSERT_EQ(pthread_getcpuclockid(waiter.native_handle(), &clock), 0);

@@ -16,7 +16,7 @@
 namespace penstock::python {
 namespace {
 
-// Of a configuration, those that choose a schedule, or what a command does with it.
+// Keys of a configuration that choose a schedule, or what a command does with it.
 const std::vector<std::string_view> kIgnoredKeys = {
     "schedule", "csv",   "ranks",     "chunks",  "microbatches", "group", "slices",
     "waves",    "steps", "replicas",  "weights", "iteration",    "split", "memory_limit",

@@ -133,22 +133,23 @@ class EnginePipeline {
   bool FitsLast(const nb::object& inputs, const nb::object& targets) const;
   // Whether all batches have tensors of the shapes and kinds of the last step's.
   bool AllFitLast(const std::vector<Batch>& batches) const;
-  // Whether besides nothing has changed: then what was checked before the last step, and what
-  // optimizers were told, holds for the next one.
+  // Returns whether nothing else changed either, so that the last step's checks, and what
+  // optimizers were told, still hold.
   bool IsLikeLast(const nb::object& inputs, const nb::object& targets) const;
   // Sets how many steps have run, on which random numbers depend.
   void SetSteps(std::int64_t steps);
 
   // Declares how many of a last stage's reports are metrics, fp32 scalars; the others are outputs.
   void SetMetrics(int metrics) { metrics_ = metrics; }
-  // Returns, of the last step and on every host: the norm of all gradients (NaN without
+  // Returns figures of the last step on every host: the norm of all gradients (NaN without
   // PipelineOptions::clip and skip_nonfinite), the losses by microbatch, and the metrics of each
   // microbatch. Empty before the first step.
   const std::vector<double>& Figures() const { return figures_; }
   // Returns the outputs that last stages of this host reported in the last step, by microbatch.
   std::vector<Tensors> LastOutputs() const;
 
-  // Of the last step on this process's ranks, from the first start on any of them.
+  // Returns the times of the last step on this process's ranks, from the first start on any of
+  // them.
   std::vector<RankTimes> Times() const;
   // Activation bytes between F and the backward, by stage; 0 for stages of other hosts.
   std::vector<std::int64_t> SavedBytes() const;

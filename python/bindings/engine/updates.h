@@ -22,7 +22,7 @@ struct AdamSettings {
 
 // One group of torch.optim.AdamW: its settings, and its tensors in one order.
 struct AdamGroup {
-  // By step of the run. Those of the last one hold until others follow.
+  // By step of the run. The settings of the last step hold until others follow.
   std::vector<AdamSettings> settings = {};
   std::vector<std::string> names;
   std::vector<at::Tensor> values, first_moments, second_moments;
@@ -37,12 +37,12 @@ class FusedAdamW {
  public:
   void AddGroup(AdamGroup group) { groups_.push_back(std::move(group)); }
   void Clear() { groups_.clear(); }
-  // Forgets the settings so far. Those of each step of the next run follow by Add.
+  // Forgets the settings so far. Add sets them for each step of the next run.
   void BeginRun();
   void Add(std::size_t group, const AdamSettings& settings) {
     groups_.at(group).settings.push_back(settings);
   }
-  // Updates from here on are those of the next step.
+  // Begins the updates of the next step.
   void EndStep() { ++step_; }
   void Update(const std::vector<NamedParameter>& parameters);
 

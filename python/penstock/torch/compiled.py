@@ -147,8 +147,8 @@ class Compiled:
         inputs, targets = self._examples(batch, shape)
         codes: dict[int, StageCode] = {}  # the second chain has the programs of the first one
         self.sources = {}
-        # Of the previous stage in the chain: its outputs, their structure, and the number of the
-        # random op after its last one.
+        # What the previous stage in the chain passes on: its outputs, their structure, and the
+        # number of the random op after its last one.
         previous: Any = None
         unsent = [
             stage

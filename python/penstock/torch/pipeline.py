@@ -156,7 +156,7 @@ class Pipeline(Views):
         self._batch: batches.Layout | None = None
         self._is_plain = False  # whether batches are tensors without factors
         self._is_weighted = False  # whether stages are compiled for losses with factors
-        # Of the last step.
+        # Figures of the last step.
         self._factors: torch.Tensor | None = None
         self._samples = 0
         self._last_loss: float | None = None

@@ -127,7 +127,7 @@ class SliceCache:
         )
 
     def __eq__(self, other: object) -> bool:
-        # Models return their cache. Those of all slices are the same constant.
+        # Models return their cache, which is the same constant for all slices.
         return isinstance(other, SliceCache)
 
     __hash__ = None  # type: ignore[assignment]

@@ -33,7 +33,7 @@ class Views:
     _steps: int
     _measures_norm: bool
     _reports_outputs: bool
-    # Of the last step.
+    # Figures of the last step.
     _factors: torch.Tensor | None
     _samples: int
     _last_loss: float | None

@@ -51,7 +51,7 @@ Status SetItems(const Field& field, std::span<const std::string_view> items);
 
 // The value as SetField reads it.
 std::string FieldText(const Field& field);
-// The same as YAML: text is quoted.
+// Returns the value as YAML: text is quoted.
 std::string FieldYaml(const Field& field);
 
 // The words of `text`.

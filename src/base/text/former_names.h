@@ -15,7 +15,7 @@ constexpr std::string_view CurrentName(std::string_view name) {
   return name;
 }
 
-// The same for a key of a training configuration with its section.
+// Returns today's name of a key of a training configuration with its section.
 constexpr std::string_view CurrentKey(std::string_view key) {
   return key == "parallel.pipeline" ? "pipeline.ranks" : key;
 }

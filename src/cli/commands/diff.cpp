@@ -35,7 +35,7 @@ std::string CountsText(const std::array<std::size_t, kOpCount>& counts) {
   return text.empty() ? "none" : text;
 }
 
-// Of a dump, the measured times instead of the simulated ones.
+// Returns runs with the measured times of dumps instead of the simulated ones.
 std::vector<Simulated> MeasuredOnly(std::vector<Simulated> all) {
   std::vector<Simulated> runs;
   for (Simulated& run : all) {

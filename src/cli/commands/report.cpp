@@ -113,7 +113,7 @@ std::string CostsText(const PricedSchedule& chosen) {
   return line;
 }
 
-// The limit of what a rank's memory shows, if only what is limited is shown.
+// Returns the memory limit, if every shown kind of memory counts against it.
 std::optional<double> ShownLimit(const Simulated& simulated) {
   if (simulated.chosen.device_memory) return simulated.chosen.device_memory;
   for (const MemoryKind kind :

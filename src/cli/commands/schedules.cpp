@@ -11,8 +11,8 @@
 #include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
 #include "report/table.h"
-#include "scenario/params.h"
-#include "scenario/unused_fields.h"
+#include "scenario/build/params.h"
+#include "scenario/build/unused_fields.h"
 
 namespace penstock {
 namespace {

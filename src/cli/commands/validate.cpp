@@ -9,7 +9,7 @@
 #include "cli/options/output_format.h"
 #include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
-#include "scenario/load_file.h"
+#include "scenario/build/load_file.h"
 
 namespace penstock {
 namespace {

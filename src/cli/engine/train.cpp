@@ -175,7 +175,7 @@ class TrainCommand final : public Command {
     return RunOnHosts(std::move(hosts), [&] { return TrainOn(group, cores); });
   }
 
-  // Also on several hosts, so that one of them reports the error.
+  // Checks this on several hosts, too, so that one of them reports the error.
   Result<int> Refuse(Error error) override {
     PENSTOCK_TRY(Hosts hosts, OpenHosts());
     return RunOnHosts(std::move(hosts),

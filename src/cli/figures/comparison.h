@@ -14,8 +14,8 @@ namespace penstock {
 // closed forms, where there are any.
 Table ComparisonTable(const std::vector<Simulated>& all);
 
-// The same with the best values marked, and with the ratios of makespan and peak memory to those of
-// the first schedule. A single schedule has neither.
+// Returns the table with the best values marked, and with ratios of makespan and peak memory to the
+// first schedule. A single schedule has neither.
 Table RankedTable(const std::vector<Simulated>& all);
 
 // A time of the schedule. All times of a table are in one unit, so that they compare at a glance.

@@ -17,7 +17,7 @@ void AddMemory(std::vector<Simulated>& all);
 // microbatches in flight on each of its stages, and the kinds that some rank holds. Requires:
 // AddMemory.
 Table MemoryTable(const Simulated& simulated);
-// The same for several schedules, with figures unrounded and all kinds.
+// Returns the table of several schedules, with figures unrounded and all kinds.
 Table MemoryCsvTable(const std::vector<Simulated>& all);
 // One line about what the tables leave out; empty if nothing.
 std::string MemoryText(const std::vector<Simulated>& all);

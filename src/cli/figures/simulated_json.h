@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "scenario/simulated.h"
+#include "scenario/build/simulated.h"
 
 namespace penstock {
 

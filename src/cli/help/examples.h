@@ -12,7 +12,7 @@ struct Example {
   std::string_view meaning;
 };
 
-// Those of one command, or of the program for an empty name.
+// Returns the examples of one command, or of the program for an empty name.
 std::vector<Example> ExamplesOf(std::string_view command);
 
 }  // namespace penstock

@@ -26,7 +26,7 @@ struct OfferedValues {
 // the shell asks, if at all. Returns the option.
 CLI::Option* Offer(CLI::Option* option, std::function<OfferedValues()> offered);
 
-// The same for a few words.
+// Attaches a few words.
 CLI::Option* Offer(CLI::Option* option, const std::vector<std::string_view>& words);
 
 // The schedules of the catalog; commas separate several. Or a path, as `paths` says.

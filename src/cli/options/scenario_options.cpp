@@ -6,9 +6,9 @@
 #include "cli/options/option_name.h"
 #include "cli/options/pass_text.h"
 #include "scenario/candidates.h"
-#include "scenario/passes.h"
+#include "scenario/build/passes.h"
 #include "scenario/spelling.h"
-#include "scenario/unused_fields.h"
+#include "scenario/build/unused_fields.h"
 
 namespace penstock {
 namespace {

@@ -14,9 +14,9 @@
 
 #include "base/result.h"
 #include "scenario/fields.h"
-#include "scenario/read_file.h"
+#include "scenario/build/read_file.h"
 #include "scenario/scenario.h"
-#include "scenario/simulated.h"
+#include "scenario/build/simulated.h"
 
 namespace penstock {
 

@@ -82,7 +82,7 @@ void RejectUnrepeatable(const c10::OperatorHandle& op, const Stack& arguments) {
   }
 }
 
-// Of an op on tensors that are not the same in every run.
+// Refuses an op that reads values of tensors, which are not the same in every run.
 void RejectDataDependent(const c10::OperatorHandle& op, const Stack& arguments) {
   if (op.hasTag(at::Tag::data_dependent_output)) {
     Reject(

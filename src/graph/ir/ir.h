@@ -78,9 +78,9 @@ enum class BoundKind : std::uint8_t {
   // weights. Each run reads its current value.
   kBuffer,
   kGradient,  // the gradient accumulator of parameter `index`: nodes may mutate it, but not read it
-  // Of sharded parameters (ParameterSharding): the own shard of the weights, the accumulators of
-  // all gradients in the order of the sequence, and the own shard of their sum, which nodes may
-  // only mutate.
+  // Only with sharded parameters (ParameterSharding): the own shard of the weights, the
+  // accumulators of all gradients in the order of the sequence, and the own shard of their sum,
+  // which nodes may only mutate.
   kWeightShard,
   kUnreducedGradients,
   kGradientShard,

@@ -100,9 +100,9 @@ at::Tensor ReduceScatter(const at::Tensor& x, int ranks, int group);
 at::Tensor AllReduce(const at::Tensor& x, int group);
 // Sends block r of the equal blocks of rows to rank r. Block s of the result comes from rank s.
 at::Tensor AllToAll(const at::Tensor& x, int group);
-// The same with `sent[r]` rows to rank r, and `received[s]` rows from rank s.
+// Sends `sent[r]` rows to rank r, and receives `received[s]` rows from rank s.
 at::Tensor AllToAll(const at::Tensor& x, at::IntArrayRef sent, at::IntArrayRef received, int group);
-// The same with counts that each run has its own of, int64: for each rank, equally many counts
+// Variants whose counts (int64) differ from run to run: for each rank, equally many counts
 // whose sum is its number of rows. The number of rows of the result of SendRows, and of x of
 // ReturnRows, varies (TensorType::rows_vary); `rows` is that of the result. They are each other's
 // gradients.

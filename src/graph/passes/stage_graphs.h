@@ -29,7 +29,7 @@ struct StageGraphs {
   // The forward of one microbatch and the backward of another: inputs and outputs of forward, then
   // those of WholeBackward (multiplex.h). Empty unless CompileOptions::overlapped is set.
   Graph overlapped;
-  // Of sharded parameters. `unshard` outputs the whole sequence of weights. `reduce_grad` has no
+  // Graphs of sharded parameters. `unshard` outputs all weights in sequence. `reduce_grad` has no
   // outputs: it sets the bound gradient shard to the sum of the bound unreduced gradients over the
   // replicas. Empty unless weights or gradients are in shards.
   Graph unshard;

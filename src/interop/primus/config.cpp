@@ -293,7 +293,7 @@ Result<PrimusConfig> ReadPrimusConfig(const YamlMap& config) {
   PENSTOCK_TRY(const Times times, ReadTimes(config));
   const YAML::Node schedulers = config.Node("schedulers");
   if (!schedulers.IsSequence() || schedulers.size() == 0) {
-    return config.Refuse("schedulers", "a list of at least one is needed");
+    return config.Refuse("schedulers", "list at least one scheduler");
   }
   for (std::size_t i = 0; i < schedulers.size(); ++i) {
     auto chosen = ReadScheduler(schedulers[i], times);

@@ -56,7 +56,7 @@ struct DecoderOptions : ModelOptions {
   }
 };
 
-// Our names of parameters and those of Hugging Face.
+// Our names and Hugging Face's names of parameters.
 std::vector<HuggingFaceTensor> DecoderNames();
 // Read and write config.json.
 void ReadDecoderConfig(HuggingFaceReader& reader, ModelConfig& config);

@@ -56,7 +56,7 @@ class JsonText {
     }
     text_ += ']';
   }
-  // The same for the numbers below `count` that `kept` accepts.
+  // Writes a list of the numbers below `count` that `kept` accepts.
   template <class Write, class Kept>
   void Numbers(std::size_t count, Kept&& kept, Write&& write) {
     text_ += '[';

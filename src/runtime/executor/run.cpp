@@ -227,7 +227,7 @@ class Run {
   // Whether the ranks of this host wait for the next step of a session.
   bool IsIdle() const { return options_.queue != nullptr && options_.queue->idle(); }
 
-  // Of all hosts, and of the stages for each other.
+  // Ends the waits of all hosts, and the waits of stages for each other.
   void EndWaits() {
     control_.Abort(transport_.reason());
     if (options_.queue != nullptr) options_.queue->Close();

@@ -36,8 +36,8 @@ class RunSession {
     Begin();
     return End(interrupted);
   }
-  // The same in two parts: the caller may do other work while the ranks run. Of several steps, a
-  // rank begins the next one before the others have ended theirs. Every Begin is followed by an
+  // Step in two parts: the caller may do other work while the ranks run. With several steps, a rank
+  // begins the next one before the others have ended theirs. Every Begin is followed by an
   // End, which returns after all steps.
   void Begin(std::int64_t steps = 1);
   Status End(const std::function<bool()>& interrupted = {});

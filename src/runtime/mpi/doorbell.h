@@ -4,7 +4,7 @@
 // a futex in memory that the machine's processes share, and the receiver polls MPI only while it
 // knows of frames that have not arrived. Frames from other machines ring no bell.
 //
-// The same memory shows whether the other processes of the machine still run.
+// The memory also shows whether the other processes of the machine still run.
 //
 // Thread-safe.
 #pragma once

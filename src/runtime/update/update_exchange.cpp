@@ -25,7 +25,7 @@ struct SharedWith {
   int holder;  // its place among the holders
   int stage;
 
-  // Of each parameter that `stage` holds, the other holders in order.
+  // Returns, for each shared parameter that `stage` holds, the other holders in order.
   static std::vector<SharedWith> Of(const Schedule& schedule, int stage) {
     const Placement& placement = schedule.placement;
     const int own = placement.model_stage(stage);

@@ -2,18 +2,17 @@
 // norm of all gradients. One per rank, over any transport.
 //
 // Replicas: the gradients of a stage are sent to its replicas in the other chains as soon as they
-// are complete. Before its step, the stage adds those of all chains in the order of the chains, so
-// that all replicas have bitwise the same sum and stay equal.
-// Shared parameters: every stage that holds a copy sends its gradient to the other holders, and
-// each adds all of them in the order of the stages, so that the copies stay bitwise equal.
-// Shards: with UpdateRule::zero 1, a stage sends each replica only the gradients of that replica's
-// shard. With 1 and 2, it sends its own shard of the parameters after the step. From 2 on,
-// REDUCE_GRAD adds the gradients of sharded parameters, and only those of the others are sent here.
-// Norm: each rank sends the squared norms of its stages' gradients, one per parameter, to the rank
-// of the last stage, which is the first to need the verdict. That rank adds them in the order of
-// the model, for chain 0 only (with shards, of each parameter over all chains in their order), and
-// sends the sum to all ranks. The result is the same for every placement.
-// Threads: its rank's thread.
+// are complete. Before its step, the stage adds the gradients of all chains in the order of the
+// chains, so that all replicas have bitwise the same sum and stay equal. Shared parameters: every
+// stage that holds a copy sends its gradient to the other holders, and each adds all of them in the
+// order of the stages, so that the copies stay bitwise equal. Shards: with UpdateRule::zero 1, a
+// stage sends each replica only the gradients of that replica's shard. With 1 and 2, it sends its
+// own shard of the parameters after the step. From 2 on, REDUCE_GRAD adds the gradients of sharded
+// parameters, and only those of the others are sent here. Norm: each rank sends the squared norms
+// of its stages' gradients, one per parameter, to the rank of the last stage, which is the first to
+// need the verdict. That rank adds them in the order of the model, for chain 0 only (with shards,
+// of each parameter over all chains in their order), and sends the sum to all ranks. The result is
+// the same for every placement. Threads: its rank's thread.
 #pragma once
 
 #include <atomic>
@@ -47,7 +46,7 @@ class UpdateExchange {
   void ShareGradients(int stage, std::int64_t round);
   // Waits for the gradients of the stage's replicas and adds them to its own.
   [[nodiscard]] bool AddGradients(int stage, std::int64_t round);
-  // The same for the parameters that the stage shares with others of its chain.
+  // Exchange and add gradients of the parameters that the stage shares with others of its chain.
   void ShareParameters(int stage, std::int64_t round);
   [[nodiscard]] bool AddParameters(int stage, std::int64_t round);
   // If UpdateRule::sends_shards(): sends the stage's updated shard to its replicas, and waits for

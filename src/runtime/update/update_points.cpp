@@ -107,7 +107,7 @@ class PointFinder {
     if (Shares(stage)) points_.push_back({entry, Kind::kShareParameters, stage});
   }
 
-  // Those of shared parameters are, too.
+  // Gradients of shared parameters are, too.
   void Finish(std::size_t entry, int stage) {
     if (Shares(stage)) points_.push_back({entry, Kind::kAddParameters, stage});
     if (rule_.needs_norm()) points_.push_back({entry, Kind::kMeasure, stage});

@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "base/text/quote.h"
+#include "scenario/build/params.h"
+#include "scenario/build/unused_fields.h"
 #include "scenario/candidates.h"
 #include "scenario/fields.h"
 #include "scenario/own_fields.h"
-#include "scenario/params.h"
-#include "scenario/sweep/axes.h"
-#include "scenario/unused_fields.h"
+#include "scenario/sweep_axes.h"
 
 namespace penstock {
 namespace {

@@ -36,7 +36,7 @@ Status PriceCollectives(const CollectivesConfig& collectives, double bytes,
                         std::optional<double> reduced, Costs& costs) {
   const double members = collectives.group.members;
   if (members == 1) return {};
-  // Of the whole vector, from the part that the other members have.
+  // Converts the part that the other members have to the whole vector.
   const double whole = bytes * members / (members - 1);
   costs.ForEachStage([&](StageCosts& stage) {
     stage.unshard = AllGatherTime(collectives.algorithm, collectives.group, stage.gathered * whole);

@@ -20,7 +20,7 @@ class PassArguments {
   explicit PassArguments(std::string_view text);
   // Returns a number of at least 0, or nothing if there is none.
   std::optional<double> TakeNumber();
-  // The same for a whole number.
+  // Removes a whole number from the front and returns it, if there is one.
   std::optional<int> TakeCount();
   bool TakeWord(std::string_view word);
   Status Done() const;

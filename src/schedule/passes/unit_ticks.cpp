@@ -90,7 +90,7 @@ class TickRun {
     }
   }
 
-  // Whether all values from other ranks are available, and when. Those of the rank itself are: its
+  // Whether all values from other ranks are available, and when. The rank's own values are: its
   // own order computed them.
   bool Ready(int rank, const Action& action, RankState& state, Tick& start) const {
     bool ready = true;

@@ -182,7 +182,7 @@ double AllGatherTime(CollectiveAlgorithm algorithm, const CollectiveGroup& group
   return TimeBy(algorithm, group, bytes, GatherTime);
 }
 
-// The same messages in the opposite direction and order.
+// A reduce-scatter sends the messages of an all-gather in the opposite direction and order.
 double ReduceScatterTime(CollectiveAlgorithm algorithm, const CollectiveGroup& group,
                          double bytes) {
   return AllGatherTime(algorithm, group, bytes);

@@ -13,7 +13,7 @@
 namespace penstock {
 namespace {
 
-// Of one microbatch. Times and memory of a stage's weights do not depend on the length.
+// The costs of one microbatch. Times and memory of a stage's weights do not depend on the length.
 constexpr double StageCosts::*kTimesOfMicrobatch[] = {
     &StageCosts::forward,          &StageCosts::backward_input,
     &StageCosts::backward_weight,  &StageCosts::saved_by_whole_backward,

@@ -1,6 +1,6 @@
 // Costs as users write them, read in one way on the command line and in configurations.
 //
-// Errors: kInvalidArgument with the text quoted; the caller adds which option or key it is of.
+// Errors: kInvalidArgument with the text quoted; the caller adds the option or key.
 #pragma once
 
 #include <array>

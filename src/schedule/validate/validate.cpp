@@ -196,7 +196,7 @@ class Validator {
     return inputs;
   }
 
-  // The same for what passes of the vocabulary need and produce.
+  // Looks at what the vocabulary's actions need and produce.
   void LookAtVocabulary(int rank, const Part& part, Inputs& inputs) {
     vocabulary_.ForEachNeed(part, [&](int stage, std::uint16_t bits) {
       const Wait wait = {stage, part.microbatch, bits};

@@ -16,7 +16,7 @@ struct MonteCarloOptions {
   int threads = 0;  // 0: one per core
 };
 
-// Of one figure over all runs. The percentiles are figures of runs: the smallest that at least half
+// The spread of one figure over all runs. Percentiles are figures of runs: the smallest that half
 // or 95% of the runs do not exceed (nearest rank).
 struct Spread {
   double mean = 0, median = 0, p95 = 0;

@@ -17,7 +17,7 @@ inline constexpr std::string_view kByteTokenizer = "bytes";
 
 struct OpenedTokenizer {
   std::shared_ptr<const Tokenizer> tokenizer;
-  // Of what the ids depend on; equal tokenizers have equal ones.
+  // Digest of everything that determines the ids.
   std::string digest;
   // What a copy of the tokenizer needs: paths. Empty for bytes.
   std::vector<std::string> files;

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kLongestExpression = 1U << 16U;
 constexpr std::size_t kLeastStack = 32U << 10U;
 constexpr std::size_t kMostStack = 64U << 20U;
-// Of one match. Patterns of tokenizers need a few hundred.
+// The most steps of one match. Patterns of tokenizers need a few hundred.
 constexpr std::uint32_t kMostSteps = 10'000'000;
 
 std::string MessageOf(int error) {

@@ -64,14 +64,14 @@ Manifest ManifestOf(const CheckpointInfo& info);
 // Saves the parameters without optimizer state. The file appears completely or not at all.
 Status SaveCheckpoint(const LanguageModel& model, const CheckpointInfo& info,
                       const std::string& path);
-// The same for a model whose stages are on several hosts. Called on all hosts, see WriteTogether.
+// Saves a model whose stages are on several hosts. Called on all hosts, see WriteTogether.
 Status SaveCheckpoint(Collectives& hosts, const LanguageModel& model, const CheckpointInfo& info,
                       const std::string& path);
 
 // Opens the checkpoint that `path` refers to, see CheckpointAt. Errors: kNotFound for a missing
 // checkpoint; kInvalidArgument if it is damaged, truncated or not a checkpoint of Penstock.
 Result<Checkpoint> OpenCheckpoint(const std::string& path);
-// The same for a checkpoint with optimizer state: never model.safetensors of a run's folder.
+// Opens a checkpoint with optimizer state: never model.safetensors of a run's folder.
 Result<Checkpoint> OpenFullCheckpoint(const std::string& path);
 
 // Returns the name in a checkpoint of a tensor of the optimizer's state.

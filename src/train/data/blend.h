@@ -19,7 +19,7 @@ struct BlendPart {
 // kInvalidArgument.
 Result<std::vector<BlendPart>> ParseBlend(std::string_view text);
 
-// Of each 4096 consecutive samples, every dataset has a fixed number, in a random order that
+// Every dataset has a fixed number of each 4096 consecutive samples, in a random order that
 // repeats. So a run that resumes needs no state, and the weights hold to 1/4096.
 class DatasetBlend {
  public:

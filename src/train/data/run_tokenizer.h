@@ -30,7 +30,7 @@ Result<TokenId> EndOfDocument(const OpenedTokenizer& tokenizer, std::string_view
 // Sets model.document_end to the token that ends documents if data.document_mask is set.
 // Errors: as EndOfDocument; kInvalidArgument if the model does not separate documents.
 Status SetDocumentEnd(const OpenedTokenizer& tokenizer, TrainConfig& config);
-// The same with the tokenizer of the data, which it opens.
+// Sets the end of documents from the tokenizer of the data, which it opens.
 Status SetDocumentEnd(TrainConfig& config);
 
 }  // namespace penstock

@@ -16,11 +16,11 @@ namespace penstock {
 // Immutable, so any thread may use it.
 class TokenSet {
  public:
-  // Of a folder. Holds out whole documents, chosen at random but the same in every run: about
+  // Opens a folder. Holds out whole documents, chosen at random but the same in every run: about
   // `held_out` of all tokens, at most kMostHeldOut, at least one document on each side. Errors:
   // kInvalidArgument if there are fewer than two documents.
   static Result<TokenSet> Open(const std::string& path, double held_out);
-  // Of tokens in memory, which are divided already.
+  // Takes tokens in memory, which are divided already.
   TokenSet(std::vector<TokenId> train, std::vector<TokenId> held_out);
 
   static constexpr std::uint64_t kMostHeldOut = std::uint64_t{4} << 20U;

@@ -27,7 +27,7 @@ class HeldOutLoss {
   // Returns the loss after `steps` steps in nats per token, on all hosts, as EvaluateText. Called
   // on all hosts while no rank runs. Meaningless after a stop.
   double After(std::int64_t steps);
-  // The same after the last step. Requires: the weights are gathered.
+  // Computes the loss after the last step. Requires: the weights are gathered.
   double AfterLast(std::int64_t steps);
 
  private:

@@ -39,7 +39,7 @@ struct LanguageModel {
   // Returns the parameters by name, in the order of the model; for a parameter that several stages
   // share, the first copy. They share the modules' memory.
   std::vector<std::pair<std::string, at::Tensor>> Parameters() const;
-  // The same, with every copy.
+  // Returns all tensors, with every copy.
   std::vector<std::pair<std::string, at::Tensor>> AllCopies() const;
 };
 
@@ -52,7 +52,7 @@ at::Tensor ToTokens(TokenSpan tokens, std::int64_t samples);
 // (data.h).
 double EvaluateText(const LanguageModel& model, TokenSpan text, int threads,
                     const std::atomic<bool>* stop = nullptr);
-// The same on all hosts of the model. Each may use another number of threads.
+// Evaluates on all hosts of the model. Each may use another number of threads.
 double EvaluateText(SpreadModel& model, TokenSpan text, int threads);
 // Returns the part of the text that EvaluateText evaluates, for the baseline.
 std::span<const std::uint8_t> EvaluatedPart(std::span<const std::uint8_t> text,

@@ -54,7 +54,7 @@ class SpreadModel {
   std::optional<std::vector<at::Tensor>> Forward(std::int64_t number, const at::Tensor& tokens) {
     return Forward(number, tokens, {});
   }
-  // The same for tokens that follow those in the caches, one per stage of this model, to which it
+  // Computes tokens that follow the tokens in the caches, one per stage of this model, to which it
   // appends them. Requires: HasForwardSlice() of all stages. Empty `caches`: whole sequences.
   std::optional<std::vector<at::Tensor>> Forward(std::int64_t number, const at::Tensor& tokens,
                                                  std::span<KeyValueCache> caches);

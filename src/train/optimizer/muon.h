@@ -41,7 +41,7 @@ class Orthogonalizer {
   // Makes room for a matrix of this size. Call it for each size before the others below.
   void Reserve(const Matrices& size);
   std::int64_t bytes() const;
-  // The same for these sizes, without an object.
+  // Returns the bytes for these sizes, without an object.
   static std::int64_t BytesFor(const std::vector<Matrices>& sizes);
 
   // Returns the place for a matrix, flat, and replaces it by its orthogonalization. The result is

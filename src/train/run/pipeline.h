@@ -52,10 +52,10 @@ struct Pipeline {
 // slices, a microbatch index is a range of tokens of these samples (Schedule::slices). The tensors
 // are allocated once and filled again every step.
 BatchSource MakeBatchSource(std::shared_ptr<const SampleSource> samples, const TrainConfig& config);
-// The same, without tokens or targets if no stage of these ranks reads them.
+// Returns a source without tokens or targets if no stage of these ranks reads them.
 BatchSource MakeBatchSource(std::shared_ptr<const SampleSource> samples, const TrainConfig& config,
                             const Schedule& schedule, const HostedRanks& ranks);
-// The same from a copy of the sampler.
+// Returns a source that reads a copy of the sampler.
 BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config);
 BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config,
                             const Schedule& schedule, const HostedRanks& ranks);
@@ -66,7 +66,7 @@ BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config,
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
                                const BatchSource& source, const std::atomic<bool>* stop = nullptr,
                                std::FILE* log = nullptr);
-// The same for only the stages of this host's ranks. `hosts` is null for a single host, and must
+// Builds only the stages of this host's ranks. `hosts` is null for a single host, and must
 // outlive the pipeline. Every host calls it at the same place of its start.
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
                                const HostedRanks& ranks, HostGroup* hosts,

@@ -106,7 +106,7 @@ class StepLog {
   const bool has_verdicts_;
   const std::string folder_;
   std::FILE* const out_;
-  // Of the block. Set by Begin, constant while ranks run.
+  // State of the block. Set by Begin, constant while ranks run.
   Trace* trace_ = nullptr;
   std::int64_t first_ = 0;
   std::int64_t total_ = 0;

@@ -14,8 +14,8 @@ namespace penstock {
 class FullTensors {
  public:
   // `tensors` are by parameter, all of one dtype, each contiguous in a storage of its own that
-  // views of it may share. Those of sharded parameters lose their memory. `shards` must outlive the
-  // object.
+  // views of it may share. Tensors of sharded parameters lose their memory. `shards` must outlive
+  // the object.
   FullTensors(const Shards& shards, std::vector<at::Tensor> tensors);
 
   bool exist() const { return buffer_.defined(); }

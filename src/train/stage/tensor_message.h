@@ -20,7 +20,7 @@ Message ToMessage(std::span<at::Tensor> tensors);
 // std::runtime_error if the message does not match the types.
 void FromMessage(Message message, std::span<const TensorType> types, std::span<at::Tensor> to);
 
-// The same for a receiver that does not know the types: they are part of the message's bytes.
+// Messages for a receiver that does not know the types: they are part of the message's bytes.
 Message ToTypedMessage(std::span<const at::Tensor> tensors);
 std::vector<at::Tensor> FromTypedMessage(Message message);
 

@@ -147,7 +147,7 @@ struct TorchStageOptions {
   StageVersions versions;  // of the policy, see VersionsOf
   // By index in Schedule::shared; empty if the stage does not have the parameter.
   std::vector<std::optional<SharedGradient>> shared;
-  // Of the sums of gradients, also between replicas: fp32 or bf16.
+  // Dtype of gradient sums, within and across replicas: fp32 or bf16.
   at::ScalarType gradient_dtype = at::ScalarType::Float;
   OptimizerHooks optimizer;  // may be empty if no step is rolled back or skipped
   // Results are bitwise equal to autograd; false allows weight gradients to be accumulated inside
@@ -250,7 +250,7 @@ class TorchStage : public Stage {
   virtual std::int64_t WeightVersionBytes() const = 0;
   // Returns the bytes that ActivationBytes counts for one microbatch (or slice) between F and B.
   virtual std::int64_t SavedBytes() const = 0;
-  // The same between I and W.
+  // Returns the bytes that are kept between I and W.
   virtual std::int64_t LiveBytes() const = 0;
   // Adds a program for the microbatches of another shape, compiled with the same options; not with
   // `slices` or `lengths`. Drops it again. Requires: no rank runs; shapes are above 0.

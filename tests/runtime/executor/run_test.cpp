@@ -218,7 +218,7 @@ TEST(RunTest, WatchdogNamesRunningAndWaitingRanks) {
   EXPECT_EQ(live_payloads.load(), 0);
 }
 
-// The same for a stage that waits for its own transfers.
+// The watchdog also names a stage that waits for its own transfers.
 TEST(RunTest, WatchdogNamesAStageThatWaits) {
   class Waiting final : public ProbeStage {
    public:

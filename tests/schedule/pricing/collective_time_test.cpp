@@ -57,7 +57,7 @@ class Members {
     }
   }
 
-  // All messages leave at once. Those of a member over the same level share its link.
+  // All messages leave at once. A member's messages over the same level share its link.
   void Step(const std::vector<Message>& messages) {
     std::map<std::pair<int, std::size_t>, double> sent, received;
     for (const Message& message : messages) {

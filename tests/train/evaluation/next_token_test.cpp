@@ -48,7 +48,7 @@ TEST(NextToken, KeepsTheMostLikely) {
   ExpectShares({1, 100, 0.3}, {{3, 1}});
   ExpectShares({1, 0, 0.6}, {{3, 0.615}, {1, 0.385}});
   ExpectShares({1, 0, 0.7}, {{3, 0.471}, {1, 0.294}, {4, 0.235}});
-  // Of the two that top_k leaves, the first has 61%.
+  // The first of the two tokens that top_k leaves has 61%.
   ExpectShares({1, 2, 0.6}, {{3, 1}});
 }
 

@@ -151,7 +151,7 @@ class Chain {
   std::map<std::int64_t, std::vector<at::Tensor>> inputs_;  // of the next stage, by length
 };
 
-// The same training with autograd, in one module.
+// Trains with autograd, in one module.
 class Plain {
  public:
   explicit Plain(bool lengths) : lengths_(lengths) {

@@ -1,9 +1,9 @@
-#include "scenario/passes.h"
+#include "scenario/build/passes.h"
 
 #include <algorithm>
 
 #include "base/units.h"
-#include "scenario/params.h"
+#include "scenario/build/params.h"
 #include "schedule/passes/pass_table.h"
 #include "schedule/pricing/action_prices.h"
 #include "simulate/pass_context.h"

@@ -1,14 +1,14 @@
-#include "scenario/read_file.h"
+#include "scenario/build/read_file.h"
 
 #include <algorithm>
 
 #include "base/text/quote.h"
 #include "interop/primus/config.h"
+#include "scenario/build/unused_fields.h"
 #include "scenario/candidates.h"
 #include "scenario/fields.h"
 #include "scenario/own_fields.h"
-#include "scenario/sweep/axes.h"
-#include "scenario/unused_fields.h"
+#include "scenario/sweep_axes.h"
 
 namespace penstock {
 namespace {

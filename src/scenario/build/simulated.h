@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 #include "explain/explanation.h"
-#include "scenario/build.h"
+#include "scenario/build/build.h"
 #include "schedule/timeline.h"
 #include "simulate/memory/memory_by_kind.h"
 #include "simulate/runs/monte_carlo.h"

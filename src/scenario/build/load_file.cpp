@@ -1,12 +1,12 @@
-#include "scenario/load_file.h"
+#include "scenario/build/load_file.h"
 
 #include <tuple>
 
 #include "base/text/quote.h"
 #include "interop/primus/dump.h"
 #include "interop/traces/recorded_run.h"
+#include "scenario/build/params.h"
 #include "scenario/fields.h"
-#include "scenario/params.h"
 #include "schedule/text/cost_text.h"
 #include "schedule/text/text.h"
 

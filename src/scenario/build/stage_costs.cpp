@@ -1,4 +1,4 @@
-#include "scenario/stage_costs.h"
+#include "scenario/build/stage_costs.h"
 
 #include <algorithm>
 #include <map>
@@ -6,7 +6,7 @@
 #include "base/index.h"
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
-#include "scenario/params.h"
+#include "scenario/build/params.h"
 #include "schedule/cost_files/layer_costs.h"
 #include "schedule/pricing/microbatch_lengths.h"
 #include "schedule/pricing/rank_speed.h"

@@ -1,4 +1,4 @@
-#include "scenario/sweep/axes.h"
+#include "scenario/sweep_axes.h"
 
 #include <fmt/ranges.h>
 

@@ -1,4 +1,4 @@
-#include "scenario/model.h"
+#include "scenario/build/model.h"
 
 #include <algorithm>
 

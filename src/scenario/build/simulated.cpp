@@ -1,4 +1,4 @@
-#include "scenario/simulated.h"
+#include "scenario/build/simulated.h"
 
 #include <algorithm>
 #include <utility>

@@ -11,7 +11,7 @@
 //   layer_costs:                the same per layer, for any number of stages (layer_costs.h)
 //     - {layers: 32, forward: 1}
 //   time_unit: s              if costs are seconds, which tables and pages then show as such
-//   sweep:                    values of fields to combine (sweep/axes.h)
+//   sweep:                    values of fields to combine (sweep_axes.h)
 //     microbatches: 16..128
 #pragma once
 
@@ -21,7 +21,7 @@
 
 #include "base/result.h"
 #include "base/text/yaml_map.h"
-#include "scenario/build.h"
+#include "scenario/build/build.h"
 #include "scenario/scenario.h"
 
 namespace penstock {

@@ -1,4 +1,4 @@
-#include "scenario/build.h"
+#include "scenario/build/build.h"
 
 #include <algorithm>
 #include <utility>
@@ -6,14 +6,14 @@
 #include "base/index.h"
 #include "base/text/quote.h"
 #include "interop/traces/recorded_run.h"
+#include "scenario/build/load_file.h"
+#include "scenario/build/model.h"
+#include "scenario/build/params.h"
+#include "scenario/build/passes.h"
+#include "scenario/build/stage_costs.h"
+#include "scenario/build/unused_fields.h"
 #include "scenario/fields.h"
-#include "scenario/load_file.h"
-#include "scenario/model.h"
 #include "scenario/own_fields.h"
-#include "scenario/params.h"
-#include "scenario/passes.h"
-#include "scenario/stage_costs.h"
-#include "scenario/unused_fields.h"
 #include "schedule/pricing/microbatch_lengths.h"
 #include "schedule/validate/validate.h"
 

@@ -1,4 +1,4 @@
-#include "scenario/unused_fields.h"
+#include "scenario/build/unused_fields.h"
 
 #include <algorithm>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "scenario/params.h"
+#include "scenario/build/params.h"
 
 #include <algorithm>
 #include <charconv>
@@ -89,15 +89,6 @@ Status SetCosts(const Scenario& scenario, ScheduleParams& params) {
 }
 
 }  // namespace
-
-bool Scenario::in_bytes() const {
-  return prices_model() || file_in_bytes || (stage_costs && stage_costs->in_bytes) ||
-         (layer_costs && layer_costs->in_bytes);
-}
-
-bool Scenario::shards_vocabulary() const {
-  return std::ranges::find(pass, "vocabulary") != pass.end();
-}
 
 PlainTime PlainTimeOf(const Scenario& scenario) {
   if (scenario.prices_model() && !scenario.time_unit) return PlainTime::kAmbiguous;

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "base/result.h"
-#include "scenario/passes.h"
+#include "scenario/build/passes.h"
 #include "scenario/scenario.h"
 #include "schedule/catalog.h"
 #include "schedule/costs.h"

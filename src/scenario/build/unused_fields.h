@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "scenario/build.h"
+#include "scenario/build/build.h"
 #include "scenario/scenario.h"
 
 namespace penstock {
