@@ -11,7 +11,7 @@ import numpy as np
 from penstock import _core
 from penstock.actions import ACTION, Records, as_bytes, as_lane, records, texts
 from penstock.arguments import checked, count, shown
-from penstock.costs import Costs, renamed_options
+from penstock.costs import Costs
 
 if TYPE_CHECKING:
     from penstock.simulation import Simulation
@@ -214,8 +214,7 @@ class Schedule:
         Raises:
             Error: the schedule is not valid, or a pass is unknown or cannot run; names the pass.
         """
-        with renamed_options():
-            return Schedule._of(_core.apply(self._frozen(), list(passes), (costs or Costs())._list))
+        return Schedule._of(_core.apply(self._frozen(), list(passes), (costs or Costs())._fields))
 
     def lower(self, *, for_torch: bool = False) -> Schedule:
         """Returns the schedule with its SEND and RECV actions, as runtimes execute it.
@@ -238,8 +237,7 @@ class Schedule:
         from penstock.simulation import Simulation
 
         used = costs or Costs()
-        with renamed_options():
-            return Simulation._simulated(_core.simulate(self._frozen(), used._list), used)
+        return Simulation._simulated(_core.simulate(self._frozen(), used._fields), used)
 
     def report(self, path: str | os.PathLike[str], costs: Costs | None = None) -> None:
         """Simulates and writes a report; see ``Timeline.report``."""

@@ -146,7 +146,10 @@ std::string ToYaml(const ScenarioField& field, const Scenario& scenario) {
             for (const std::string& item : scenario.*member) quoted.push_back(YamlQuote(item));
             return line(fmt::format("[{}]", fmt::join(quoted, ", ")));
           },
-          [&](Member<TimeValue> member) { return line((scenario.*member)->text); },
+          [&](Member<TimeValue> member) {
+            const TimeValue& time = *(scenario.*member);
+            return line(time.has_unit ? time.text : fmt::format("{}", time.value));
+          },
           [&](Member<std::string> member) {
             const std::string& text = *(scenario.*member);
             if (field.is_joined) return line(fmt::format("[{}]", text));

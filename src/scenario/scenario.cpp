@@ -10,7 +10,7 @@ bool Scenario::in_bytes() const {
 }
 
 bool Scenario::shards_vocabulary() const {
-  return std::ranges::find(pass, "vocabulary") != pass.end();
+  return vocabulary_is_sharded || std::ranges::find(pass, "vocabulary") != pass.end();
 }
 
 }  // namespace penstock

@@ -79,15 +79,17 @@ struct Scenario : ModelRequest {
 
   // Where a file set a field: "a.yaml: line 3".
   std::map<std::string, std::string, std::less<>> places;
-  // Whether memory is in bytes because a file says so (Primus's dumps).
+  // What the schedule that is priced says itself: memory in bytes (Primus's dumps), and a vocabulary
+  // that its ranks share.
   bool file_in_bytes = false;
+  bool vocabulary_is_sharded = false;
 
   bool prices_model() const { return model.has_value(); }
   // Whether the costs fit any number of stages.
   bool costs_by_layer() const { return prices_model() || layer_costs.has_value(); }
   bool has_costs() const { return cost || stage_costs || costs_by_layer(); }
   bool in_bytes() const;
-  // Whether a pass shards the vocabulary.
+  // Whether the ranks share the vocabulary, by a pass or in the schedule.
   bool shards_vocabulary() const;
 };
 
