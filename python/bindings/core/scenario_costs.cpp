@@ -111,7 +111,7 @@ std::string ScenarioCosts::Text() const {
 
 Result<PricedSchedule> ScenarioCosts::PriceOf(const Schedule& schedule) const {
   Scenario own = scenario_;
-  own.vocabulary_is_sharded = schedule.vocabulary.has_value();
+  own.vocabulary_is_sharded = schedule.vocabulary;
   return Price(own, schedule);
 }
 
