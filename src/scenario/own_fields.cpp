@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "base/text/former_names.h"
+#include "base/text/deprecated_names.h"
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
 
