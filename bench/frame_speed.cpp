@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/bench_hosts.h"
+#include "bench/bench_processes.h"
 
 namespace penstock {
 namespace {
@@ -27,7 +27,7 @@ enum Kind : std::int32_t { kEcho, kAcknowledge, kAnswer, kDone };
 // One end: it answers the other's frames on the group's thread, as large as they are or empty.
 class End {
  public:
-  explicit End(HostGroup& group) : other_(1 - group.host()), channel_(group) {
+  explicit End(ProcessGroup& group) : other_(1 - group.process()), channel_(group) {
     channel_.Open([this](int, const FrameTag& tag, Message got) { Handle(tag, std::move(got)); },
                   [](const Error& reason) { fmt::print(stderr, "{}\n", reason.message); });
   }
@@ -90,9 +90,9 @@ void Measure(End& end) {
 }
 
 Status Run(std::string_view connected_by) {
-  PENSTOCK_TRY(const std::unique_ptr<HostGroup> group, OpenBenchHosts(connected_by, 2));
+  PENSTOCK_TRY(const std::unique_ptr<ProcessGroup> group, OpenBenchProcesses(connected_by, 2));
   End end(*group);
-  if (group->host() == 0) {
+  if (group->process() == 0) {
     Measure(end);
     end.SendDone();
   } else {

@@ -13,9 +13,9 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/bench_hosts.h"
+#include "bench/bench_processes.h"
 #include "runtime/executor/run.h"
-#include "runtime/hosts/hosted_ranks.h"
+#include "runtime/processes/local_ranks.h"
 #include "schedule/catalog.h"
 #include "tests/runtime/empty_stage.h"
 
@@ -26,12 +26,13 @@ constexpr int kMicrobatches = 64;
 constexpr int kSteps = 200;  // per run, so that starting threads is negligible
 constexpr int kRuns = 9;
 
-Result<double> MicrosPerAction(const char* algorithm, HostGroup& group) {
+Result<double> MicrosPerAction(const char* algorithm, ProcessGroup& group) {
   ScheduleParams params;
-  params.ranks = group.hosts();
+  params.ranks = group.processes();
   params.microbatches = kMicrobatches;
   PENSTOCK_TRY(const Schedule schedule, Generate(algorithm, params));
-  const HostedRanks ranks = HostedRanks::Split(params.ranks, group.hosts(), group.host()).value();
+  const LocalRanks ranks =
+      LocalRanks::Split(params.ranks, group.processes(), group.process()).value();
   std::vector<EmptyStage> empty(schedule.stages());
   std::vector<Stage*> stages;
   for (EmptyStage& stage : empty) stages.push_back(&stage);
@@ -46,8 +47,8 @@ Result<double> MicrosPerAction(const char* algorithm, HostGroup& group) {
 }
 
 Status Measure(int runs, std::string_view connected_by) {
-  PENSTOCK_TRY(const std::unique_ptr<HostGroup> group, OpenBenchHosts(connected_by, 2));
-  const bool prints = group->host() == 0;
+  PENSTOCK_TRY(const std::unique_ptr<ProcessGroup> group, OpenBenchProcesses(connected_by, 2));
+  const bool prints = group->process() == 0;
   for (const char* const algorithm : {"gpipe", "1f1b"}) {
     std::vector<double> micros;
     for (int run = 0; run < runs; ++run) {
@@ -56,7 +57,7 @@ Status Measure(int runs, std::string_view connected_by) {
     std::sort(micros.begin(), micros.end());
     if (prints) {
       fmt::print("{:<6} {} processes: {:.2f} us per action (best {:.2f})\n", algorithm,
-                 group->hosts(), micros[micros.size() / 2], micros.front());
+                 group->processes(), micros[micros.size() / 2], micros.front());
     }
   }
   group->Leave();

@@ -31,7 +31,7 @@ set(PENSTOCK_ENGINE_HEADERS
   model_spec/attention_sizes.h model_spec/huggingface_format.h model_spec/layer_range.h model_spec/model_config.h
   model_spec/model_shape.h model_spec/model_spec.h model_spec/rope_scaling.h
   model/sequence_context.h
-  runtime/hosts/host_group.h config/train_config.h train/train.h)
+  runtime/processes/process_group.h config/train_config.h train/train.h)
 
 # An installed header can include only installed ones.
 foreach(header IN LISTS PENSTOCK_PUBLIC_HEADERS PENSTOCK_ENGINE_HEADERS)
@@ -47,7 +47,7 @@ endforeach()
 
 include(CMakePackageConfigHelpers)
 
-set(core_folders base schedule simulate explain huggingface model_spec analytic report monitor interop collective runtime checkpoint tokens config)
+set(core_folders base schedule simulate explain huggingface model_spec analytic report monitor interop scenario collective runtime checkpoint tokens config)
 list(TRANSFORM core_folders PREPEND penstock_ OUTPUT_VARIABLE core_targets)
 
 add_library(penstock_core INTERFACE)

@@ -9,7 +9,7 @@ print(run.makespan, run.bubble)
 run.report("zbv.html")
 """
 
-from penstock._core import Algorithm, Error, Fault, Pass, __version__, devices, models
+from penstock._core import Algorithm, Error, Fault, Field, Pass, __version__, devices, models
 from penstock.actions import (
     ACTION,
     BUBBLE,
@@ -28,6 +28,7 @@ from penstock.actions import (
 from penstock.catalog import passes, schedule, schedules
 from penstock.costs import Costs
 from penstock.display import Comparison, Listing
+from penstock.scenarios import fields, simulate, sweep
 from penstock.schedule_data import Lanes, Schedule
 from penstock.simulation import Simulation, Timeline, compare
 
@@ -47,6 +48,7 @@ __all__ = [
     "Costs",
     "Error",
     "Fault",
+    "Field",
     "Lanes",
     "Listing",
     "Pass",
@@ -58,9 +60,12 @@ __all__ = [
     "actions",
     "compare",
     "devices",
+    "fields",
     "models",
     "passes",
     "schedule",
     "schedules",
+    "simulate",
+    "sweep",
     "texts",
 ]

@@ -174,7 +174,7 @@ def _fits(value: Any, annotation: Any) -> bool:
 
 
 def _elements_fit(value: Any, kind: type, arguments: tuple[Any, ...]) -> bool:
-    """Whether the elements of a container fit. The elements of an iterator can be read only once."""
+    """Whether the elements of a container fit. An iterator can be read only once."""
     if not arguments or kind is np.ndarray or not issubclass(kind, collections.abc.Iterable):
         return True
     if isinstance(value, (str, bytes)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock import _core
 from penstock.arguments import checked, count
-from penstock.costs import Costs
+from penstock.costs import Costs, as_fields
 from penstock.display import Listing
 from penstock.schedule_data import Schedule
 
@@ -46,22 +46,28 @@ def schedule(
         Error: the name is unknown, or the algorithm has no schedule for these parameters; says
             which would do.
     """
-    params = _core.Params()
-    params.ranks, params.microbatches = count("ranks", ranks), count("microbatches", microbatches)
-    params.chunks = 0 if chunks is None else count("chunks", chunks, 1)
-    params.group = 0 if group is None else count("group", group, 1)
-    params.waves = 0 if waves is None else count("waves", waves, 1)
-    params.slices, params.steps, params.split = (
-        count("slices", slices),
-        count("steps", steps),
-        split,
-    )
-    as_text = memory_limit if isinstance(memory_limit, str) else None
-    if memory_limit is not None and as_text is None:
-        params.memory_limit = float(memory_limit)
-    return Schedule._of(
-        _core.generate(name, params, (costs or Costs())._list, as_text, objective)
-    )
+    used = costs or Costs()
+    fields = {
+        "ranks": count("ranks", ranks, 1),
+        "microbatches": count("microbatches", microbatches, 1),
+        "chunks": None if chunks is None else count("chunks", chunks, 1),
+        "group": None if group is None else count("group", group, 1),
+        "waves": None if waves is None else count("waves", waves, 1),
+        "slices": count("slices", slices, 1),
+        "steps": count("steps", steps, 1),
+        "split": split,
+        "objective": objective,
+        "memory_limit": _limit(memory_limit, used),
+    }
+    given = {name: value for name, value in fields.items() if value is not None}
+    return Schedule._of(_core.generate(name, as_fields(given), used._fields))
+
+
+def _limit(limit: float | str | None, costs: Costs) -> float | str | None:
+    """Returns the limit with the unit of the costs."""
+    if limit is None or isinstance(limit, str):
+        return limit
+    return f"{float(limit):.0f} B" if costs.memory_unit == "B" else float(limit)
 
 
 def schedules() -> Listing[_core.Algorithm]:

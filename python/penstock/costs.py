@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
@@ -27,12 +26,18 @@ PerStage: TypeAlias = "float | Sequence[float] | npt.NDArray[Any]"
 class Common(TypedDict, total=False):
     """What all costs take; ``Costs`` describes each keyword."""
 
-    comm: float
+    comm: float | str
     bandwidth: float
     message_bytes: float
+    activation_bytes: float
     topology: Sequence[Mapping[str, Any]]
+    collectives: Mapping[str, Any]
     overlap: str | float
     transfers: str
+    launch: float | str
+    slow_rank: Mapping[int, float]
+    offload_sharing: int
+    microbatch_lengths: Sequence[float]
     prices: Mapping[str, float]
     time_unit: str
 
@@ -78,6 +83,14 @@ class Costs:
     - ``topology``: levels of links instead of ``comm`` and ``bandwidth``, each a mapping with
       ``level`` (its name), ``ranks``, ``latency``, ``bandwidth``, ``links`` and ``duplex``, as in
       configurations of ``penstock simulate``.
+    - ``collectives``: replicas and links from which the times of UNSHARD and REDUCE_GRAD follow, a
+      mapping as in configurations.
+    - ``activation_bytes``: size of the activations of one rank and microbatch; memory is then in
+      bytes.
+    - ``launch``: time that every action which computes takes in addition.
+    - ``slow_rank``: ranks that take longer, each with its factor: ``{3: 1.2}``.
+    - ``offload_sharing``: consecutive ranks that share a link to the slower pool.
+    - ``microbatch_lengths``: relative lengths of the microbatches, repeated if there are fewer.
     - ``overlap``: of a forward and a backward that run together: ``"max"``, ``"sum"`` or a factor.
     - ``transfers``: ``"asynchronous"``, ``"blocking"`` or ``"batched"``.
     - ``prices``: of actions that passes add, such as ``{"step": 0.5}``
@@ -85,12 +98,12 @@ class Costs:
     - ``time_unit``: ``"s"`` if times are seconds, which reports then show as such.
     """
 
-    __slots__ = ("_list",)
-    _list: _core.PriceList
+    __slots__ = ("_fields",)
+    _fields: _core.ScenarioCosts
 
     def __init__(self) -> None:
         """The default: F, I and W take 1 each, messages no time."""
-        self._list = _core.PriceList.parse("cost: 1")
+        self._fields = _core.ScenarioCosts.parse("cost: 1")
 
     @classmethod
     def uniform(
@@ -229,7 +242,7 @@ class Costs:
         Raises:
             Error: the file cannot be read, or a key is unknown or has a wrong value.
         """
-        return cls._of(_core.PriceList.load(os.fspath(path)))
+        return cls._of(_core.ScenarioCosts.load(os.fspath(path)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a file that ``load`` and ``penstock simulate SCHEDULE FILE.yaml`` read.
@@ -237,16 +250,16 @@ class Costs:
         Raises:
             Error: the file cannot be written.
         """
-        self._list.save(os.fspath(path))
+        self._fields.save(os.fspath(path))
 
     def to_yaml(self) -> str:
         """Returns what ``save`` writes."""
-        return self._list.text()
+        return self._fields.text()
 
     @classmethod
     def from_yaml(cls, text: str) -> Costs:
         """Returns the costs of a configuration's text. Raises ``Error`` as ``load``."""
-        return cls._of(_core.PriceList.parse(text))
+        return cls._of(_core.ScenarioCosts.parse(text))
 
     def stages(self, schedule: Schedule) -> Records:
         """Returns what each stage of the schedule takes: ``STAGE_COSTS``, shape ``(stages,)``.
@@ -254,17 +267,17 @@ class Costs:
         Raises:
             Error: the costs do not fit the schedule.
         """
-        return records(self._list.stages(schedule._frozen()).rows(), STAGE_COSTS)
+        return records(self._fields.stages(schedule._frozen()).rows(), STAGE_COSTS)
 
     @property
     def time_unit(self) -> str:
         """``"s"``, or empty for the unit of the costs."""
-        return self._list.time_unit
+        return self._fields.time_unit
 
     @property
     def memory_unit(self) -> str:
         """``"B"``, or empty for activations of one rank's share of one microbatch."""
-        return self._list.memory_unit
+        return self._fields.memory_unit
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Costs) and self.to_yaml() == other.to_yaml()
@@ -286,22 +299,29 @@ class Costs:
         return Costs.from_yaml, (self.to_yaml(),)
 
     @classmethod
-    def _of(cls, prices: _core.PriceList) -> Costs:
+    def _of(cls, fields: _core.ScenarioCosts) -> Costs:
         made = cls.__new__(cls)
-        made._list = prices
+        made._fields = fields
         return made
 
     @classmethod
     def _parse(cls, source: dict[str, Any], common: Mapping[str, Any]) -> Costs:
-        keys = {**source, **_keys(**common)}
+        return cls._of(_core.ScenarioCosts.of_fields(as_fields({**source, **_keys(**common)})))
+
+
+def as_fields(values: Mapping[str, Any]) -> str:
+    """Returns the fields of a scenario as JSON.
+
+    Raises:
+        Error: a value has no form in JSON.
+    """
+    texts = []
+    for name, value in values.items():
         try:
-            text = json.dumps(keys)
-        except (TypeError, ValueError) as error:  # of a level of the topology
-            raise _core.Error(f"topology: {str(error).splitlines()[0]}") from None
-        try:
-            return cls._of(_core.PriceList.parse(text))
-        except _core.Error as error:  # every line of this text is the first
-            raise _core.Error(re.sub(r"^line \d+: ", "", str(error))) from None
+            texts.append(f"{json.dumps(name)}: {json.dumps(value)}")
+        except (TypeError, ValueError) as error:
+            raise _core.Error(f"{name}: {str(error).splitlines()[0]}") from None
+    return "{" + ", ".join(texts) + "}"
 
 
 def _split(fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -312,27 +332,23 @@ def _split(fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _keys(
     *,
-    comm: float | None = None,
+    comm: float | str | None = None,
     bandwidth: float | None = None,
-    message_bytes: float | None = None,
-    topology: Sequence[Mapping[str, Any]] | None = None,
-    overlap: str | float | None = None,
-    transfers: str | None = None,
     prices: Mapping[str, float] | None = None,
-    time_unit: str | None = None,
+    topology: Sequence[Mapping[str, Any]] | None = None,
+    slow_rank: Mapping[int, float] | None = None,
+    **others: Any,
 ) -> dict[str, Any]:
-    """Returns the keys of a configuration for the keywords that all costs have."""
+    """Returns the fields of a scenario for the keywords that all costs have."""
     keys: dict[str, Any] = {
-        "message_bytes": message_bytes
-        if message_bytes is None
-        else _number("message_bytes", message_bytes),
-        "overlap": overlap,
-        "transfers": transfers,
-        "time_unit": time_unit or None,
-        "topology": None if topology is None else [dict(level) for level in topology],
-        "price": [f"{key}={_number(key, price)!r}" for key, price in (prices or {}).items()]
-        or None,
+        name: _number(name, value)
+        if name in ("message_bytes", "activation_bytes") and value is not None
+        else value
+        for name, value in others.items()
     }
+    keys["topology"] = None if topology is None else [dict(level) for level in topology]
+    keys["price"] = [f"{key}={_number(key, price)!r}" for key, price in (prices or {}).items()]
+    keys["slow_rank"] = [f"{rank}={factor!r}" for rank, factor in (slow_rank or {}).items()]
     if bandwidth is not None:
         if topology is not None:
             raise _core.Error("bandwidth: the levels of topology have their own; leave it out")
@@ -341,8 +357,8 @@ def _keys(
             {"level": "link", "latency": latency, "bandwidth": _number("bandwidth", bandwidth)}
         ]
     elif comm is not None:
-        keys["comm"] = _number("comm", comm)
-    return {key: value for key, value in keys.items() if value is not None}
+        keys["comm"] = comm if isinstance(comm, str) else _number("comm", comm)
+    return {key: value for key, value in keys.items() if value not in (None, "", [])}
 
 
 def _number(name: str, value: Any) -> float:

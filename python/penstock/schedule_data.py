@@ -214,7 +214,7 @@ class Schedule:
         Raises:
             Error: the schedule is not valid, or a pass is unknown or cannot run; names the pass.
         """
-        return Schedule._of(_core.apply(self._frozen(), list(passes), (costs or Costs())._list))
+        return Schedule._of(_core.apply(self._frozen(), list(passes), (costs or Costs())._fields))
 
     def lower(self, *, for_torch: bool = False) -> Schedule:
         """Returns the schedule with its SEND and RECV actions, as runtimes execute it.
@@ -237,7 +237,7 @@ class Schedule:
         from penstock.simulation import Simulation
 
         used = costs or Costs()
-        return Simulation._simulated(_core.simulate(self._frozen(), used._list), used)
+        return Simulation._simulated(_core.simulate(self._frozen(), used._fields), used)
 
     def report(self, path: str | os.PathLike[str], costs: Costs | None = None) -> None:
         """Simulates and writes a report; see ``Timeline.report``."""

@@ -82,7 +82,7 @@ class Timeline:
                     f"rank {rank}: times have the shape {array.shape}; give a start and an end per action"
                 )
             arrays.append(array)
-        prices = None if costs is None else costs._list
+        prices = None if costs is None else costs._fields
         made = Timeline._of(_core.measured(schedule._frozen(), arrays, prices, time_unit))
         made._costs = costs
         return made

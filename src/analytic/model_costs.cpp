@@ -191,7 +191,7 @@ Status CheckExpertDivision(const ModelOnCluster& model) {
     return InvalidParameter("expert", "{}: {} has no experts", ranks, model.shape.name);
   }
   if (model.data % ranks != 0) {
-    return InvalidParameter("expert", "{}: does not divide the {} replicas (data)", ranks,
+    return InvalidParameter("expert", "{}: does not divide the {} replicas (`data`)", ranks,
                             model.data);
   }
   const std::int64_t experts = model.shape.experts->experts;
@@ -209,7 +209,7 @@ Status CheckDivision(const ModelOnCluster& model) {
   if (devices % group != 0) {
     return InvalidParameter(
         tensor > 1 ? "tensor" : "data",
-        "{}: {} ranks per stage (tensor {} times data {}) do not divide {} devices",
+        "{}: {} ranks per stage (`tensor` {} times `data` {}) do not divide {} devices",
         tensor > 1 ? tensor : model.data, group, tensor, model.data, devices);
   }
   if (tensor > model.cluster.devices_per_node) {
@@ -224,7 +224,7 @@ Status CheckDivision(const ModelOnCluster& model) {
                             shape.latent ? "heads" : "heads of keys and values", shape.name);
   }
   if (model.batch.sequence % tensor != 0) {
-    return InvalidParameter("tensor", "{}: does not divide the sequence of {}", tensor,
+    return InvalidParameter("tensor", "{}: does not divide `sequence`, {}", tensor,
                             model.batch.sequence);
   }
   if (shape.positions != 0 && model.batch.sequence > shape.positions) {
@@ -242,15 +242,16 @@ Status CheckRanks(const ModelOnCluster& model, int ranks) {
   const int most = PipelineRanks(model);
   if (ranks <= most) return {};
   return InvalidParameter(
-      "ranks", "{}: {} devices have at most {} pipeline ranks (tensor {}, data {}); add nodes",
-      ranks, model.cluster.devices(), most, model.batch.tensor, model.data);
+      "ranks",
+      "{}: {} devices have at most {} pipeline ranks (`tensor` {}, `data` {}); add `nodes`", ranks,
+      model.cluster.devices(), most, model.batch.tensor, model.data);
 }
 
 Result<ModelCosts> CostsOfModel(const ModelOnCluster& model, const PipelineDivision& division) {
   PENSTOCK_TRY(std::vector<StageLayers> divided, DivideLayers(model.shape, division.stages));
   const int slices = division.slices;
   if (model.batch.sequence % slices != 0) {
-    return InvalidParameter("slices", "{}: does not divide the sequence of {}", slices,
+    return InvalidParameter("slices", "{}: does not divide `sequence`, {}", slices,
                             model.batch.sequence);
   }
   const Roofline roofline(model);

@@ -29,7 +29,8 @@ enum class ErrorCode {
 struct Error {
   ErrorCode code = ErrorCode::kInternal;
   // What is wrong and what to do, without a line break. If there is a parameter, the message begins
-  // with its value: "3: must be 2".
+  // with its value ("3: must be 2") or a colon. It names other parameters in backticks: "give
+  // `data`".
   std::string message;
   std::string parameter = {};  // "chunks"; empty: the error is about no parameter
   std::string where = {};      // "a.yaml: line 3", "schedule zbv"; the outermost first
@@ -37,7 +38,8 @@ struct Error {
   // Returns what a person reads: "schedule zbv: chunks 3: must be 2".
   std::string line() const {
     std::string text = where.empty() ? "" : where + ": ";
-    if (!parameter.empty()) text += parameter + " ";
+    text += parameter;
+    if (!parameter.empty() && !message.starts_with(':')) text += ' ';
     return text + message;
   }
 };

@@ -49,7 +49,7 @@ Result<std::string> CreateSharedFile(const std::string& path, std::size_t bytes)
 Status WriteParts(const std::string& file, std::span<const FilePart> parts) {
   const int descriptor = open(file.c_str(), O_WRONLY | O_CLOEXEC);
   if (descriptor < 0) {
-    return InvalidArgument("cannot write {}: {}: all hosts must see its folder", file,
+    return InvalidArgument("cannot write {}: {}: all processes must see its folder", file,
                            std::strerror(errno));
   }
   bool good = true;

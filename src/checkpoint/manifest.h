@@ -4,7 +4,7 @@
 //
 // A tensor is in one piece or in several pieces of different shards. Each piece is a range of the
 // elements of the flattened tensor. Tensors are addressed by their names in the whole model, so a
-// checkpoint does not depend on the stages, ranks and hosts that wrote it.
+// checkpoint does not depend on the stages, ranks and processes that wrote it.
 //
 // Each piece has a CRC-32 for every kBlockBytes of its bytes. So a reader that needs only a range
 // of a piece reads and verifies only the blocks that contain it. The manifest contains a CRC-32 of

@@ -35,7 +35,7 @@ std::string PieceKey(const std::string& name, const PlannedTensor& tensor,
 }
 
 Result<WrittenShard> WriteShard(const std::string& path, const Metadata& metadata,
-                                const ShardPlan& plan, int host,
+                                const ShardPlan& plan, int process,
                                 const std::vector<std::string_view>& bytes) {
   WrittenShard written;
   std::vector<TensorEntry> entries;
@@ -44,7 +44,7 @@ Result<WrittenShard> WriteShard(const std::string& path, const Metadata& metadat
   for (const auto& [name, tensor] : plan) {
     const std::size_t size = *BytesOfDtype(tensor.dtype);
     for (const ChosenPiece& piece : tensor.pieces) {
-      if (piece.host != host) continue;
+      if (piece.process != process) continue;
       const std::uint64_t elements = piece.end - piece.begin;
       std::string_view part = bytes[piece.offered];
       part = part.substr((piece.begin - piece.offered_begin) * size, elements * size);
@@ -70,20 +70,22 @@ Result<WrittenShard> WriteShard(const std::string& path, const Metadata& metadat
 }
 
 void AddShards(const ShardPlan& plan, const std::vector<WrittenShard>& shards, Manifest& manifest) {
-  const int hosts = static_cast<int>(shards.size());
-  for (int host = 0; host < hosts; ++host) {
-    if (shards[host].file.bytes > 0) manifest.files[ShardName(host, hosts)] = shards[host].file;
+  const int processes = static_cast<int>(shards.size());
+  for (int process = 0; process < processes; ++process) {
+    if (shards[process].file.bytes > 0)
+      manifest.files[ShardName(process, processes)] = shards[process].file;
   }
-  std::vector<std::size_t> next(shards.size());  // by host: its pieces so far
+  std::vector<std::size_t> next(shards.size());  // by process: its pieces so far
   for (const auto& [name, planned] : plan) {
     ManifestTensor& tensor = manifest.tensors[name];
     tensor.dtype = planned.dtype;
     tensor.shape = planned.shape;
     for (const ChosenPiece& piece : planned.pieces) {
-      const auto& blocks = shards[piece.host].blocks;
-      PENSTOCK_CHECK(next[piece.host] < blocks.size(), "host {} wrote too few pieces", piece.host);
-      tensor.pieces.push_back({ShardName(piece.host, hosts), PieceKey(name, planned, piece),
-                               piece.begin, piece.end, blocks[next[piece.host]++]});
+      const auto& blocks = shards[piece.process].blocks;
+      PENSTOCK_CHECK(next[piece.process] < blocks.size(), "process {} wrote too few pieces",
+                     piece.process);
+      tensor.pieces.push_back({ShardName(piece.process, processes), PieceKey(name, planned, piece),
+                               piece.begin, piece.end, blocks[next[piece.process]++]});
     }
   }
 }

@@ -1,4 +1,4 @@
-// Writes one host's shard of a checkpoint.
+// Writes one process's shard of a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace penstock {
 
-// What a host has written: its file, and the checksums of the blocks of each of its pieces, in the
-// order of the plan.
+// What a process has written: its file, and the checksums of the blocks of each of its pieces, in
+// the order of the plan.
 struct WrittenShard {
-  ManifestFile file;  // 0 bytes: the host has no pieces and no file
+  ManifestFile file;  // 0 bytes: the process has no pieces and no file
   std::vector<std::vector<std::uint32_t>> blocks;
 };
 
@@ -23,14 +23,14 @@ struct WrittenShard {
 std::string PieceKey(const std::string& name, const PlannedTensor& tensor,
                      const ChosenPiece& piece);
 
-// Writes the pieces that the plan chooses from `host` to the shard `path`. `bytes` are those of the
-// pieces that the host offers. The file appears completely or not at all, and survives a crash of
-// the machine. Errors: as WriteFileDurably.
+// Writes the pieces that the plan chooses from `process` to the shard `path`. `bytes` are those of
+// the pieces that the process offers. The file appears completely or not at all, and survives a
+// crash of the machine. Errors: as WriteFileDurably.
 Result<WrittenShard> WriteShard(const std::string& path, const Metadata& metadata,
-                                const ShardPlan& plan, int host,
+                                const ShardPlan& plan, int process,
                                 const std::vector<std::string_view>& bytes);
 
-// Adds the files and tensors to a manifest. Requires: `shards` are those of all hosts.
+// Adds the files and tensors to a manifest. Requires: `shards` are those of all processes.
 void AddShards(const ShardPlan& plan, const std::vector<WrittenShard>& shards, Manifest& manifest);
 
 }  // namespace penstock

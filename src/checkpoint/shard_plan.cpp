@@ -22,7 +22,7 @@ std::uint64_t CountElements(const std::vector<std::int64_t>& shape) {
 // Goes through the pieces in the order of their first element and takes what each adds.
 Status Choose(const std::string& name, Offers& offers) {
   std::ranges::sort(offers.pieces, {}, [](const ChosenPiece& piece) {
-    return std::tuple(piece.begin, ~piece.end, piece.host, piece.offered);
+    return std::tuple(piece.begin, ~piece.end, piece.process, piece.offered);
   });
   std::uint64_t next = 0;  // the first element that is not chosen yet
   for (ChosenPiece piece : offers.pieces) {
@@ -41,9 +41,9 @@ Status Choose(const std::string& name, Offers& offers) {
 
 Result<ShardPlan> PlanShards(const std::vector<std::vector<OfferedPiece>>& offers) {
   std::map<std::string, Offers> by_name;
-  for (int host = 0; host < std::ssize(offers); ++host) {
-    for (std::size_t i = 0; i < offers[host].size(); ++i) {
-      const OfferedPiece& offered = offers[host][i];
+  for (int process = 0; process < std::ssize(offers); ++process) {
+    for (std::size_t i = 0; i < offers[process].size(); ++i) {
+      const OfferedPiece& offered = offers[process][i];
       Offers& same = by_name[offered.name];
       if (same.pieces.empty()) {
         same.tensor = {offered.dtype, offered.shape, {}};
@@ -52,7 +52,7 @@ Result<ShardPlan> PlanShards(const std::vector<std::vector<OfferedPiece>>& offer
       if (same.tensor.dtype != offered.dtype || same.tensor.shape != offered.shape) {
         return InvalidArgument("ranks save '{}' with different dtypes or shapes", offered.name);
       }
-      same.pieces.push_back({host, i, offered.begin, offered.begin, offered.end});
+      same.pieces.push_back({process, i, offered.begin, offered.begin, offered.end});
     }
   }
   ShardPlan plan;
@@ -63,8 +63,8 @@ Result<ShardPlan> PlanShards(const std::vector<std::vector<OfferedPiece>>& offer
   return plan;
 }
 
-std::string ShardName(int host, int hosts) {
-  return fmt::format("shard-{}-of-{}.safetensors", host + 1, hosts);
+std::string ShardName(int process, int processes) {
+  return fmt::format("shard-{}-of-{}.safetensors", process + 1, processes);
 }
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// Decides which host writes which elements of a checkpoint.
+// Decides which process writes which elements of a checkpoint.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace penstock {
 
-// Elements [begin, end) of a tensor that a host can write.
+// Elements [begin, end) of a tensor that a process can write.
 struct OfferedPiece {
   std::string name;
   std::string dtype;
@@ -20,10 +20,10 @@ struct OfferedPiece {
   std::uint64_t begin = 0, end = 0;
 };
 
-// Elements that a host writes: a part of one of its offered pieces.
+// Elements that a process writes: a part of one of its offered pieces.
 struct ChosenPiece {
-  int host = 0;
-  std::size_t offered = 0;          // index among the pieces that the host offers
+  int process = 0;
+  std::size_t offered = 0;          // index among the pieces that the process offers
   std::uint64_t offered_begin = 0;  // of that piece
   std::uint64_t begin = 0, end = 0;
 };
@@ -38,12 +38,12 @@ struct PlannedTensor {
 using ShardPlan = std::map<std::string, PlannedTensor>;
 
 // Chooses each element of each tensor once. If several pieces contain it, prefers the one that
-// begins first, then the longest, then that of the lowest host. `offers` are the pieces of each
-// host. Errors: kInvalidArgument if no host offers an element, or if offers of a tensor have
+// begins first, then the longest, then that of the lowest process. `offers` are the pieces of each
+// process. Errors: kInvalidArgument if no process offers an element, or if offers of a tensor have
 // different dtypes or shapes.
 Result<ShardPlan> PlanShards(const std::vector<std::vector<OfferedPiece>>& offers);
 
-// Returns the name of a host's shard.
-std::string ShardName(int host, int hosts);
+// Returns the name of a process's shard.
+std::string ShardName(int process, int processes);
 
 }  // namespace penstock

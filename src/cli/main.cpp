@@ -10,7 +10,7 @@
 
 #include "base/exception_line.h"
 #include "base/system/allocator.h"
-#include "base/text/former_names.h"
+#include "base/text/deprecated_names.h"
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
 #include "cli/commands.h"

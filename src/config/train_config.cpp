@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/files.h"
-#include "base/text/former_names.h"
+#include "base/text/deprecated_names.h"
 #include "base/text/quote.h"
 #include "base/text/yaml_map.h"
 #include "base/units.h"

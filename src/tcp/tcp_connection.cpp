@@ -163,7 +163,7 @@ void TcpConnection::Break() {
   const MutexLock lock(mutex_);
   sending_ = Sending::kBroken;
   std::swap(dropped, queue_);
-  shutdown(socket_.fd(), SHUT_WR);  // ends a write that waits for the other host
+  shutdown(socket_.fd(), SHUT_WR);  // ends a write that waits for the other process
   changed_.NotifyAll();
 }
 

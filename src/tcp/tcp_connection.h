@@ -1,10 +1,10 @@
-// TcpConnection: frames to and from one other host over a connected socket.
+// TcpConnection: frames to and from one other process over a connected socket.
 //
 // A thread sends what cannot be sent at once, another one receives. Thread-safe.
 //
-// Either host may end its direction: it sends what is queued and closes the direction. The other
-// host then needs to send nothing more, and closes its own. So neither closes the socket while
-// frames to it are in flight, which would make TCP drop those that the other host has not read.
+// Either process may end its direction: it sends what is queued and closes the direction. The other
+// process then needs to send nothing more, and closes its own. So neither closes the socket while
+// frames to it are in flight, which would make TCP drop those that the other process has not read.
 #pragma once
 
 #include <chrono>
@@ -19,8 +19,8 @@
 
 #include "base/mutex.h"
 #include "base/result.h"
-#include "runtime/hosts/host_group.h"
 #include "runtime/message.h"
+#include "runtime/processes/process_group.h"
 #include "tcp/tcp_frame.h"
 #include "tcp/tcp_mesh.h"
 #include "tcp/tcp_socket.h"
@@ -29,9 +29,9 @@ namespace penstock {
 
 // Why no more frames arrive.
 enum class TcpEnd {
-  kClosed,  // the other host has ended its direction, or is lost
+  kClosed,  // the other process has ended its direction, or is lost
   kSilent,
-  kForged,  // bytes arrived that the other host has not sent
+  kForged,  // bytes arrived that the other process has not sent
 };
 
 class TcpConnection {
@@ -45,8 +45,8 @@ class TcpConnection {
     std::function<void(TcpEnd end)> on_end;
   };
 
-  // A host that sends nothing for `timeout` is silent; one that has nothing to send shows that it
-  // runs. Requires that the peer is connected.
+  // A process that sends nothing for `timeout` is silent; one that has nothing to send shows that
+  // it runs. Requires that the peer is connected.
   TcpConnection(TcpPeer peer, std::chrono::duration<double> timeout);
   // Requires that Close was called if Start was.
   ~TcpConnection() = default;
@@ -56,14 +56,14 @@ class TcpConnection {
   // Starts to receive. Called once.
   void Start(Handlers handlers);
 
-  // Never waits for the other host, and calls no handler. Drops the frame once the connection has
-  // ended.
+  // Never waits for the other process, and calls no handler. Drops the frame once the connection
+  // has ended.
   void Send(std::int64_t channel, const FrameTag& tag, Message message);
-  // Ends this host's direction after the frames sent so far.
+  // Ends this process's direction after the frames sent so far.
   void EndSending();
   // Waits until all frames sent before EndSending are written or the connection has ended.
   void WaitUntilSent();
-  // Waits until the other host has ended its direction, too, but not longer than the limit.
+  // Waits until the other process has ended its direction, too, but not longer than the limit.
   void Close(OwnTimeLimit& limit);
 
  private:

@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/hosts/host_group.h"
 #include "runtime/message.h"
+#include "runtime/processes/process_group.h"
 #include "tcp/tcp_keys.h"
 #include "tcp/tcp_socket.h"
 

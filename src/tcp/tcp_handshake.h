@@ -1,4 +1,4 @@
-// What two hosts send each other first: challenge, hello, hello. See tcp_mesh.h.
+// What two processes send each other first: challenge, hello, hello. See tcp_mesh.h.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ inline constexpr std::uint64_t kTcpMagic =
     0x6b636f74736e6550;                          // "Penstock" where bytes have our order
 inline constexpr std::uint32_t kTcpVersion = 2;  // of the handshake and the frames
 
-// What the accepting host sends first. Its size never changes, so that versions can be compared.
+// What the accepting process sends first. Its size never changes, so that versions can be compared.
 struct TcpChallenge {
   std::uint64_t magic = kTcpMagic;
   std::uint64_t version = kTcpVersion;
@@ -23,9 +23,9 @@ struct TcpChallenge {
 static_assert(sizeof(TcpChallenge) == 48);
 
 struct TcpHello {
-  std::int32_t hosts = 0;
-  std::int32_t from = 0;  // host
-  std::int32_t to = 0;    // host
+  std::int32_t processes = 0;
+  std::int32_t from = 0;  // process
+  std::int32_t to = 0;    // process
   std::uint32_t authenticate_frames = 0;
   std::array<char, 64> machine{};  // padded with zeros
   TcpDigest nonce = RandomBytes();
@@ -48,7 +48,7 @@ class TcpProver {
   bool IsProvenConnecting(const TcpChallenge& challenge, TcpHello hello) const;
   bool IsProvenAccepting(const TcpChallenge& challenge, const TcpHello& connecting,
                          TcpHello hello) const;
-  // The key of the frames from the connecting host, or of those to it.
+  // The key of the frames from the connecting process, or of those to it.
   TcpDigest FrameKey(bool from_connecting, const TcpChallenge& challenge,
                      const TcpHello& connecting, const TcpHello& accepting) const;
 

@@ -1,4 +1,4 @@
-// TcpListener: where this host waits for the connections of others.
+// TcpListener: where this process waits for the connections of others.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace penstock {
 
 struct TcpListener {
   Socket socket;
-  std::string address;  // "10.0.0.7:41234", for the other hosts
+  std::string address;  // "10.0.0.7:41234", for the other processes
 };
 
 // Listens on a port that the system chooses. `at` is a network interface ("eth0"), or a name or

@@ -15,17 +15,17 @@
 namespace penstock {
 namespace {
 
-// Accepted connections without a hello so far, besides one of each host. The oldest ends, so that
-// strangers cannot use up the files that the process may open.
+// Accepted connections without a hello so far, besides one of each process. The oldest ends, so
+// that strangers cannot use up the files that the process may open.
 constexpr std::ptrdiff_t kMostStrangers = 64;
 
 // A connection within the handshake. Strangers may connect to the listener, and must not delay
 // others.
 struct Greeting {
-  explicit Greeting(Socket connected, int to = -1) : socket(std::move(connected)), host(to) {}
+  explicit Greeting(Socket connected, int to = -1) : socket(std::move(connected)), process(to) {}
 
   Socket socket;
-  int host;  // to which this host has connected, or -1 if it accepted the connection
+  int process;  // to which this process has connected, or -1 if it accepted the connection
   TcpChallenge challenge;
   bool has_challenge = false;
   TcpHello own;
@@ -53,48 +53,49 @@ class Mesh {
       : listener_(listener),
         run_(run),
         prover_(run.secret),
-        hosts_(static_cast<int>(run.addresses.size())),
+        processes_(static_cast<int>(run.addresses.size())),
         limit_(run.limit),
         peers_(run.addresses.size()) {}
 
   Result<std::vector<TcpPeer>> Connect() {
-    for (int host = 0; host < run_.host; ++host) PENSTOCK_TRY_STATUS(ConnectTo(host));
-    for (int missing = hosts_ - 1; missing > 0;) {
+    for (int process = 0; process < run_.process; ++process)
+      PENSTOCK_TRY_STATUS(ConnectTo(process));
+    for (int missing = processes_ - 1; missing > 0;) {
       PENSTOCK_TRY(const int joined, ReceiveBlocks());
       missing -= joined;
     }
-    peers_[run_.host].machine = run_.machine;
+    peers_[run_.process].machine = run_.machine;
     return std::move(peers_);
   }
 
  private:
-  std::string Name(int host) const {
-    return fmt::format("host {} at {}", host, Printable(run_.addresses[host]));
+  std::string Name(int process) const {
+    return fmt::format("process {} at {}", process, Printable(run_.addresses[process]));
   }
 
   TcpHello OwnHello(const Socket& socket, int to) const {
     TcpHello hello;
-    hello.hosts = hosts_;
-    hello.from = run_.host;
+    hello.processes = processes_;
+    hello.from = run_.process;
     hello.to = to;
     hello.authenticate_frames = run_.authenticate_frames || !IsWithinMachine(socket) ? 1 : 0;
     hello.SetMachine(run_.machine);
     return hello;
   }
 
-  Status ConnectTo(int host) {
-    PENSTOCK_TRY(const TcpAddress address, ParseTcpAddress(run_.addresses[host]));
+  Status ConnectTo(int process) {
+    PENSTOCK_TRY(const TcpAddress address, ParseTcpAddress(run_.addresses[process]));
     auto socket = ConnectTcp(address, limit_);
     if (!socket) {
       return MakeError(socket.error().code,
-                       "{}: {}: check that its process runs and that this machine can reach it",
-                       Name(host), socket.error().line());
+                       "{}: {}: check that it runs and that this machine can reach it",
+                       Name(process), socket.error().line());
     }
-    greetings_.emplace_back(std::move(*socket), host);
+    greetings_.emplace_back(std::move(*socket), process);
     return {};
   }
 
-  // Waits until something has arrived. Returns the number of hosts that are connected by it.
+  // Waits until something has arrived. Returns the number of processes that are connected by it.
   Result<int> ReceiveBlocks() {
     std::vector<pollfd> waits = {{listener_.socket.fd(), POLLIN, 0}};
     for (const Greeting& each : greetings_) waits.push_back({each.socket.fd(), POLLIN, 0});
@@ -115,8 +116,8 @@ class Mesh {
   Status Challenge() {
     PENSTOCK_TRY(Socket socket, AcceptTcp(listener_.socket));
     if (!socket.is_open()) return {};
-    const auto is_accepted = [](const Greeting& each) { return each.host < 0; };
-    if (std::ranges::count_if(greetings_, is_accepted) >= hosts_ + kMostStrangers) {
+    const auto is_accepted = [](const Greeting& each) { return each.process < 0; };
+    if (std::ranges::count_if(greetings_, is_accepted) >= processes_ + kMostStrangers) {
       greetings_.erase(std::ranges::find_if(greetings_, is_accepted));
     }
     greetings_.emplace_back(std::move(socket));
@@ -125,45 +126,46 @@ class Mesh {
     return {};
   }
 
-  // Returns whether the host is connected by what has arrived.
+  // Returns whether the process is connected by what has arrived.
   Result<bool> Continue(Greeting& greeting) {
-    if (greeting.host < 0) return TakeHello(greeting);
+    if (greeting.process < 0) return TakeHello(greeting);
     return greeting.has_challenge ? TakeAnswer(greeting) : TakeChallenge(greeting);
   }
 
   Result<bool> TakeChallenge(Greeting& greeting) {
     TcpChallenge& challenge = greeting.challenge;
     if (!greeting.Receive(challenge)) return CheckOpen(greeting);
-    if (challenge.magic != kTcpMagic) return OtherHost(greeting.host);
+    if (challenge.magic != kTcpMagic) return OtherProcess(greeting.process);
     if (challenge.version != kTcpVersion) {
       return InvalidArgument(
-          "{} has version {} of the protocol between hosts and this host {}: use the same version "
-          "of Penstock on all hosts",
-          Name(greeting.host), challenge.version, kTcpVersion);
+          "{} has version {} of the protocol between processes and this process {}: use the same "
+          "version "
+          "of Penstock in all processes",
+          Name(greeting.process), challenge.version, kTcpVersion);
     }
     greeting.has_challenge = true;
-    greeting.own = OwnHello(greeting.socket, greeting.host);
+    greeting.own = OwnHello(greeting.socket, greeting.process);
     prover_.ProveConnecting(challenge, greeting.own);
     // If this fails, the connection ends before the other's hello.
     static_cast<void>(greeting.Send(greeting.own));
     return false;
   }
 
-  // Handles the hello of a host to which this host connected.
+  // Handles the hello of a process to which this process connected.
   Result<bool> TakeAnswer(Greeting& greeting) {
     const TcpHello& answer = greeting.hello;
     if (!greeting.Receive(greeting.hello)) return CheckOpen(greeting);
     if (!prover_.IsProvenAccepting(greeting.challenge, greeting.own, answer) ||
-        answer.from != greeting.host) {
-      return OtherHost(greeting.host);
+        answer.from != greeting.process) {
+      return OtherProcess(greeting.process);
     }
     PENSTOCK_TRY_STATUS(Check(answer));
     Join(greeting, greeting.own, answer);
     return true;
   }
 
-  // Handles what was sent by someone who connected to this host. Whoever does not know the secret
-  // is ignored.
+  // Handles what was sent by someone who connected to this process. Whoever does not know the
+  // secret is ignored.
   Result<bool> TakeHello(Greeting& greeting) {
     const TcpHello& hello = greeting.hello;
     if (!greeting.Receive(greeting.hello)) return false;
@@ -173,11 +175,12 @@ class Mesh {
     }
     greeting.own = OwnHello(greeting.socket, hello.from);
     prover_.ProveAccepting(greeting.challenge, hello, greeting.own);
-    static_cast<void>(greeting.Send(greeting.own));  // also an unsuitable host learns why
+    static_cast<void>(greeting.Send(greeting.own));  // also an unsuitable process learns why
     PENSTOCK_TRY_STATUS(Check(hello));
-    if (hello.from <= run_.host || hello.from >= hosts_ || peers_[hello.from].socket.is_open()) {
-      return InvalidArgument("two processes are host {}: number them from 0 to {}", hello.from,
-                             hosts_ - 1);
+    if (hello.from <= run_.process || hello.from >= processes_ ||
+        peers_[hello.from].socket.is_open()) {
+      return InvalidArgument("two processes have number {}: number them from 0 to {}", hello.from,
+                             processes_ - 1);
     }
     Join(greeting, hello, greeting.own);
     return true;
@@ -188,7 +191,7 @@ class Mesh {
     peer.socket = std::move(greeting.socket);
     peer.machine = Printable(greeting.hello.Machine());
     if (connecting.authenticate_frames != 0 || accepting.authenticate_frames != 0) {
-      const bool has_connected = greeting.host >= 0;
+      const bool has_connected = greeting.process >= 0;
       const auto tagger = [&](bool from_connecting) {
         return std::make_unique<BlockTagger>(
             prover_.FrameKey(from_connecting, greeting.challenge, connecting, accepting));
@@ -199,40 +202,41 @@ class Mesh {
     greeting.ended = true;
   }
 
-  // For a host to which this host connected. Returns false while nothing is wrong.
+  // For a process to which this process connected. Returns false while nothing is wrong.
   Result<bool> CheckOpen(const Greeting& greeting) const {
     if (!greeting.ended) return false;
     return MakeError(ErrorCode::kUnavailable,
-                     "{} closed the connection: its process has ended, or has another secret",
-                     Name(greeting.host));
+                     "{} closed the connection: it has ended, or has another secret",
+                     Name(greeting.process));
   }
 
-  tl::unexpected<Error> OtherHost(int host) const {
+  tl::unexpected<Error> OtherProcess(int process) const {
     return MakeError(ErrorCode::kUnavailable,
-                     "{} is not that host of this run: check the addresses and the secret",
-                     Name(host));
+                     "{} is not that process of this run: check the addresses and the secret",
+                     Name(process));
   }
 
-  // Errors of hosts of this run that were started in another way than this one.
+  // Errors of processes of this run that were started in another way than this one.
   Status Check(const TcpHello& hello) const {
-    if (hello.hosts == hosts_ && hello.to == run_.host) return {};
+    if (hello.processes == processes_ && hello.to == run_.process) return {};
     return InvalidArgument(
-        "host {} has other addresses than this host: give all hosts the same ones", hello.from);
+        "process {} has other addresses than this process: give all processes the same ones",
+        hello.from);
   }
 
   tl::unexpected<Error> TimedOut() const {
-    int host = 0;
-    while (host == run_.host || peers_[host].socket.is_open()) ++host;
+    int process = 0;
+    while (process == run_.process || peers_[process].socket.is_open()) ++process;
     return MakeError(ErrorCode::kDeadlineExceeded,
-                     "{} {} within {} s: check that its process runs and can reach {}", Name(host),
-                     host < run_.host ? "did not answer" : "did not connect",
-                     std::chrono::duration<double>(run_.limit).count(), Name(run_.host));
+                     "{} {} within {} s: check that it runs and can reach {}", Name(process),
+                     process < run_.process ? "did not answer" : "did not connect",
+                     std::chrono::duration<double>(run_.limit).count(), Name(run_.process));
   }
 
   const TcpListener& listener_;
   const TcpRun& run_;
   const TcpProver prover_;
-  const int hosts_;
+  const int processes_;
   OwnTimeLimit limit_;
   std::vector<TcpPeer> peers_;
   std::vector<Greeting> greetings_;
@@ -241,8 +245,8 @@ class Mesh {
 }  // namespace
 
 Result<std::vector<TcpPeer>> ConnectTcpMesh(const TcpListener& listener, const TcpRun& run) {
-  if (run.host < 0 || Index(run.host) >= run.addresses.size()) {
-    return InvalidArgument("host {}: the addresses are of hosts 0 to {}", run.host,
+  if (run.process < 0 || Index(run.process) >= run.addresses.size()) {
+    return InvalidArgument("process {}: the addresses are of processes 0 to {}", run.process,
                            std::ssize(run.addresses) - 1);
   }
   if (run.secret.size() < kLeastSecret) {

@@ -1,4 +1,4 @@
-// TCP sockets of connections between hosts. No function is ended by a signal, and none raises
+// TCP sockets of connections between processes. No function is ended by a signal, and none raises
 // SIGPIPE.
 #pragma once
 
@@ -31,7 +31,7 @@ class Socket {
   int fd_ = -1;
 };
 
-// Where a host listens.
+// Where a process listens.
 struct TcpAddress {
   std::string name;  // of a machine, or a numeric address
   int port = 0;

@@ -10,7 +10,7 @@
 
 #include "base/result.h"
 #include "config/train_config.h"
-#include "runtime/hosts/host_group.h"
+#include "runtime/processes/process_group.h"
 
 namespace penstock {
 
@@ -52,29 +52,29 @@ struct TrainOptions {
   // current step, or where the pipeline next drains if the schedule does not flush. May be null.
   const std::atomic<bool>* stop = nullptr;
   // Set it, in a signal handler for example, to write the timeline of the step that ends next as
-  // trace-step-N.json in the run's folder. The run resets it. On several hosts, either all or none
-  // have it; any of them may be set. May be null.
+  // trace-step-N.json in the run's folder. The run resets it. On several processes, either all or
+  // none have it; any of them may be set. May be null.
   std::atomic<bool>* trace_request = nullptr;
   // Called with the reason if the run has failed but a rank does not return from its stage. The
   // program can only print it and exit. If empty, Train waits for the rank.
   std::function<void(const Error& reason)> on_stuck;
 
-  // The hosts that train together. Each calls Train for its own ranks, with the same configuration
-  // and a folder that all of them see. A failure on any host aborts the group and ends the run on
-  // all. Null: this process trains alone.
-  HostGroup* group = nullptr;
-  std::vector<int> host_of;  // by rank; empty: each host runs about the same number of ranks
-  int cores = 0;             // that this host may use; 0: all cores of the machine
+  // The processes that train together. Each calls Train for its own ranks, with the same
+  // configuration and a folder that all of them see. A failure on any process aborts the group and
+  // ends the run on all. Null: this process trains alone.
+  ProcessGroup* group = nullptr;
+  std::vector<int> process_of;  // by rank; empty: each process runs about the same number of ranks
+  int cores = 0;                // that this process may use; 0: all cores of the machine
 };
 
 // Trains a model and writes the run's files to config.folder/config.name, which it locks. After an
-// error, the files that were complete by then remain. On several hosts, host 0 writes the log and
-// the files, and each host writes its part of the weights and its shards of checkpoints. The
-// summaries of other hosts have only the fields before `baseline_loss`, and the passage. Threads:
-// only one run at a time in a process. Sets torch's number of threads. Errors: kInvalidArgument and
-// kNotFound before the first step, also if another run uses the folder. kUnavailable if a stage or
-// a file fails, if a loss is not finite, or if too many steps were skipped (CheckSkipped).
-// kDeadlineExceeded if ranks are stuck.
+// error, the files that were complete by then remain. On several processes, process 0 writes the
+// log and the files, and each process writes its part of the weights and its shards of checkpoints.
+// The summaries of other processes have only the fields before `baseline_loss`, and the passage.
+// Threads: only one run at a time in a process. Sets torch's number of threads. Errors:
+// kInvalidArgument and kNotFound before the first step, also if another run uses the folder.
+// kUnavailable if a stage or a file fails, if a loss is not finite, or if too many steps were
+// skipped (CheckSkipped). kDeadlineExceeded if ranks are stuck.
 Result<TrainSummary> Train(const TrainConfig& config, const TrainOptions& options);
 
 struct EvalSummary {

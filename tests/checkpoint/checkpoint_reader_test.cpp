@@ -16,9 +16,9 @@ constexpr std::int64_t kSigned = static_cast<std::int64_t>(kElements);
 
 class CheckpointReaderTest : public testing::Test {
  protected:
-  // Two hosts: "cut" has a piece on each, "left" and "right" are whole on one of them, "both" is
-  // saved by both.
-  void WriteTwoHosts() {
+  // Two processes: "cut" has a piece on each, "left" and "right" are whole on one of them, "both"
+  // is saved by both.
+  void WriteTwoProcesses() {
     const std::vector<float> all = Ascending(kElements);
     const auto middle = all.begin() + 1000;
     WriteSmallCheckpoint(path_, {{{"cut", {kSigned}, 0, {all.begin(), middle}},
@@ -28,7 +28,7 @@ class CheckpointReaderTest : public testing::Test {
                                   {"right", {4}, 0, Ascending(4, 10)},
                                   {"both", {}, 0, {5}}}});
   }
-  std::string Shard(int host) const { return path_ + "/" + ShardName(host, 2); }
+  std::string Shard(int process) const { return path_ + "/" + ShardName(process, 2); }
 
   static Result<std::vector<float>> Values(CheckpointReader& reader, const std::string& name,
                                            std::uint64_t begin, std::uint64_t end) {
@@ -48,7 +48,7 @@ class CheckpointReaderTest : public testing::Test {
 };
 
 TEST_F(CheckpointReaderTest, ReadsAnyRangeOfAnyTensor) {
-  WriteTwoHosts();
+  WriteTwoProcesses();
   CheckpointReader reader = CheckpointReader::Open(path_).value();
   EXPECT_EQ(reader.manifest().step, 7);
   EXPECT_EQ(reader.manifest().config, "name: small\n");
@@ -68,12 +68,12 @@ TEST_F(CheckpointReaderTest, ReadsAnyRangeOfAnyTensor) {
 }
 
 TEST_F(CheckpointReaderTest, ReadsOnlyTheBlocksOfARange) {
-  WriteTwoHosts();
+  WriteTwoProcesses();
   const std::uint64_t begin = kBlockBytes / sizeof(float) + 1500;  // in the second block
   CheckpointReader reader = CheckpointReader::Open(path_).value();
   ASSERT_TRUE(Values(reader, "cut", begin, begin + 10));
   EXPECT_EQ(reader.bytes_read(), kBlockBytes);
-  // Host 0's shard is not read at all, and neither are other blocks.
+  // Process 0's shard is not read at all, and neither are other blocks.
   FlipBit(Shard(0), ReadFile(Shard(0))->size() / 2);
   FlipBit(Shard(1), ReadFile(Shard(1))->size() - 1);
   reader = CheckpointReader::Open(path_).value();
@@ -81,8 +81,8 @@ TEST_F(CheckpointReaderTest, ReadsOnlyTheBlocksOfARange) {
   EXPECT_FALSE(reader.Verify());
 }
 
-TEST_F(CheckpointReaderTest, SavesElementsOfSeveralHostsOnce) {
-  WriteTwoHosts();
+TEST_F(CheckpointReaderTest, SavesElementsOfSeveralProcessesOnce) {
+  WriteTwoProcesses();
   const Manifest manifest = CheckpointReader::Open(path_)->manifest();
   ASSERT_EQ(manifest.tensors.at("both").pieces.size(), 1U);
   EXPECT_EQ(manifest.tensors.at("both").pieces[0].file, ShardName(0, 2));
@@ -91,7 +91,7 @@ TEST_F(CheckpointReaderTest, SavesElementsOfSeveralHostsOnce) {
 }
 
 TEST_F(CheckpointReaderTest, AFolderIsACheckpointOnlyWithItsManifest) {
-  WriteTwoHosts();
+  WriteTwoProcesses();
   std::filesystem::remove(path_ + "/manifest.json");
   const auto reader = CheckpointReader::Open(path_);
   ASSERT_FALSE(reader);
@@ -100,7 +100,7 @@ TEST_F(CheckpointReaderTest, AFolderIsACheckpointOnlyWithItsManifest) {
 }
 
 TEST_F(CheckpointReaderTest, RefusesMissingAndTruncatedShardsWhenItOpens) {
-  WriteTwoHosts();
+  WriteTwoProcesses();
   const std::string whole = ReadFile(Shard(1)).value();
   ASSERT_TRUE(WriteFileAtomically(Shard(1), whole.substr(0, whole.size() - 1)));
   EXPECT_NE(ErrorOfOpen().find(
@@ -112,7 +112,7 @@ TEST_F(CheckpointReaderTest, RefusesMissingAndTruncatedShardsWhenItOpens) {
 
 // Any bit: in the manifest, in the header of a shard or in its tensors.
 TEST_F(CheckpointReaderTest, FindsOneFlippedBit) {
-  WriteTwoHosts();
+  WriteTwoProcesses();
   std::mt19937 random(2);
   const std::string manifest = path_ + "/manifest.json";
   for (int i = 0; i < 60; ++i) {
@@ -131,7 +131,7 @@ TEST_F(CheckpointReaderTest, FindsOneFlippedBit) {
 }
 
 TEST_F(CheckpointReaderTest, NamesTheTensorThatIsDamaged) {
-  WriteTwoHosts();
+  WriteTwoProcesses();
   FlipBit(Shard(1), ReadFile(Shard(1))->size() - 1);  // the last tensor of the file
   CheckpointReader reader = CheckpointReader::Open(path_).value();
   const auto values = Values(reader, "right", 0, 4);
@@ -142,7 +142,7 @@ TEST_F(CheckpointReaderTest, NamesTheTensorThatIsDamaged) {
 
 // The manifest is valid, but the shard is that of another checkpoint.
 TEST_F(CheckpointReaderTest, RefusesAShardThatTheManifestDoesNotDescribe) {
-  WriteTwoHosts();
+  WriteTwoProcesses();
   const std::string other = folder_ / "other";
   WriteSmallCheckpoint(other, {{{"cut", {kSigned}, 0, Ascending(1000)},
                                 {"ltfe", {2, 3}, 0, Ascending(6)},

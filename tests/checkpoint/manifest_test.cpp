@@ -30,7 +30,7 @@ TEST(Manifest, ReadsWhatItWrote) {
       folder / "step-7",
       {{{"a", {2, 3}, 0, Ascending(6)}, {"optimizer.steps.a", {}, 0, {3}}, {"none", {0, 4}, 0, {}}},
        {}});
-  EXPECT_EQ(manifest.files.size(), 1U);  // the second host has nothing to write
+  EXPECT_EQ(manifest.files.size(), 1U);  // the second process has nothing to write
   EXPECT_TRUE(manifest.tensors.at("none").pieces.empty());
   const auto read = ParseManifest(FormatManifest(manifest));
   ASSERT_TRUE(read) << read.error().line();

@@ -5,10 +5,11 @@
 namespace penstock {
 namespace {
 
-// "host:begin-end" of each piece of the tensor "a" with 10 elements.
-std::string PlanOf(const std::vector<std::vector<std::pair<std::uint64_t, std::uint64_t>>>& hosts) {
+// "process:begin-end" of each piece of the tensor "a" with 10 elements.
+std::string PlanOf(
+    const std::vector<std::vector<std::pair<std::uint64_t, std::uint64_t>>>& processes) {
   std::vector<std::vector<OfferedPiece>> offers;
-  for (const auto& ranges : hosts) {
+  for (const auto& ranges : processes) {
     auto& own = offers.emplace_back();
     for (const auto& [begin, end] : ranges) own.push_back({"a", "F32", {2, 5}, begin, end});
   }
@@ -16,7 +17,7 @@ std::string PlanOf(const std::vector<std::vector<std::pair<std::uint64_t, std::u
   if (!plan) return plan.error().line();
   std::string text;
   for (const ChosenPiece& piece : plan->at("a").pieces) {
-    text += fmt::format("{}:{}-{} ", piece.host, piece.begin, piece.end);
+    text += fmt::format("{}:{}-{} ", piece.process, piece.begin, piece.end);
   }
   return text;
 }

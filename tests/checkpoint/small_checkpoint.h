@@ -1,4 +1,4 @@
-// Writes checkpoints of a few tensors, without torch and hosts.
+// Writes checkpoints of a few tensors, without torch and processes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 namespace penstock {
 
-// Elements of a tensor that a host saves.
+// Elements of a tensor that a process saves.
 struct SavedRange {
   std::string name;
   std::vector<std::int64_t> shape;
@@ -35,13 +35,13 @@ inline Manifest SmallManifest() {
   return manifest;
 }
 
-// Writes a checkpoint to a new folder. `hosts` is what each host saves.
+// Writes a checkpoint to a new folder. `processes` is what each process saves.
 inline Manifest WriteSmallCheckpoint(const std::string& path,
-                                     const std::vector<std::vector<SavedRange>>& hosts) {
-  std::vector<std::vector<OfferedPiece>> offers(hosts.size());
-  for (std::size_t host = 0; host < hosts.size(); ++host) {
-    for (const SavedRange& each : hosts[host]) {
-      offers[host].push_back(
+                                     const std::vector<std::vector<SavedRange>>& processes) {
+  std::vector<std::vector<OfferedPiece>> offers(processes.size());
+  for (std::size_t process = 0; process < processes.size(); ++process) {
+    for (const SavedRange& each : processes[process]) {
+      offers[process].push_back(
           {each.name, "F32", each.shape, each.begin, each.begin + each.values.size()});
     }
   }
@@ -49,11 +49,11 @@ inline Manifest WriteSmallCheckpoint(const std::string& path,
   std::filesystem::create_directories(path);
   Manifest manifest = SmallManifest();
   std::vector<WrittenShard> shards;
-  for (std::size_t host = 0; host < hosts.size(); ++host) {
+  for (std::size_t process = 0; process < processes.size(); ++process) {
     std::vector<std::string_view> bytes;
-    for (const SavedRange& each : hosts[host]) bytes.push_back(BytesOf(each.values));
-    const int index = static_cast<int>(host);
-    const std::string file = path + "/" + ShardName(index, static_cast<int>(hosts.size()));
+    for (const SavedRange& each : processes[process]) bytes.push_back(BytesOf(each.values));
+    const int index = static_cast<int>(process);
+    const std::string file = path + "/" + ShardName(index, static_cast<int>(processes.size()));
     shards.push_back(WriteShard(file, MetadataOf(manifest), plan, index, bytes).value());
   }
   AddShards(plan, shards, manifest);

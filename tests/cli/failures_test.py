@@ -14,7 +14,7 @@ import time
 import jobs
 import program
 
-HOST_TIMEOUT = 3  # seconds, instead of 20
+PROCESS_TIMEOUT = 3  # seconds, instead of 20
 ENDLESS = ("ranks=2", "steps=1000000", "checkpoint.every=1")
 
 
@@ -36,25 +36,25 @@ class FailuresTest(jobs.JobTest):
             self.wait_for_steps(job, "a")
             jobs.kill(self.ranks()[rank])
             line = self.expect_end(job, limit)
-            self.assertRegex(line, rf"host {rank} on \S+ is gone: its process has ended; "
+            self.assertRegex(line, rf"process {rank} on \S+ is gone: it has ended; "
                                    rf"it last reported: rank {rank} ")
             self.expect_valid_checkpoints("a")
             shutil.rmtree(self.folder / "runs")
 
     def test_a_stopped_process(self):
         job = self.begin_job(self.mpirun_words(2, *self.words("a", *ENDLESS)),
-                             env={"PENSTOCK_HOST_TIMEOUT": str(HOST_TIMEOUT)})
+                             env={"PENSTOCK_PROCESS_TIMEOUT": str(PROCESS_TIMEOUT)})
         self.wait_for_steps(job, "a")
         jobs.kill(self.ranks()[1], signal.SIGSTOP)
-        line = self.expect_end(job, HOST_TIMEOUT + 30)
-        self.assertRegex(line, rf"host 1 on \S+ is gone: it has not responded for {HOST_TIMEOUT} s; "
+        line = self.expect_end(job, PROCESS_TIMEOUT + 30)
+        self.assertRegex(line, rf"process 1 on \S+ is gone: it has not responded for {PROCESS_TIMEOUT} s; "
                                r"it last reported: rank 1 ")
         self.expect_valid_checkpoints("a")
 
     def test_an_invalid_timeout_is_refused(self):
-        result = self.mpirun(1, *self.words("a", "ranks=2"), env={"PENSTOCK_HOST_TIMEOUT": "soon"})
+        result = self.mpirun(1, *self.words("a", "ranks=2"), env={"PENSTOCK_PROCESS_TIMEOUT": "soon"})
         self.assertEqual(result.returncode, 2)
-        self.assertIn("PENSTOCK_HOST_TIMEOUT: 'soon' is not a number", self.one_error(result))
+        self.assertIn("PENSTOCK_PROCESS_TIMEOUT: 'soon' is not a number", self.one_error(result))
 
     def mpirun_different(self, first, second):
         """Runs two processes with different words."""
@@ -66,7 +66,7 @@ class FailuresTest(jobs.JobTest):
         result = self.mpirun_different((*train, "lr=0.01"), (*train, "lr=0.02"))
         self.assertEqual(result.returncode, 2, result.stderr)
         self.assertRegex(self.one_error(result),
-                         r"optimizer.lr is 0.01 on host 0 on \S+ and 0.02 on host 1 on \S+: start all")
+                         r"optimizer.lr is 0.01 on process 0 on \S+ and 0.02 on process 1 on \S+: start all")
 
     def test_different_programs_are_refused(self):
         other = self.folder / "other"
@@ -79,7 +79,7 @@ class FailuresTest(jobs.JobTest):
         result = self.mpirun_different((program.PROGRAM, *words), (other / "penstock", *words))
         self.assertEqual(result.returncode, 2, result.stderr)
         self.assertRegex(self.one_error(result),
-                         r"host 1 on \S+ runs another build of Penstock than host 0 on \S+ ")
+                         r"process 1 on \S+ runs another build of Penstock than process 0 on \S+ ")
         self.assertFalse((self.folder / "runs").exists())
 
     def test_a_full_disk(self):
@@ -97,14 +97,14 @@ class FailuresTest(jobs.JobTest):
         job = self.begin_job([*unshare, "sh", "-c", script])
         line = self.expect_end(job, 60)
         self.assertRegex(line, r"cannot write runs/a/\S*: No space left on device")
-        self.assertRegex(line, r"host [01] on ")
+        self.assertRegex(line, r"process [01] on ")
 
     def test_a_limit_of_file_sizes(self):
         job = self.begin_job(self.mpirun_words(2, *self.words("a", *ENDLESS)))
         self.wait_for_steps(job, "a")
         resource.prlimit(self.ranks()[1], resource.RLIMIT_FSIZE, (1 << 12, 1 << 12))
         self.assertRegex(self.expect_end(job, 60),
-                         r"host 1 on \S+: cannot write runs/a/\S*: File too large")
+                         r"process 1 on \S+: cannot write runs/a/\S*: File too large")
         self.expect_valid_checkpoints("a")
 
     def flip(self, path):
@@ -120,14 +120,14 @@ class FailuresTest(jobs.JobTest):
         self.flip(stored / "step-6" / "shard-2-of-2.safetensors")
         result = self.mpirun(2, *self.words("a", *options))
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertRegex(result.stdout, r"resume: host 1 on \S+: \S+/step-6/shard-2-of-2.safetensors is "
+        self.assertRegex(result.stdout, r"resume: process 1 on \S+: \S+/step-6/shard-2-of-2.safetensors is "
                                         r"damaged: .*; trying the previous one, \S+/step-4")
         self.assertEqual(self.results("a"), self.results("whole"))
         for step in (2, 4, 6):
             self.flip(stored / f"step-{step}" / "shard-2-of-2.safetensors")
         result = self.mpirun(2, *self.words("a", *options))
         self.assertEqual(result.returncode, 2, result.stderr)
-        self.assertRegex(self.one_error(result), r"none of 3 checkpoints is complete: host 1 on \S+: "
+        self.assertRegex(self.one_error(result), r"none of 3 checkpoints is complete: process 1 on \S+: "
                                                  r"\S+/step-6/shard-2-of-2.safetensors is damaged")
 
     def peak_memory(self):
@@ -145,8 +145,8 @@ class FailuresTest(jobs.JobTest):
                                               "memory_limit=none"))
         result = self.mpirun_different(train, ("sh", "-c", f'ulimit -v {limit}; exec "$@"', "sh", *train))
         self.assertIn(result.returncode, (1, 2), result.stderr)
-        self.assertRegex(self.one_error(result), r"host 1 on \S+: .*out of memory|"
-                                                 r"rank 1 \(host 1 on \S+\): .*: out of memory")
+        self.assertRegex(self.one_error(result), r"process 1 on \S+: .*out of memory|"
+                                                 r"rank 1 \(process 1 on \S+\): .*: out of memory")
 
 
 if __name__ == "__main__":

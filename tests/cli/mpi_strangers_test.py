@@ -10,7 +10,7 @@ import jobs
 import program
 
 # As on several machines, where Open MPI needs TCP.
-TCP = {"OMPI_MCA_btl": "self,tcp", "PENSTOCK_HOST_TIMEOUT": "2"}
+TCP = {"OMPI_MCA_btl": "self,tcp", "PENSTOCK_PROCESS_TIMEOUT": "2"}
 ENDLESS = ("ranks=2", "steps=1000000", "watchdog=2")
 
 

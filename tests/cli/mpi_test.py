@@ -40,7 +40,7 @@ class MpiTest(jobs.JobTest):
                 (("ranks=2", "--rank"), 2, "there is no option '--rank'"),
                 (("ranks=2", "--steps"), 2, "--steps needs a value"),
                 (("ranks=2", "lr=1e30"), 1, "is not finite"),
-                (("ranks=1",), 2, "2 hosts cannot share 1 ranks")]:
+                (("ranks=1",), 2, "2 processes cannot share 1 ranks")]:
             with self.subTest(words):
                 self.expect_error(self.mpirun(2, *self.words("a", *words)), code, message)
 

@@ -12,7 +12,7 @@ import program
 
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 NETWORK = "10.77.0.0/24"
-HOST_TIMEOUT = 5  # seconds, instead of 20
+PROCESS_TIMEOUT = 5  # seconds, instead of 20
 # mpirun notices 7 to 9 s after the last packet.
 KEEPALIVE = {"oob_tcp_keepalive_time": 2, "oob_tcp_keepalive_intvl": 1, "oob_tcp_keepalive_probes": 7}
 
@@ -65,13 +65,13 @@ class NamespacesTest(jobs.JobTest):
         command = self.mpirun_words(2, *self.words(name, "ranks=2", *more))
         mca = {"plm_rsh_agent": self.folder / "agent", "btl_tcp_if_include": NETWORK,
                "oob_tcp_if_include": NETWORK, **KEEPALIVE}
-        options = ["--hostfile", "hosts", "-x", "PENSTOCK_HOST_TIMEOUT"]
+        options = ["--hostfile", "hosts", "-x", "PENSTOCK_PROCESS_TIMEOUT"]
         for key, value in mca.items():
             options += ["--mca", key, str(value)]
         command[1:1] = options
         return self.begin_job(["ip", "netns", "exec", first, "unshare", "--uts", "sh", "-c",
                                f'hostname {first}; exec "$@"', "sh", *command],
-                              env={"PENSTOCK_HOST_TIMEOUT": str(HOST_TIMEOUT)})
+                              env={"PENSTOCK_PROCESS_TIMEOUT": str(PROCESS_TIMEOUT)})
 
     def test_gives_the_bits_of_threads(self):
         self.run_ok(*self.words("threads", "ranks=2"))
@@ -86,12 +86,12 @@ class NamespacesTest(jobs.JobTest):
         self.wait_for_steps(job, "a")
         run(break_link)
         begin = time.monotonic()
-        job.wait(HOST_TIMEOUT + 40)
+        job.wait(PROCESS_TIMEOUT + 40)
         print(f"{break_link}: ended after {time.monotonic() - begin:.1f} s")
         self.end_processes(self.machines[1])  # they cannot know yet that mpirun has ended
         result = self.finish(job)
         self.assertNotEqual(result.returncode, 0)
-        self.assertIn(f"host 1 on {self.machines[1]} is gone: ", self.one_error(result))
+        self.assertIn(f"process 1 on {self.machines[1]} is gone: ", self.one_error(result))
         self.run_ok("checkpoint", self.folder / "runs" / "a", "--verify")
 
     def test_a_link_that_is_cut(self):

@@ -155,7 +155,7 @@ class TraceInputTest(program.CommandTest):
         self.write("a.yaml", "csv: a.json\ntrace_rule: rule.yaml\n")
         self.assertEqual(len(self.run_rows("show", "a.yaml")), 2)
 
-    def test_clocks_of_hosts_are_aligned(self):
+    def test_clocks_of_processes_are_aligned(self):
         self.write("rule.yaml", RULE)
         for shifts in ((0, 5e4, 0), (0, -2e3, 7e6), (1e4, 0, -1e5)):
             self.trace([{**each, "ts": each["ts"] + shifts[each["pid"] - 100]} for each in self.one_f_one_b(3, 5)])

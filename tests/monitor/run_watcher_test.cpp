@@ -21,9 +21,9 @@ constexpr const char* kSchedule =
     "0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n2F0,2F1,2B0,2B1\n3F0,3B0,3F1,3B1\n";
 
 std::string HolderText(int process) {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  return fmt::format("process {} on {}", process, host.data());
+  std::array<char, 256> machine{};
+  gethostname(machine.data(), machine.size() - 1);
+  return fmt::format("process {} on {}", process, machine.data());
 }
 
 // Returns the id of a process that has ended.

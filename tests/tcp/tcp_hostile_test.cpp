@@ -38,14 +38,14 @@ void SendText(const Socket& socket, std::string_view text) {
   static_cast<void>(SendAll(socket, text.data(), text.size()));
 }
 
-void ExpectBothConnect(TcpListeners& hosts) {
-  auto first = StartToConnect(hosts, 0);
-  EXPECT_EQ(StartToConnect(hosts, 1).get(), "");
+void ExpectBothConnect(TcpListeners& processes) {
+  auto first = StartToConnect(processes, 0);
+  EXPECT_EQ(StartToConnect(processes, 1).get(), "");
   EXPECT_EQ(first.get(), "");
 }
 
 TEST(TcpHostileTest, NoiseOfStrangersDoesNotDisturbARun) {
-  TcpListeners hosts(2);
+  TcpListeners processes(2);
   std::mt19937 random(7);
   std::vector<Socket> strangers;
   const TcpChallenge challenge;
@@ -53,30 +53,30 @@ TEST(TcpHostileTest, NoiseOfStrangersDoesNotDisturbARun) {
     std::string noise(bytes, '\0');
     for (char& each : noise) each = static_cast<char>(random());
     for (const std::string_view start : {std::string_view(), BytesOf(challenge)}) {
-      strangers.push_back(ConnectToListener(hosts.addresses[0]));
+      strangers.push_back(ConnectToListener(processes.addresses[0]));
       SendText(strangers.back(), std::string(start) + noise);
       if (bytes % 2 == 1) shutdown(strangers.back().fd(), SHUT_WR);
     }
   }
-  ConnectToListener(hosts.addresses[0]);  // closes at once
-  ExpectBothConnect(hosts);
+  ConnectToListener(processes.addresses[0]);  // closes at once
+  ExpectBothConnect(processes);
 }
 
 TEST(TcpHostileTest, ManySilentStrangersDoNotDisturbARun) {
-  TcpListeners hosts(2);
+  TcpListeners processes(2);
   std::vector<Socket> strangers;
-  auto first = StartToConnect(hosts, 0);
-  for (int i = 0; i < 200; ++i) strangers.push_back(ConnectToListener(hosts.addresses[0]));
-  EXPECT_EQ(StartToConnect(hosts, 1).get(), "");
+  auto first = StartToConnect(processes, 0);
+  for (int i = 0; i < 200; ++i) strangers.push_back(ConnectToListener(processes.addresses[0]));
+  EXPECT_EQ(StartToConnect(processes, 1).get(), "");
   EXPECT_EQ(first.get(), "");
 }
 
-// What host 1 sends first, to a stranger in the place of host 0.
+// What process 1 sends first, to a stranger in the place of process 0.
 std::string StolenHello() {
   const TcpListener stranger = OpenTcpListener("127.0.0.1").value();
-  TcpListeners hosts(2);
-  hosts.addresses[0] = stranger.address;
-  auto second = StartToConnect(hosts, 1);
+  TcpListeners processes(2);
+  processes.addresses[0] = stranger.address;
+  auto second = StartToConnect(processes, 1);
   std::string stolen;
   {
     const Socket socket = AcceptOne(stranger);
@@ -90,12 +90,12 @@ std::string StolenHello() {
 TEST(TcpHostileTest, ReplayedHelloIsIgnored) {
   const std::string stolen = StolenHello();
   ASSERT_EQ(stolen.size(), sizeof(TcpHello));
-  TcpListeners hosts(2);
-  auto first = StartToConnect(hosts, 0);
-  const Socket stranger = ConnectToListener(hosts.addresses[0]);
+  TcpListeners processes(2);
+  auto first = StartToConnect(processes, 0);
+  const Socket stranger = ConnectToListener(processes.addresses[0]);
   SendText(stranger, stolen);
   EXPECT_EQ(Receive(stranger, 1000).size(), sizeof(TcpChallenge));  // and then the end
-  EXPECT_EQ(StartToConnect(hosts, 1).get(), "");
+  EXPECT_EQ(StartToConnect(processes, 1).get(), "");
   EXPECT_EQ(first.get(), "");
 }
 
@@ -103,21 +103,22 @@ TEST(TcpHostileTest, NothingThatIsSentContainsTheSecret) {
   EXPECT_EQ(StolenHello().find(kTestSecret), std::string::npos);
 }
 
-// Whoever listens in the place of host 0 cannot answer.
-TEST(TcpHostileTest, StrangerInThePlaceOfAHostIsRefused) {
+// Whoever listens in the place of process 0 cannot answer.
+TEST(TcpHostileTest, StrangerInThePlaceOfAProcessIsRefused) {
   const auto error_after = [](const std::function<std::string(std::string hello)>& answer) {
     const TcpListener stranger = OpenTcpListener("127.0.0.1").value();
-    TcpListeners hosts(2);
-    hosts.addresses[0] = stranger.address;
-    auto second = StartToConnect(hosts, 1);
+    TcpListeners processes(2);
+    processes.addresses[0] = stranger.address;
+    auto second = StartToConnect(processes, 1);
     const Socket socket = AcceptOne(stranger);
     SendText(socket, BytesOf(TcpChallenge()));
     SendText(socket, answer(Receive(socket, sizeof(TcpHello))));
     const std::string error = second.get();
-    EXPECT_TRUE(error.starts_with(fmt::format("host 0 at {} ", stranger.address)));
-    return error.substr(error.find(' ', std::string_view("host 0 at ").size()));
+    EXPECT_TRUE(error.starts_with(fmt::format("process 0 at {} ", stranger.address)));
+    return error.substr(error.find(' ', std::string_view("process 0 at ").size()));
   };
-  const std::string refused = " is not that host of this run: check the addresses and the secret";
+  const std::string refused =
+      " is not that process of this run: check the addresses and the secret";
   EXPECT_EQ(error_after([](const std::string& hello) { return hello; }), refused);
   EXPECT_EQ(error_after([](std::string) { return std::string(sizeof(TcpHello), 'x'); }), refused);
   EXPECT_EQ(error_after([](std::string) { return std::string(BytesOf(TcpHello())); }), refused);
@@ -126,9 +127,9 @@ TEST(TcpHostileTest, StrangerInThePlaceOfAHostIsRefused) {
 TEST(TcpHostileTest, OtherProtocolsAreNamed) {
   const auto error_after = [](std::string_view challenge) {
     const TcpListener stranger = OpenTcpListener("127.0.0.1").value();
-    TcpListeners hosts(2);
-    hosts.addresses[0] = stranger.address;
-    auto second = StartToConnect(hosts, 1);
+    TcpListeners processes(2);
+    processes.addresses[0] = stranger.address;
+    auto second = StartToConnect(processes, 1);
     const Socket socket = AcceptOne(stranger);
     SendText(socket, challenge);
     return second.get();
@@ -137,7 +138,7 @@ TEST(TcpHostileTest, OtherProtocolsAreNamed) {
   later.version = 3;
   EXPECT_NE(error_after(BytesOf(later)).find("has version 3 of the protocol"), std::string::npos);
   EXPECT_NE(
-      error_after("SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3 and more text").find("not that host"),
+      error_after("SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3 and more text").find("not that process"),
       std::string::npos);
 }
 
@@ -174,15 +175,16 @@ constexpr std::size_t kPayload = 100;
 constexpr std::size_t kTag = sizeof(BlockTagger::Tag);
 constexpr std::size_t kFrame = sizeof(TcpFrameHeader) + kTag + kPayload + kTag;
 
-// Host 1 sends three frames to host 0 over a relay. Returns how many arrive, and the error then.
+// Process 1 sends three frames to process 0 over a relay. Returns how many arrive, and the error
+// then.
 std::pair<int, std::string> SendChanged(const std::function<std::string(std::string)>& change) {
-  TcpListeners hosts(2);
-  const Relay relay(hosts.addresses[0], 3 * kFrame, change);
-  const auto connect = [&](int host) {
-    return std::async(std::launch::async, [&, host] {
-      TcpRun run{host, {relay.address(), hosts.addresses[1]}, kTestSecret, ""};
-      run.authenticate_frames = host == 0;  // one end suffices
-      return hosts.Connect(run).value();
+  TcpListeners processes(2);
+  const Relay relay(processes.addresses[0], 3 * kFrame, change);
+  const auto connect = [&](int process) {
+    return std::async(std::launch::async, [&, process] {
+      TcpRun run{process, {relay.address(), processes.addresses[1]}, kTestSecret, ""};
+      run.authenticate_frames = process == 0;  // one end suffices
+      return processes.Connect(run).value();
     });
   };
   auto second = connect(1);
@@ -207,7 +209,7 @@ std::pair<int, std::string> SendChanged(const std::function<std::string(std::str
 
 TEST(TcpHostileTest, ChangedFramesEndTheRun) {
   const std::string_view error =
-      "host 1 is gone: its connection delivers bytes that it has not sent";
+      "process 1 is gone: its connection delivers bytes that it has not sent";
   const auto first = [](const std::string& all) { return all.substr(0, kFrame); };
   const auto from = [](const std::string& all, std::size_t frame) {
     return all.substr(frame * kFrame);

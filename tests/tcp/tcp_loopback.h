@@ -1,4 +1,4 @@
-// Hosts within this process that are connected by TCP.
+// Processes of a run, emulated within this one and connected by TCP.
 #pragma once
 
 #include <chrono>
@@ -9,25 +9,25 @@
 #include <utility>
 #include <vector>
 
-#include "tcp/tcp_hosts.h"
+#include "tcp/tcp_process_group.h"
 
 namespace penstock {
 
 inline const std::string kTestSecret = "a secret of tests";
 
-// The listeners of a run's hosts on this machine.
+// The listeners of a run's processes on this machine.
 class TcpListeners {
  public:
-  explicit TcpListeners(int hosts) {
-    for (int host = 0; host < hosts; ++host) {
+  explicit TcpListeners(int processes) {
+    for (int process = 0; process < processes; ++process) {
       listeners_.push_back(OpenTcpListener("127.0.0.1").value());
       addresses.push_back(listeners_.back().address);
     }
   }
 
-  // Connects a host, on any thread. Each is connected once.
-  Result<std::unique_ptr<HostGroup>> Connect(const TcpRun& run) {
-    return ConnectTcpHosts(std::move(listeners_[run.host]), run);
+  // Connects a process, on any thread. Each is connected once.
+  Result<std::unique_ptr<ProcessGroup>> Connect(const TcpRun& run) {
+    return ConnectTcpProcesses(std::move(listeners_[run.process]), run);
   }
 
   std::vector<std::string> addresses;  // of the runs; may be changed
@@ -36,11 +36,11 @@ class TcpListeners {
   std::vector<TcpListener> listeners_;
 };
 
-// Starts to connect a host. Returns its error, or an empty text.
+// Starts to connect a process. Returns its error, or an empty text.
 inline std::future<std::string> StartToConnect(
-    TcpListeners& listeners, int host, const std::string& secret = kTestSecret,
+    TcpListeners& listeners, int process, const std::string& secret = kTestSecret,
     std::chrono::milliseconds limit = std::chrono::minutes(1)) {
-  const TcpRun run{host, listeners.addresses, secret, "", limit};
+  const TcpRun run{process, listeners.addresses, secret, "", limit};
   return std::async(std::launch::async, [&listeners, run] {
     auto group = listeners.Connect(run);
     if (!group) return group.error().line();
@@ -54,33 +54,33 @@ inline Socket ConnectToListener(const std::string& address) {
   return ConnectTcp(ParseTcpAddress(address).value(), limit).value();
 }
 
-// Connects all hosts, which have the options of `run`. Returns their groups, by host. Destroying a
-// group makes its host vanish for the others.
-inline std::vector<std::unique_ptr<HostGroup>> ConnectLoopback(int hosts, TcpRun run) {
-  TcpListeners listeners(hosts);
+// Connects all processes, which have the options of `run`. Returns their groups, by process.
+// Destroying a group makes its process vanish for the others.
+inline std::vector<std::unique_ptr<ProcessGroup>> ConnectLoopback(int processes, TcpRun run) {
+  TcpListeners listeners(processes);
   run.addresses = listeners.addresses;
   run.secret = kTestSecret;
-  std::vector<std::unique_ptr<HostGroup>> groups(hosts);
+  std::vector<std::unique_ptr<ProcessGroup>> groups(processes);
   std::vector<std::thread> threads;
-  for (int host = 0; host < hosts; ++host) {
-    threads.emplace_back([&, host, own = run]() mutable {
-      own.host = host;
-      groups[host] = listeners.Connect(own).value();
+  for (int process = 0; process < processes; ++process) {
+    threads.emplace_back([&, process, own = run]() mutable {
+      own.process = process;
+      groups[process] = listeners.Connect(own).value();
     });
   }
   for (std::thread& thread : threads) thread.join();
   return groups;
 }
 
-inline std::vector<std::unique_ptr<HostGroup>> MakeTcpLoopback(int hosts) {
-  return ConnectLoopback(hosts, {});
+inline std::vector<std::unique_ptr<ProcessGroup>> MakeTcpLoopback(int processes) {
+  return ConnectLoopback(processes, {});
 }
 
 // The frames are authenticated, as between machines.
-inline std::vector<std::unique_ptr<HostGroup>> MakeAuthenticatedLoopback(int hosts) {
+inline std::vector<std::unique_ptr<ProcessGroup>> MakeAuthenticatedLoopback(int processes) {
   TcpRun run;
   run.authenticate_frames = true;
-  return ConnectLoopback(hosts, run);
+  return ConnectLoopback(processes, run);
 }
 
 }  // namespace penstock

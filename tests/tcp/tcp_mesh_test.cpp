@@ -36,64 +36,65 @@ TEST(TcpListenerTest, ListensAtAnInterfaceANameOrAFoundAddress) {
 }
 
 TEST(TcpMeshTest, StrangersAndProcessesWithAnotherSecretAreRefused) {
-  TcpListeners hosts(3);
-  const Socket silent = ConnectToListener(hosts.addresses[0]);
-  const Socket noise = ConnectToListener(hosts.addresses[0]);
+  TcpListeners processes(3);
+  const Socket silent = ConnectToListener(processes.addresses[0]);
+  const Socket noise = ConnectToListener(processes.addresses[0]);
   const std::string text(1000, 'x');
   ASSERT_TRUE(SendAll(noise, text.data(), text.size()));
-  auto first = StartToConnect(hosts, 0);
-  auto second = StartToConnect(hosts, 1);
+  auto first = StartToConnect(processes, 0);
+  auto second = StartToConnect(processes, 1);
 
   TcpListeners others(3);
-  others.addresses[0] = hosts.addresses[0];
+  others.addresses[0] = processes.addresses[0];
   EXPECT_EQ(StartToConnect(others, 1, "another secret of tests").get(),
-            fmt::format("host 0 at {} closed the connection: its process has ended, or has another "
+            fmt::format("process 0 at {} closed the connection: it has ended, or has another "
                         "secret",
-                        hosts.addresses[0]));
+                        processes.addresses[0]));
 
-  EXPECT_EQ(StartToConnect(hosts, 2).get(), "");
+  EXPECT_EQ(StartToConnect(processes, 2).get(), "");
   EXPECT_EQ(first.get(), "");
   EXPECT_EQ(second.get(), "");
 }
 
-TEST(TcpMeshTest, HostsWithOtherAddressesAreRefused) {
+TEST(TcpMeshTest, ProcessesWithOtherAddressesAreRefused) {
   TcpListeners two(2), three(3);
   three.addresses[0] = two.addresses[0];
   auto first = StartToConnect(two, 0);
   EXPECT_EQ(StartToConnect(three, 1).get(),
-            "host 0 has other addresses than this host: give all hosts the same ones");
-  EXPECT_EQ(first.get(), "host 1 has other addresses than this host: give all hosts the same ones");
+            "process 0 has other addresses than this process: give all processes the same ones");
+  EXPECT_EQ(first.get(),
+            "process 1 has other addresses than this process: give all processes the same ones");
 }
 
 TEST(TcpMeshTest, TwoProcessesOfOneNumberAreRefused) {
-  TcpListeners hosts(3), copy(3);
-  copy.addresses = hosts.addresses;
-  auto first = StartToConnect(hosts, 0);
-  auto second = StartToConnect(hosts, 1, kTestSecret, milliseconds(1000));
+  TcpListeners processes(3), copy(3);
+  copy.addresses = processes.addresses;
+  auto first = StartToConnect(processes, 0);
+  auto second = StartToConnect(processes, 1, kTestSecret, milliseconds(1000));
   auto again = StartToConnect(copy, 1, kTestSecret, milliseconds(1000));
-  EXPECT_EQ(first.get(), "two processes are host 1: number them from 0 to 2");
+  EXPECT_EQ(first.get(), "two processes have number 1: number them from 0 to 2");
   EXPECT_NE(second.get(), "");
   EXPECT_NE(again.get(), "");
 }
 
-TEST(TcpMeshTest, ErrorsNameTheHostAndItsAddress) {
-  TcpListeners hosts(2);
-  EXPECT_EQ(StartToConnect(hosts, 0, kTestSecret, milliseconds(50)).get(),
-            fmt::format("host 1 at {} did not connect within 0.05 s: check that its process runs "
-                        "and can reach host 0 at {}",
-                        hosts.addresses[1], hosts.addresses[0]));
-  EXPECT_EQ(StartToConnect(hosts, 1).get(),
-            fmt::format("host 0 at {}: cannot connect: Connection refused: check that its process "
+TEST(TcpMeshTest, ErrorsNameTheProcessAndItsAddress) {
+  TcpListeners processes(2);
+  EXPECT_EQ(StartToConnect(processes, 0, kTestSecret, milliseconds(50)).get(),
+            fmt::format("process 1 at {} did not connect within 0.05 s: check that it runs "
+                        "and can reach process 0 at {}",
+                        processes.addresses[1], processes.addresses[0]));
+  EXPECT_EQ(StartToConnect(processes, 1).get(),
+            fmt::format("process 0 at {}: cannot connect: Connection refused: check that it "
                         "runs and that this machine can reach it",
-                        hosts.addresses[0]));
+                        processes.addresses[0]));
 }
 
-TEST(TcpMeshTest, HostThatDoesNotAnswerIsReported) {
-  TcpListeners hosts(2);
-  EXPECT_EQ(StartToConnect(hosts, 1, kTestSecret, milliseconds(50)).get(),
-            fmt::format("host 0 at {} did not answer within 0.05 s: check that its process runs "
-                        "and can reach host 1 at {}",
-                        hosts.addresses[0], hosts.addresses[1]));
+TEST(TcpMeshTest, ProcessThatDoesNotAnswerIsReported) {
+  TcpListeners processes(2);
+  EXPECT_EQ(StartToConnect(processes, 1, kTestSecret, milliseconds(50)).get(),
+            fmt::format("process 0 at {} did not answer within 0.05 s: check that it runs "
+                        "and can reach process 1 at {}",
+                        processes.addresses[0], processes.addresses[1]));
 }
 
 TEST(TcpMeshTest, WrongArgumentsAreRefused) {
@@ -102,12 +103,12 @@ TEST(TcpMeshTest, WrongArgumentsAreRefused) {
     return ConnectTcpMesh(listener, run).error().line();
   };
   EXPECT_EQ(message({2, {"a:1", "b:1"}, kTestSecret, ""}),
-            "host 2: the addresses are of hosts 0 to 1");
+            "process 2: the addresses are of processes 0 to 1");
   EXPECT_EQ(message({1, {"a", "b:1"}, kTestSecret, ""}), "'a' is not an address: write NAME:PORT");
   EXPECT_EQ(message({0, {"a:1"}, "too short", ""}),
             "the run's secret has 9 bytes: use at least 16");
   const std::string unknown = message({1, {"no name:1", "b:1"}, kTestSecret, ""});
-  EXPECT_TRUE(unknown.starts_with("host 0 at no name:1: cannot resolve 'no name': ")) << unknown;
+  EXPECT_TRUE(unknown.starts_with("process 0 at no name:1: cannot resolve 'no name': ")) << unknown;
 }
 
 }  // namespace

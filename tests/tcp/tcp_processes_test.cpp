@@ -1,4 +1,4 @@
-// Hosts in processes of their own, some of which are killed or stopped.
+// Processes of a run, some of which are killed or stopped.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,11 +13,11 @@ namespace penstock {
 namespace {
 
 // A process that is killed at the end.
-class ChildHost {
+class ChildProcess {
  public:
   // The child calls function(report), then ends.
   template <class Function>
-  explicit ChildHost(Function&& function) {
+  explicit ChildProcess(Function&& function) {
     PENSTOCK_CHECK(pipe(pipe_.data()) == 0);
     process_ = fork();
     PENSTOCK_CHECK(process_ >= 0);
@@ -28,9 +28,9 @@ class ChildHost {
     });
     _exit(0);
   }
-  ChildHost(ChildHost&& other) noexcept
+  ChildProcess(ChildProcess&& other) noexcept
       : process_(std::exchange(other.process_, -1)), pipe_(std::exchange(other.pipe_, {-1, -1})) {}
-  ~ChildHost() {
+  ~ChildProcess() {
     if (process_ < 0) return;
     Signal(SIGKILL);
     waitpid(process_, nullptr, 0);
@@ -50,15 +50,15 @@ class ChildHost {
   std::array<int, 2> pipe_{-1, -1};
 };
 
-// Three connected hosts. Each reports the reason of an abort.
-std::vector<ChildHost> StartHosts() {
+// Three connected processes. Each reports the reason of an abort.
+std::vector<ChildProcess> StartProcesses() {
   TcpListeners listeners(3);
   TcpRun run{0, listeners.addresses, kTestSecret, ""};
-  std::vector<ChildHost> hosts;
-  for (int host = 0; host < 3; ++host) {
-    hosts.emplace_back([&](const auto& report) {
-      run.host = host;
-      run.machine = fmt::format("node{}", host);
+  std::vector<ChildProcess> processes;
+  for (int process = 0; process < 3; ++process) {
+    processes.emplace_back([&](const auto& report) {
+      run.process = process;
+      run.machine = fmt::format("node{}", process);
       const auto group = listeners.Connect(run).value();
       std::promise<Error> aborted;
       Channel channel(*group);
@@ -68,26 +68,26 @@ std::vector<ChildHost> StartHosts() {
       report(aborted.get_future().get().message);
     });
   }
-  for (const ChildHost& host : hosts) EXPECT_EQ(host.Line(), "connected");
-  return hosts;
+  for (const ChildProcess& process : processes) EXPECT_EQ(process.Line(), "connected");
+  return processes;
 }
 
-TEST(TcpProcessesTest, KilledHostIsReportedByAllOthers) {
-  const auto hosts = StartHosts();
-  hosts[1].Signal(SIGKILL);
+TEST(TcpProcessesTest, KilledProcessIsReportedByAllOthers) {
+  const auto processes = StartProcesses();
+  processes[1].Signal(SIGKILL);
   for (const int other : {0, 2}) {
-    EXPECT_EQ(hosts[other].Line(),
-              "host 1 on node1 is gone: its process has ended or its connection is broken");
+    EXPECT_EQ(processes[other].Line(),
+              "process 1 on node1 is gone: it has ended or its connection is broken");
   }
 }
 
-TEST(TcpProcessesTest, StoppedHostIsReportedByAllOthers) {
-  setenv("PENSTOCK_HOST_TIMEOUT", "3", /*overwrite=*/1);
-  const auto hosts = StartHosts();
-  unsetenv("PENSTOCK_HOST_TIMEOUT");
-  hosts[0].Signal(SIGSTOP);
+TEST(TcpProcessesTest, StoppedProcessIsReportedByAllOthers) {
+  setenv("PENSTOCK_PROCESS_TIMEOUT", "3", /*overwrite=*/1);
+  const auto processes = StartProcesses();
+  unsetenv("PENSTOCK_PROCESS_TIMEOUT");
+  processes[0].Signal(SIGSTOP);
   for (const int other : {1, 2}) {
-    EXPECT_EQ(hosts[other].Line(), "host 0 on node0 is gone: it has not responded for 3 s");
+    EXPECT_EQ(processes[other].Line(), "process 0 on node0 is gone: it has not responded for 3 s");
   }
 }
 

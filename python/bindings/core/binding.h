@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "scenario/spelling.h"
 
 namespace penstock::python {
 
@@ -28,7 +29,8 @@ inline std::string OneLine(std::string text) {
 // The Python exception penstock.Error, a ValueError. Its text is the one-line message.
 class PythonError : public std::runtime_error {
  public:
-  explicit PythonError(const Error& error) : std::runtime_error(OneLine(error.line())) {}
+  explicit PythonError(const Error& error) : std::runtime_error(OneLine(SpellMentions(
+            error.line(), [](std::string_view name) { return std::string(name); }))) {}
 };
 
 // Returns the value, or raises penstock.Error.
@@ -65,5 +67,6 @@ void AddCostTypes(nb::module_& module);
 void AddRunTypes(nb::module_& module);
 void AddExplanation(nb::module_& module);
 void AddReports(nb::module_& module);
+void AddScenarios(nb::module_& module);
 
 }  // namespace penstock::python

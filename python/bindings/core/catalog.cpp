@@ -6,16 +6,13 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
-#include "base/text/quote.h"
-#include "base/units.h"
 #include "bindings/core/binding.h"
 #include "bindings/core/frozen_schedule.h"
-#include "bindings/core/price_list.h"
+#include "bindings/core/scenario_costs.h"
+#include "scenario/build/passes.h"
 #include "schedule/passes/pass_table.h"
 #include "schedule/passes/passes.h"
-#include "schedule/text/cost_text.h"
 #include "schedule/text/text.h"
-#include "simulate/pass_context.h"
 
 namespace penstock::python {
 namespace {
@@ -24,41 +21,33 @@ FrozenSchedule FreezeValid(Schedule schedule, bool steps_wait_for_all) {
   return {std::make_shared<const Schedule>(std::move(schedule)), true, steps_wait_for_all};
 }
 
-// Sets a limit of memory: a number in the unit of the costs, or bytes with their unit.
-void SetLimit(const std::string& text, bool in_bytes, ScheduleParams& params) {
-  const Result<std::int64_t> bytes = ParseBytes(text);
-  if (!bytes)
-    Refuse("memory_limit {}: give a number, or bytes with their unit (6GiB)", Quote(text));
-  if (!in_bytes) Refuse("memory_limit {}: the costs are not in bytes; give a number", Quote(text));
-  params.memory_limit = static_cast<double>(*bytes);
-}
-
-FrozenSchedule GenerateSchedule(const std::string& name, ScheduleParams params,
-                                const PriceList& prices,
-                                const std::optional<std::string>& memory_limit,
-                                const std::string& objective) {
+// Generates with the costs and the fields of a JSON object.
+FrozenSchedule GenerateSchedule(const std::string& name, const std::string& fields,
+                                const ScenarioCosts& costs) {
   const nb::gil_scoped_release release;
   const Algorithm* algorithm = ValueOf(FindAlgorithm(name));
-  const bool in_bytes = !prices.memory_unit().empty();
-  if (memory_limit) SetLimit(*memory_limit, in_bytes, params);
-  if (in_bytes) params.memory_unit = {"GiB", 0x1p-30};
-  params.objective = ValueOf(ParseObjective(objective));
-  Require(prices.Plan(*algorithm, params));
-  return FreezeValid(ValueOf(Generate(name, params)), false);
+  Scenario scenario = costs.scenario();
+  if (Status status = ReadFields(fields, {}, scenario); !status) {
+    Error error = std::move(status).error();
+    error.where.clear();  // every key of this text is on its first line
+    throw PythonError(error);
+  }
+  const PricedSchedule chosen = ValueOf(Choose(scenario, *algorithm, Given::kAll));
+  return FreezeValid(ValueOf(Generate(name, chosen.params)), false);
 }
 
 FrozenSchedule ApplyPasses(const FrozenSchedule& self, const std::vector<std::string>& passes,
-                           const PriceList& prices) {
+                           const ScenarioCosts& prices) {
   RequireValid(self);
   const std::shared_ptr<const Schedule> schedule = self.schedule;
-  bool waits = self.steps_wait_for_all;
   const nb::gil_scoped_release release;
-  Costs costs = ValueOf(prices.CostsOf(*schedule));
-  for (const std::string& pass : passes) {
-    if (pass == "optimizer" && schedule->weights == WeightPolicy::kFlush) waits = true;
-  }
-  costs.steps_wait_for_all = waits;
-  return FreezeValid(ValueOf(RunSchedulePasses(*schedule, passes, SimulatedContext(costs))), waits);
+  Costs costs = ValueOf(prices.PriceOf(*schedule)).costs;
+  costs.steps_wait_for_all = self.steps_wait_for_all;
+  Scenario with_passes = prices.scenario();
+  with_passes.pass = passes;
+  Schedule changed = *schedule;
+  Require(ValueOf(PassesOf(with_passes)).Run(changed, costs));
+  return FreezeValid(std::move(changed), costs.steps_wait_for_all);
 }
 
 FrozenSchedule Lower(const FrozenSchedule& self, bool for_torch) {
@@ -89,23 +78,6 @@ std::vector<std::string> KnobsOf(const Algorithm& algorithm) {
   return names;
 }
 
-void AddParams(nb::module_& module) {
-  nb::class_<ScheduleParams>(module, "Params")
-      .def(nb::init<>())
-      .def_rw("ranks", &ScheduleParams::ranks)
-      .def_rw("chunks", &ScheduleParams::chunks)
-      .def_rw("microbatches", &ScheduleParams::microbatches)
-      .def_prop_rw(
-          "memory_limit", [](const ScheduleParams& self) { return self.memory_limit; },
-          [](ScheduleParams& self, std::optional<double> limit) { self.memory_limit = limit; },
-          nb::for_setter(nb::arg("limit").none()))
-      .def_rw("group", &ScheduleParams::group)
-      .def_rw("slices", &ScheduleParams::slices)
-      .def_rw("waves", &ScheduleParams::waves)
-      .def_rw("steps", &ScheduleParams::steps)
-      .def_rw("split", &ScheduleParams::split);
-}
-
 // Copies, because the catalog's entries have no owner that Python knows.
 struct Listed {
   std::string name, summary, when, constraint, makespan, memory, source;
@@ -129,7 +101,6 @@ Listed ListedOf(const Algorithm& algorithm) {
 }  // namespace
 
 void AddCatalog(nb::module_& module) {
-  AddParams(module);
   nb::class_<Listed>(module, "Algorithm", "A schedule of the catalog.")
       .def_ro("name", &Listed::name)
       .def_ro("aliases", &Listed::aliases)
@@ -159,8 +130,7 @@ void AddCatalog(nb::module_& module) {
   module.def("passes", [] {
     return std::vector<SchedulePass>(SchedulePasses().begin(), SchedulePasses().end());
   });
-  module.def("generate", &GenerateSchedule, "name"_a, "params"_a, "prices"_a,
-             "memory_limit"_a.none(), "objective"_a);
+  module.def("generate", &GenerateSchedule, "name"_a, "fields"_a, "costs"_a);
   module.def("apply", &ApplyPasses, "schedule"_a, "passes"_a, "prices"_a);
   module.def("lower", &Lower, "schedule"_a, "for_torch"_a);
 }

@@ -10,7 +10,7 @@
 #include "base/text/yaml_map.h"
 #include "bindings/core/binding.h"
 #include "bindings/core/frozen_schedule.h"
-#include "bindings/core/price_list.h"
+#include "bindings/core/scenario_costs.h"
 
 namespace penstock::python {
 namespace {
@@ -28,32 +28,42 @@ void AddCostTypes(nb::module_& module) {
   nb::class_<StageTable>(module, "StageTable").def("rows", [](nb::handle self) {
     return BytesOf(nb::cast<const StageTable&>(self).stages, self);
   });
-  nb::class_<PriceList>(module, "PriceList", "Costs that belong to no schedule yet.")
+  nb::class_<ScenarioCosts>(module, "ScenarioCosts", "Costs that belong to no schedule yet.")
       .def_static(
-          "parse", [](const std::string& yaml) { return ValueOf(PriceList::Parse(yaml)); },
+          "parse", [](const std::string& yaml) { return ValueOf(ScenarioCosts::Parse(yaml)); },
           "yaml"_a)
+      .def_static(
+          "of_fields",
+          [](const std::string& json) {
+            auto costs = ScenarioCosts::Parse(json);
+            if (costs) return std::move(*costs);
+            Error error = std::move(costs).error();
+            error.where.clear();  // every key of this text is on its first line
+            throw PythonError(error);
+          },
+          "json"_a)
       .def_static(
           "load",
           [](const std::string& path) {
             const std::string yaml = ValueOf(ReadFile(path, kYamlFile));
-            auto list = PriceList::Parse(yaml);
-            if (!list) Refuse("{}: {}", path, list.error().line());
+            auto list = ScenarioCosts::Parse(yaml);
+            if (!list) throw PythonError(In(path, std::move(list).error()));
             return std::move(*list);
           },
           "path"_a)
       .def(
           "save",
-          [](const PriceList& self, const std::string& path) {
+          [](const ScenarioCosts& self, const std::string& path) {
             Require(WriteFileAtomically(path, self.Text()));
           },
           "path"_a)
-      .def("text", &PriceList::Text)
-      .def_prop_ro("time_unit", &PriceList::time_unit)
-      .def_prop_ro("memory_unit", &PriceList::memory_unit)
+      .def("text", &ScenarioCosts::Text)
+      .def_prop_ro("time_unit", &ScenarioCosts::time_unit)
+      .def_prop_ro("memory_unit", &ScenarioCosts::memory_unit)
       .def(
           "stages",
-          [](const PriceList& self, const FrozenSchedule& schedule) {
-            return StageTable{ValueOf(self.CostsOf(*schedule)).stages};
+          [](const ScenarioCosts& self, const FrozenSchedule& schedule) {
+            return StageTable{ValueOf(self.PriceOf(*schedule)).costs.stages};
           },
           "schedule"_a);
   nb::class_<StageCost>(module, "StageCost", "One cost of a stage.")

@@ -12,5 +12,6 @@ NB_MODULE(_core, module) {
   AddRunTypes(module);
   AddExplanation(module);
   AddReports(module);
+  AddScenarios(module);
   module.attr("__version__") = PENSTOCK_VERSION;
 }

@@ -12,7 +12,7 @@
 #include "base/index.h"
 #include "bindings/core/binding.h"
 #include "bindings/core/frozen_schedule.h"
-#include "bindings/core/price_list.h"
+#include "bindings/core/scenario_costs.h"
 #include "simulate/memory/memory_by_kind.h"
 #include "simulate/memory/memory_over_time.h"
 #include "simulate/summary.h"
@@ -26,7 +26,7 @@ static_assert(sizeof(SentMessage) == 32 && offsetof(SentMessage, stage) == 2 &&
               offsetof(SentMessage, microbatch) == 4 && offsetof(SentMessage, from) == 8 &&
               offsetof(SentMessage, to) == 12 && offsetof(SentMessage, sent) == 16);
 
-std::unique_ptr<Run> SimulateRun(const FrozenSchedule& schedule, const PriceList& prices) {
+std::unique_ptr<Run> SimulateRun(const FrozenSchedule& schedule, const ScenarioCosts& prices) {
   RequireValid(schedule);
   auto run = std::make_unique<Run>();
   run->schedule = schedule.schedule;
@@ -34,7 +34,7 @@ std::unique_ptr<Run> SimulateRun(const FrozenSchedule& schedule, const PriceList
   run->memory_unit = prices.memory_unit();
   const bool waits = schedule.steps_wait_for_all;
   const nb::gil_scoped_release release;
-  run->costs = ValueOf(prices.CostsOf(*run->schedule));
+  run->costs = ValueOf(prices.PriceOf(*run->schedule)).costs;
   run->costs->steps_wait_for_all = waits;
   run->result = ValueOf(Simulate(*run->schedule, *run->costs));
   return run;
@@ -75,7 +75,7 @@ double EarliestOf(const std::vector<TimesIn>& times) {
 }
 
 std::unique_ptr<Run> MeasuredRun(const FrozenSchedule& schedule, const std::vector<TimesIn>& times,
-                                 const std::optional<PriceList>& prices,
+                                 const std::optional<ScenarioCosts>& prices,
                                  const std::string& time_unit) {
   RequireValid(schedule);
   if (times.size() != Index(schedule->ranks())) {
@@ -87,7 +87,7 @@ std::unique_ptr<Run> MeasuredRun(const FrozenSchedule& schedule, const std::vect
   run->time_unit = time_unit;
   run->measured = true;
   if (prices) {
-    run->costs = ValueOf(prices->CostsOf(*run->schedule));
+    run->costs = ValueOf(prices->PriceOf(*run->schedule)).costs;
     run->memory_unit = prices->memory_unit();
   }
   const double origin = EarliestOf(times);

@@ -10,17 +10,17 @@
 #include <chrono>
 
 #include "base/index.h"
-#include "bindings/engine/host_mail.h"
 #include "bindings/engine/pipeline.h"
+#include "bindings/engine/process_mail.h"
 #include "bindings/engine/updates.h"
 #include "bindings/engine/watch.h"
+#include "config/train_config.h"
 #include "graph/capture/decompositions.h"
 #include "graph/capture/recorder.h"
 #include "graph/ops/bf16_kernels.h"
 #include "graph/ops/random_ops.h"
 #include "schedule/text/text.h"
-#include "tcp/tcp_hosts.h"
-#include "config/train_config.h"
+#include "tcp/tcp_process_group.h"
 
 namespace {
 
@@ -39,31 +39,33 @@ T ValueOf(Result<T> result) {
 }
 
 // The processes of a run, and the ranks that this one runs.
-struct Hosts {
-  std::shared_ptr<HostGroup> group;  // null for a single process
-  std::shared_ptr<HostMail> mail;    // likewise
-  int hosts = 1;
-  int host = 0;
+struct Processes {
+  std::shared_ptr<ProcessGroup> group;  // null for a single process
+  std::shared_ptr<ProcessMail> mail;    // likewise
+  int processes = 1;
+  int process = 0;
 };
 
 // Constructs a pipeline at `self`.
 void MakePipeline(EnginePipeline* self, const std::string& csv, int microbatches, int replicas,
                   int slices, const std::string& weights, const PipelineOptions& options,
-                  const Hosts& hosts) {
+                  const Processes& processes) {
   const WeightPolicy policy = ValueOf(ParseWeights(weights));
   Schedule schedule = ValueOf(ParseCsv(csv, {microbatches, replicas, slices, 1, policy}));
-  const HostedRanks ranks = ValueOf(HostedRanks::Split(schedule.ranks(), hosts.hosts, hosts.host));
-  new (self) EnginePipeline(std::move(schedule), options, hosts.group, ranks);
+  const LocalRanks ranks =
+      ValueOf(LocalRanks::Split(schedule.ranks(), processes.processes, processes.process));
+  new (self) EnginePipeline(std::move(schedule), options, processes.group, ranks);
 }
 
-Hosts Connect(TcpListener& listener, int host, std::vector<std::string> addresses,
-              const nb::bytes& secret, const std::string& machine, double seconds) {
-  const int hosts = static_cast<int>(addresses.size());
+Processes Connect(TcpListener& listener, int process, std::vector<std::string> addresses,
+                  const nb::bytes& secret, const std::string& machine, double seconds) {
+  const int processes = static_cast<int>(addresses.size());
   const auto limit = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
-  const TcpRun run{host, std::move(addresses), {secret.c_str(), secret.size()}, machine, limit};
+  const TcpRun run{process, std::move(addresses), {secret.c_str(), secret.size()}, machine, limit};
   const nb::gil_scoped_release no_gil;
-  const std::shared_ptr<HostGroup> group = ValueOf(ConnectTcpHosts(std::move(listener), run));
-  return {group, std::make_shared<HostMail>(*group), hosts, host};
+  const std::shared_ptr<ProcessGroup> group =
+      ValueOf(ConnectTcpProcesses(std::move(listener), run));
+  return {group, std::make_shared<ProcessMail>(*group), processes, process};
 }
 
 std::optional<SharedGradient> ToShared(
@@ -106,22 +108,22 @@ NB_MODULE(_engine, module) {
       .def_rw("slice_lengths", &PipelineOptions::slice_lengths);
   nb::class_<TcpListener>(module, "TcpListener").def_ro("address", &TcpListener::address);
   module.def("listen", [](const std::string& at) { return ValueOf(OpenTcpListener(at)); });
-  nb::class_<Hosts>(module, "Hosts")
+  nb::class_<Processes>(module, "Processes")
       .def(nb::init<>())
-      .def_static("connect", &Connect, "listener"_a, "host"_a, "addresses"_a, "secret"_a,
+      .def_static("connect", &Connect, "listener"_a, "process"_a, "addresses"_a, "secret"_a,
                   "machine"_a, "seconds"_a)
       .def("leave",
-           [](Hosts& self) {
+           [](Processes& self) {
              const nb::gil_scoped_release no_gil;
              self.mail.reset();
              if (self.group) self.group->Leave();
              self.group.reset();
            })
       .def("send",
-           [](Hosts& self, int to, const nb::bytes& letter) {
+           [](Processes& self, int to, const nb::bytes& letter) {
              if (self.mail) self.mail->Send(to, {letter.c_str(), letter.size()});
            })
-      .def("receive", [](Hosts& self, int milliseconds) {
+      .def("receive", [](Processes& self, int milliseconds) {
         const auto receive = [&]() -> Result<std::string> {
           const nb::gil_scoped_release no_gil;
           if (!self.mail) return std::string();

@@ -73,11 +73,11 @@ Autocast Autocast::OfThread() {
 }
 
 EnginePipeline::EnginePipeline(Schedule schedule, PipelineOptions options,
-                               std::shared_ptr<HostGroup> hosts, const HostedRanks& ranks)
+                               std::shared_ptr<ProcessGroup> processes, const LocalRanks& ranks)
     : schedule_(std::move(schedule)),
       options_(std::move(options)),
-      hosts_(std::move(hosts)),
-      collectives_(hosts_.get()),
+      processes_(std::move(processes)),
+      collectives_(processes_.get()),
       ranks_(ranks),
       pools_(ValueOf(MakePools(schedule_, options_.offload_folder, ranks_))),
       rank_shards_(Index(schedule_.ranks())),
@@ -254,7 +254,7 @@ Status EnginePipeline::Start() {
   run.update.nonfinite_remedy = "lower the learning rate, or pass skip_nonfinite=True";
   run.trace = trace_.get();
   run.ranks = &ranks_;
-  run.group = hosts_.get();
+  run.group = processes_.get();
   session_ = std::make_unique<RunSession>(schedule_, std::move(stages), std::move(run));
   process_ = getpid();
   return {};
@@ -356,7 +356,7 @@ std::vector<double> EnginePipeline::Run(std::vector<Batch> batches,
 }
 
 bool EnginePipeline::ForgetStep() {
-  if (collectives_.hosts() > 1 || batches_.size() > 1) return false;
+  if (collectives_.processes() > 1 || batches_.size() > 1) return false;
   const nb::gil_scoped_release no_gil;
   bool forgotten = true;
   for (const auto& stage : stages_) forgotten = stage->ForgetStep(step_) && forgotten;
@@ -372,11 +372,11 @@ void EnginePipeline::Remember(const Batch& batch) {
   }
 }
 
-// Every host with a last stage sends the losses of the steps, then the figures. Of a value that it
-// does not have, it sends NaN.
+// Every process with a last stage sends the losses of the steps, then the figures. Of a value that
+// it does not have, it sends NaN.
 Result<std::vector<double>> EnginePipeline::FromLastStage() {
   figures_ = OwnFigures();
-  if (collectives_.hosts() == 1) return losses_;
+  if (collectives_.processes() == 1) return losses_;
   std::vector<double> values = losses_;
   if (!stages_.back()) std::ranges::fill(values, std::nan(""));
   const std::size_t steps = losses_.size();
@@ -394,7 +394,7 @@ Result<std::vector<double>> EnginePipeline::FromLastStage() {
       if (!std::isnan(theirs[i])) values[i] = theirs[i];
     }
   }
-  PENSTOCK_CHECK(values.size() >= steps, "no host has sent the losses of the last stage");
+  PENSTOCK_CHECK(values.size() >= steps, "no process has sent the losses of the last stage");
   const auto end_of_losses = values.begin() + static_cast<std::ptrdiff_t>(steps);
   losses_.assign(values.begin(), end_of_losses);
   figures_.assign(end_of_losses, values.end());

@@ -17,10 +17,10 @@
 #include "bindings/engine/python_stage.h"
 #include "bindings/engine/watch.h"
 #include "runtime/executor/session.h"
-#include "runtime/hosts/collectives.h"
-#include "runtime/hosts/host_group.h"
-#include "runtime/hosts/hosted_ranks.h"
 #include "runtime/measure/trace.h"
+#include "runtime/processes/collectives.h"
+#include "runtime/processes/local_ranks.h"
+#include "runtime/processes/process_group.h"
 #include "runtime/stage.h"
 #include "runtime/update/update.h"
 #include "schedule/schedule.h"
@@ -97,9 +97,9 @@ struct Autocast {
 
 class EnginePipeline {
  public:
-  // `hosts` is null for a single process.
-  EnginePipeline(Schedule schedule, PipelineOptions options, std::shared_ptr<HostGroup> hosts,
-                 const HostedRanks& ranks);
+  // `processes` is null for a single process.
+  EnginePipeline(Schedule schedule, PipelineOptions options,
+                 std::shared_ptr<ProcessGroup> processes, const LocalRanks& ranks);
   ~EnginePipeline();
   EnginePipeline(const EnginePipeline&) = delete;
   EnginePipeline& operator=(const EnginePipeline&) = delete;
@@ -122,7 +122,7 @@ class EnginePipeline {
   // to every microbatch. A rank begins a step before the others have ended the one before. Calls
   // meanwhile() while the ranks run; its exceptions are thrown after the last step. `shapes` has
   // the number of the shape of each batch's microbatches, one for all or one per microbatch; 0 is
-  // that of Build. Returns the mean losses on every host.
+  // that of Build. Returns the mean losses on every process.
   std::vector<double> Run(std::vector<Batch> batches, std::vector<std::vector<std::int64_t>> shapes,
                           const nb::callable& meanwhile);
 
@@ -141,17 +141,17 @@ class EnginePipeline {
 
   // Declares how many of a last stage's reports are metrics, fp32 scalars; the others are outputs.
   void SetMetrics(int metrics) { metrics_ = metrics; }
-  // Returns figures of the last step on every host: the norm of all gradients (NaN without
+  // Returns figures of the last step on every process: the norm of all gradients (NaN without
   // PipelineOptions::clip and skip_nonfinite), the losses by microbatch, and the metrics of each
   // microbatch. Empty before the first step.
   const std::vector<double>& Figures() const { return figures_; }
-  // Returns the outputs that last stages of this host reported in the last step, by microbatch.
+  // Returns the outputs that last stages of this process reported in the last step, by microbatch.
   std::vector<Tensors> LastOutputs() const;
 
   // Returns the times of the last step on this process's ranks, from the first start on any of
   // them.
   std::vector<RankTimes> Times() const;
-  // Activation bytes between F and the backward, by stage; 0 for stages of other hosts.
+  // Activation bytes between F and the backward, by stage; 0 for stages of other processes.
   std::vector<std::int64_t> SavedBytes() const;
   // Returns the text of the graphs that F, I and W of a stage of the model run.
   std::string GraphText(int model_stage) const;
@@ -161,7 +161,7 @@ class EnginePipeline {
   // Starts the threads of the ranks unless this process has them.
   Status Start();
   // Makes the pipeline usable after a failed run if nothing has been updated in it. Not with
-  // several hosts or steps.
+  // several processes or steps.
   bool ForgetStep();
   // Notes what FitsLast compares with.
   void Remember(const Batch& batch);
@@ -170,16 +170,16 @@ class EnginePipeline {
   // Called on a rank's thread.
   void AfterStep(int rank, std::int64_t step);
   bool IsLastOfRun(std::int64_t step) const { return step - step_ == std::ssize(batches_) - 1; }
-  // Returns the losses of the host that runs the last stage, and sets figures_. Collective.
+  // Returns the losses of the process that runs the last stage, and sets figures_. Collective.
   Result<std::vector<double>> FromLastStage();
-  // Returns Figures() of this host, NaN where it has none; empty without a last stage.
+  // Returns Figures() of this process, NaN where it has none; empty without a last stage.
   std::vector<double> OwnFigures() const;
 
   Schedule schedule_;
   PipelineOptions options_;
-  std::shared_ptr<HostGroup> hosts_;
+  std::shared_ptr<ProcessGroup> processes_;
   Collectives collectives_;
-  HostedRanks ranks_;
+  LocalRanks ranks_;
   std::vector<std::shared_ptr<ActivationPool>> pools_;                      // by rank
   std::vector<std::shared_ptr<RankShards>> rank_shards_;                    // by rank
   std::vector<std::unique_ptr<TorchStage>> stages_;                         // by stage

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from penstock import Error
 from penstock.torch import wire
 from penstock.torch.own_time import OwnTimeLimit
-from penstock.torch.processes import Hosts, failure_line
+from penstock.torch.processes import Processes, failure_line
 
 COMPILE_S = 300.0  # seconds for the other processes to compile their stages
 
@@ -16,7 +16,7 @@ _Own = TypeVar("_Own")
 
 
 def agree(
-    hosts: Hosts, timeout: float, work: Callable[[], tuple[_Own, Any]]
+    processes: Processes, timeout: float, work: Callable[[], tuple[_Own, Any]]
 ) -> tuple[_Own, list[Any]]:
     """Runs ``work`` on every process. It returns a value for this one and a value for all.
 
@@ -26,39 +26,41 @@ def agree(
     Raises:
         Error: the work has failed on a process; then this is raised on all of them.
     """
-    if hosts.hosts == 1:
+    if processes.processes == 1:
         own, shared = work()
         return own, [shared]
     try:
         own, shared = work()
     except Exception as error:
-        _exchange(hosts, timeout, (failure_line(error), None))
+        _exchange(processes, timeout, (failure_line(error), None))
         raise
-    of_all = _exchange(hosts, timeout, (None, shared))
-    for host, (failure, _) in enumerate(of_all):
+    of_all = _exchange(processes, timeout, (None, shared))
+    for process, (failure, _) in enumerate(of_all):
         if failure is not None:
-            raise Error(failure if failure.startswith("process ") else f"process {host}: {failure}")
+            raise Error(
+                failure if failure.startswith("process ") else f"process {process}: {failure}"
+            )
     return own, [each for _, each in of_all]
 
 
-def _exchange(hosts: Hosts, timeout: float, value: Any) -> list[Any]:
+def _exchange(processes: Processes, timeout: float, value: Any) -> list[Any]:
     """Returns the values of all processes."""
-    number = hosts.next_evaluation()
-    letter = wire.dumps((number, ("all", hosts.host), value))
-    others = [host for host in range(hosts.hosts) if host != hosts.host]
+    number = processes.next_evaluation()
+    letter = wire.dumps((number, ("all", processes.process), value))
+    others = [process for process in range(processes.processes) if process != processes.process]
     for other in others:
-        hosts.handle.send(other, letter)
-    values, limit = {hosts.host: value}, OwnTimeLimit(timeout)
+        processes.handle.send(other, letter)
+    values, limit = {processes.process: value}, OwnTimeLimit(timeout)
     while True:
         for other in others:
-            if (number, ("all", other)) in hosts.letters:
-                values[other] = hosts.letters.pop((number, ("all", other)))
-        if len(values) == hosts.hosts:
-            return [values[host] for host in range(hosts.hosts)]
-        received = hosts.handle.receive(50)  # ms, between which Ctrl-C is noticed
+            if (number, ("all", other)) in processes.letters:
+                values[other] = processes.letters.pop((number, ("all", other)))
+        if len(values) == processes.processes:
+            return [values[process] for process in range(processes.processes)]
+        received = processes.handle.receive(50)  # ms, between which Ctrl-C is noticed
         if received:
             of, key, content = wire.loads(received)
-            hosts.letters[of, key] = content
+            processes.letters[of, key] = content
         elif limit.is_over():
             missing = next(other for other in others if other not in values)
             raise Error(

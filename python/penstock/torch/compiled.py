@@ -19,7 +19,7 @@ from penstock.torch.engine import engine
 from penstock.torch.foreign import Trained
 from penstock.torch.loss_tensors import LossTensors
 from penstock.torch.optimizers import StageOptimizer
-from penstock.torch.processes import Hosts, failure_line
+from penstock.torch.processes import Processes, failure_line
 from penstock.torch.shapes import Shape, ShapeNumbers
 from penstock.torch.weights import SharedParameter, StageWeights, parameters_of, share_weights
 
@@ -34,7 +34,7 @@ class Model:
     modules: Sequence[nn.Module | None]  # by stage of the model
     schedule: Schedule
     local: Sequence[int]  # the schedule's stages that this process runs
-    hosts: Hosts
+    processes: Processes
     options: Any
     # By stage of the schedule; None for those of other processes.
     weights: Sequence[StageWeights | None]
@@ -77,7 +77,7 @@ class Compiled:
         ``unused``: what no later stage reads; None if it is not known yet.
         """
         self._model, self._layout, self._is_weighted = model, layout, is_weighted
-        self.number = model.hosts.next_pipeline()
+        self.number = model.processes.next_pipeline()
         schedule = model.schedule
         self.engine = engine.Pipeline(
             schedule.to_csv(),
@@ -86,7 +86,7 @@ class Compiled:
             schedule.slices,
             schedule.weights,
             model.options,
-            model.hosts.handle,
+            model.processes.handle,
         )
         #: The code of the last stage, if this process runs it.
         self.last_code: StageCode | None = None
@@ -95,8 +95,8 @@ class Compiled:
         self._unused = unused
         self._trained = Trained(parameters_of(model.modules, model.loss_tensors))
         self.shared = sharing_of(model, unused)
-        model.hosts.check_same(self.number, [holders.stages for holders in self.shared])
-        model.hosts.check_loss(self.number, [name for name, _ in model.loss_tensors.parameters])
+        model.processes.check_same(self.number, [holders.stages for holders in self.shared])
+        model.processes.check_loss(self.number, [name for name, _ in model.loss_tensors.parameters])
         self.engine.set_shared([list(holders.stages) for holders in self.shared])
         self.shapes = ShapeNumbers(shape)
         self._compile(self.number, batch, shape, self._build)
@@ -122,18 +122,18 @@ class Compiled:
             self._add(shape, batch, unused)
             return None, self.sources
 
-        hosts = self._model.hosts
-        _, of_all = agreement.agree(hosts, agreement.COMPILE_S, lambda: work(None))
+        processes = self._model.processes
+        _, of_all = agreement.agree(processes, agreement.COMPILE_S, lambda: work(None))
         unused = _unused(self._model, of_all)
         self._check_sharing(unused)
         if any(unused.outputs):
-            agreement.agree(hosts, agreement.COMPILE_S, lambda: work(unused))
+            agreement.agree(processes, agreement.COMPILE_S, lambda: work(unused))
         self.engine.add_shape(self.shapes.add(shape))
 
     def _add(self, shape: Shape, batch: Tensors, unused: Unused | None) -> None:
         self._unused = unused
         self.engine.drop_built()  # of a shape that has failed, here or on another process
-        self._compile(self._model.hosts.next_pipeline(), batch, shape, self._build_shape)
+        self._compile(self._model.processes.next_pipeline(), batch, shape, self._build_shape)
 
     def _compile(
         self,
@@ -162,7 +162,7 @@ class Compiled:
                     previous = None
                     continue
                 if index > 0 and previous is None:
-                    previous = model.hosts.receive_examples(number, stage - 1)
+                    previous = model.processes.receive_examples(number, stage - 1)
                 if index == 0:
                     previous = inputs, self._layout.inputs, 0
                 examples, structure, random_op = previous
@@ -175,11 +175,11 @@ class Compiled:
                 previous = (outputs, code.outputs, code.next_random_op)
                 self.sources[index] = code.sources
                 if stage in unsent:
-                    model.hosts.send_examples(number, stage, previous)
+                    model.processes.send_examples(number, stage, previous)
                     unsent.remove(stage)
         except BaseException as error:
             for stage in unsent:
-                model.hosts.send_failure(number, stage, failure_line(error))
+                model.processes.send_failure(number, stage, failure_line(error))
             raise
 
     def _examples(self, batch: Tensors, shape: Shape) -> Tensors:
@@ -250,7 +250,7 @@ class Compiled:
         if code.metrics is not None:  # a last stage
             self.last_code = code
             self.engine.set_metrics(len(code.metrics))
-            model.hosts.publish_metrics(self.number, code.metrics)
+            model.processes.publish_metrics(self.number, code.metrics)
         return outputs
 
     def _build_shape(self, stage: int, code: StageCode, examples: Tensors) -> Any:
@@ -267,10 +267,10 @@ def compile_on_all(
         compiled = Compiled(model, layout, batch, shape, is_weighted, unused)
         return compiled, compiled.sources
 
-    compiled, of_all = agreement.agree(model.hosts, agreement.COMPILE_S, lambda: work(None))
+    compiled, of_all = agreement.agree(model.processes, agreement.COMPILE_S, lambda: work(None))
     unused = _unused(model, of_all)
     if any(unused.outputs) or len(sharing_of(model, unused)) < len(compiled.shared):
-        compiled, _ = agreement.agree(model.hosts, agreement.COMPILE_S, lambda: work(unused))
+        compiled, _ = agreement.agree(model.processes, agreement.COMPILE_S, lambda: work(unused))
     return compiled
 
 

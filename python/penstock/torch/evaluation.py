@@ -16,7 +16,7 @@ from penstock.torch import batches, capture, last_step, losses, sample_lists, we
 from penstock.torch.arguments import line_of
 from penstock.torch.last_step import LastStep
 from penstock.torch.own_time import OwnTimeLimit
-from penstock.torch.processes import Hosts
+from penstock.torch.processes import Processes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Evaluated:
     """A Pipeline as forward-only steps need it."""
 
     modules: Sequence[nn.Module | None]  # by stage; those of other processes may be None
-    hosts_of_stages: Sequence[int]  # by stage: the process that runs it
-    hosts: Hosts
+    processes_of_stages: Sequence[int]  # by stage: the process that runs it
+    processes: Processes
     loss: losses.Loss | None
     loss_weight: weighting.LossWeight | None
     reports_outputs: bool
@@ -102,15 +102,15 @@ def _evaluate(of: Evaluated, inputs: Sequence[Any], finish: Finish) -> list[Any]
     Raises:
         Error: a stage fails, here or on another process.
     """
-    letters = _Letters(of.hosts, of.timeout)
+    letters = _Letters(of.processes, of.timeout)
     own = [
         module
-        for module, host in zip(of.modules, of.hosts_of_stages, strict=True)
-        if host == of.hosts.host and module is not None
+        for module, process in zip(of.modules, of.processes_of_stages, strict=True)
+        if process == of.processes.process and module is not None
     ]
     try:
         with _nothing_changed(own):
-            return _run(of.modules, of.hosts_of_stages, letters, inputs, finish)
+            return _run(of.modules, of.processes_of_stages, letters, inputs, finish)
     except BaseException as error:
         letters.send_error(line_of(error))
         raise
@@ -118,12 +118,12 @@ def _evaluate(of: Evaluated, inputs: Sequence[Any], finish: Finish) -> list[Any]
 
 def _run(
     modules: Sequence[nn.Module | None],
-    rank_hosts: Sequence[int],
+    rank_processes: Sequence[int],
     letters: _Letters,
     inputs: Sequence[Any],
     finish: Finish,
 ) -> list[Any]:
-    stages, here = len(modules), letters.host
+    stages, here = len(modules), letters.process
     values: dict[tuple[int, int], Any] = {}  # by stage and microbatch: its input
     results: list[Any] = [None] * len(inputs)
     # In this order, a process works on a microbatch while others work on the next ones, and none
@@ -132,7 +132,7 @@ def _run(
         (stage + microbatch, stage, microbatch)
         for stage in range(stages)
         for microbatch in range(len(inputs))
-        if rank_hosts[stage] == here
+        if rank_processes[stage] == here
     )
     for _, stage, microbatch in order:
         if stage == 0:
@@ -144,11 +144,11 @@ def _run(
         value = _call(modules[stage], stage, value)
         if stage == stages - 1:
             results[microbatch] = finish(microbatch, value)
-        elif rank_hosts[stage + 1] == here:
+        elif rank_processes[stage + 1] == here:
             values[stage + 1, microbatch] = value
         else:
-            letters.send(rank_hosts[stage + 1], (stage + 1, microbatch), value)
-    if rank_hosts[-1] == here:
+            letters.send(rank_processes[stage + 1], (stage + 1, microbatch), value)
+    if rank_processes[-1] == here:
         letters.send_to_others((stages, 0), results)
         return results
     return list(letters.receive((stages, 0)))
@@ -195,35 +195,35 @@ def _nothing_changed(modules: Sequence[nn.Module]) -> Iterator[None]:
 class _Letters:
     """Values that processes send each other during one evaluation."""
 
-    def __init__(self, hosts: Hosts, timeout: float) -> None:
-        self.host, self._hosts, self._timeout = hosts.host, hosts, timeout
-        self._number = hosts.next_evaluation()
+    def __init__(self, processes: Processes, timeout: float) -> None:
+        self.process, self._processes, self._timeout = processes.process, processes, timeout
+        self._number = processes.next_evaluation()
 
     def send(self, to: int, key: tuple[int, int], value: Any) -> None:
-        self._hosts.handle.send(to, self._letter(key, value))
+        self._processes.handle.send(to, self._letter(key, value))
 
     def _letter(self, key: tuple[int, int] | None, value: Any) -> bytes:
         return wire.dumps((self._number, key, value))
 
     def send_to_others(self, key: tuple[int, int] | None, value: Any) -> None:
-        if self._hosts.hosts == 1:
+        if self._processes.processes == 1:
             return
         letter = self._letter(key, value)
-        for other in range(self._hosts.hosts):
-            if other != self.host:
-                self._hosts.handle.send(other, letter)
+        for other in range(self._processes.processes):
+            if other != self.process:
+                self._processes.handle.send(other, letter)
 
     def send_error(self, line: str) -> None:
         """Has the others fail, too, unless it is their error."""
         if not line.startswith("Error: process "):
             with contextlib.suppress(RuntimeError):  # the run has ended
-                self.send_to_others(None, f"process {self.host}: {line.removeprefix('Error: ')}")
+                self.send_to_others(None, f"process {self.process}: {line.removeprefix('Error: ')}")
 
     def receive(self, key: tuple[int, int]) -> Any:
-        kept = self._hosts.letters
+        kept = self._processes.letters
         limit = OwnTimeLimit(self._timeout)
         while (self._number, key) not in kept:
-            letter = self._hosts.handle.receive(50)  # ms, between which Ctrl-C is noticed
+            letter = self._processes.handle.receive(50)  # ms, between which Ctrl-C is noticed
             if letter:
                 number, of, value = wire.loads(letter)
                 if of is None and number == self._number:

@@ -121,14 +121,14 @@ class Pipeline(Views):
         ranks, microbatches, threads, slices, seed = settings.check(given)
         self._busy = threading.Lock()
         self._stages = settings.stage_list(stages)
-        self._hosts = processes.join()
+        self._processes = processes.join()
         self.schedule = schedule_of_stages(schedule, len(self._stages), ranks, microbatches, slices)
         settings.check_schedule(self.schedule, given)
         self._loss, self._loss_weight, self._reports_outputs = loss, loss_weight, outputs
         self._local = [
             stage
             for stage, rank in enumerate(self.schedule.rank_of_stage)
-            if self._hosts.host_of(rank, self.schedule.ranks) == self._hosts.host
+            if self._processes.process_of(rank, self.schedule.ranks) == self._processes.process
         ]
         self._check_modules()
         self._loss_tensors = loss_tensors(loss, self._stages)
@@ -138,7 +138,7 @@ class Pipeline(Views):
         options.threads = threads or (
             torch.get_num_threads()
             if exact
-            else max(1, self._hosts.cores() // max(1, len(local_ranks)))
+            else max(1, self._processes.cores() // max(1, len(local_ranks)))
         )
         options.exact, options.fuse = exact, True
         options.set_recompute(**settings.held(recompute))
@@ -171,7 +171,7 @@ class Pipeline(Views):
             self._stages,
             self.schedule,
             self._local,
-            self._hosts,
+            self._processes,
             options,
             self._weights,
             self._steppers,
@@ -213,7 +213,7 @@ class Pipeline(Views):
         """
         # The time between steps is what limits small models, so a step like the last one is checked
         # in one call.
-        is_alone = self._is_plain and self._hosts.hosts == 1
+        is_alone = self._is_plain and self._processes.processes == 1
         if is_alone and self._built.is_like_last(inputs, targets):
             return self._run_checked([_plain(inputs, targets)], [self._last_shapes])[0]
         return self._run(*self._prepare([(inputs, targets)]))[0]
@@ -260,10 +260,12 @@ class Pipeline(Views):
         Returns the tensors of each batch, and the numbers of its microbatches' shapes. If it
         fails on a process, it fails on all, and nothing has changed.
         """
-        checked, of_all = agreement.agree(self._hosts, self._timeout, lambda: self._check(given))
+        checked, of_all = agreement.agree(
+            self._processes, self._timeout, lambda: self._check(given)
+        )
         is_weighted = any(each for each, _ in of_all)
         is_built = self._compiled is not None and is_weighted == self._is_weighted
-        if is_built and self._hosts.hosts == 1:
+        if is_built and self._processes.processes == 1:
             all_tensors = [
                 batches.with_factors(each, is_weighted, self.schedule) for each in checked
             ]
@@ -288,7 +290,7 @@ class Pipeline(Views):
             else:
                 unchanged.check()
         is_weighted = self._is_weighted or any(each.factors is not None for each in checked)
-        if self._hosts.hosts == 1:
+        if self._processes.processes == 1:
             return checked, (is_weighted, None)
         return checked, (is_weighted, [shapes.kinds_of(each) for each in checked])
 
@@ -357,13 +359,15 @@ class Pipeline(Views):
 
     def _shapes_of(self, kinds: list[Any], checked: list[batches.Checked]) -> list[list[Shape]]:
         """Returns the shapes of each batch: what first and last stages read."""
-        if self._hosts.hosts == 1:
+        if self._processes.processes == 1:
             kinds = [[shapes.kinds_of(each) for each in checked]]
         chain, ranks = len(self._stages), self.schedule.rank_of_stage
         readers: list[list[int]] = []  # the processes that read inputs, and targets
         for first in (0, chain - 1):
             stages = range(first, self.schedule.stages, chain)
-            readers.append([self._hosts.host_of(ranks[s], self.schedule.ranks) for s in stages])
+            readers.append(
+                [self._processes.process_of(ranks[s], self.schedule.ranks) for s in stages]
+            )
         return shapes.of_processes(kinds, readers, self.schedule.microbatches)
 
     def _build(self, batch: batches.Checked, shape: Shape, is_weighted: bool) -> None:

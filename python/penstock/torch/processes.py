@@ -32,13 +32,18 @@ _LOOPBACK = "127.0.0.1"  # on one machine, its interface always works
 _SECONDS = 300.0  # for all processes to start, and for a stage to be compiled
 
 
-class Hosts:
+class Processes:
     """This process among those of the run. Each runs about the same number of consecutive ranks."""
 
     def __init__(
-        self, handle: Any, host: int = 0, hosts: int = 1, store: Store | None = None
+        self, handle: Any, process: int = 0, processes: int = 1, store: Store | None = None
     ) -> None:
-        self.handle, self.host, self.hosts, self._own_store = handle, host, hosts, store
+        self.handle, self.process, self.processes, self._own_store = (
+            handle,
+            process,
+            processes,
+            store,
+        )
         self._pipelines = self._evaluations = 0
         #: Letters of evaluations that have arrived, by evaluation and key.
         self.letters: dict[tuple[int, Any], Any] = {}
@@ -48,18 +53,20 @@ class Hosts:
         assert self._own_store is not None  # there are several processes
         return self._own_store
 
-    def host_of(self, rank: int, ranks: int) -> int:
+    def process_of(self, rank: int, ranks: int) -> int:
         """Returns the process that runs a rank."""
-        if self.hosts > ranks:
-            raise Error(f"{self.hosts} processes cannot share {ranks} ranks: start at most {ranks}")
-        return rank * self.hosts // ranks
+        if self.processes > ranks:
+            raise Error(
+                f"{self.processes} processes cannot share {ranks} ranks: start at most {ranks}"
+            )
+        return rank * self.processes // ranks
 
     def cores(self) -> int:
         """Returns how many cores this process should use."""
         local = int(
             os.environ.get("LOCAL_WORLD_SIZE")
             or os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")
-            or self.hosts
+            or self.processes
         )
         return max(1, len(os.sched_getaffinity(0)) // local)
 
@@ -72,7 +79,7 @@ class Hosts:
     def send_failure(self, pipeline: int, stage: int, line: str) -> None:
         """Publishes instead that the stage cannot be compiled."""
         if not line.startswith("process "):
-            line = f"process {self.host}: {line}"
+            line = f"process {self.process}: {line}"
         self._store.set(_key(pipeline, stage), {"failure": line})
 
     def receive_examples(self, pipeline: int, stage: int) -> Examples:
@@ -93,19 +100,20 @@ class Hosts:
 
     def gather(self, pipeline: int, name: str, value: Any) -> list[Any]:
         """Returns the values of all processes, by process."""
-        if self.hosts == 1:
+        if self.processes == 1:
             return [value]
         key = f"penstock/{pipeline}/{name}"
-        self._store.set(f"{key}/{self.host}", value)
-        return [self._store.get(f"{key}/{other}") for other in range(self.hosts)]
+        self._store.set(f"{key}/{self.process}", value)
+        return [self._store.get(f"{key}/{other}") for other in range(self.processes)]
 
     def check_same(self, pipeline: int, shared: list[tuple[int, ...]]) -> None:
         """Raises Error unless all processes have the same stages that share weights."""
         for other, theirs in enumerate(self.gather(pipeline, "shared", shared)):
             if theirs != shared:
                 raise Error(
-                    f"process {self.host} has the modules of stages {shared} that share weights, "
-                    f"but process {other} has {theirs}: pass these modules on every process"
+                    f"process {self.process} has the modules of stages {shared} that share "
+                    f"weights, but process {other} has {theirs}: pass these modules on "
+                    "every process"
                 )
 
     def check_loss(self, pipeline: int, names: list[str]) -> None:
@@ -114,8 +122,8 @@ class Hosts:
         for theirs in self.gather(pipeline, "loss", names):
             if theirs != names:
                 raise Error(
-                    f"the loss brings the parameters {names} on process {self.host}, but {theirs} "
-                    "on another: pass the stages that have them on every process"
+                    f"the loss brings the parameters {names} on process {self.process}, but "
+                    f"{theirs} on another: pass the stages that have them on every process"
                 )
 
     def next_pipeline(self) -> int:
@@ -132,7 +140,7 @@ class Hosts:
 
     def publish_metrics(self, pipeline: int, names: tuple[str, ...]) -> None:
         """Publishes the names of the metrics that the loss returns."""
-        if self.hosts > 1:
+        if self.processes > 1:
             self._store.set(f"penstock/{pipeline}/metrics", names)
 
     def metrics_of(self, pipeline: int) -> tuple[str, ...]:
@@ -141,34 +149,34 @@ class Hosts:
 
 
 @functools.cache
-def join() -> Hosts:
+def join() -> Processes:
     """Returns the processes of the run. The first call waits until all have called it."""
-    host, hosts = place()
-    if hosts == 1:
-        return Hosts(engine.Hosts())
-    shared = _shared_store(host, hosts)
+    process, processes = place()
+    if processes == 1:
+        return Processes(engine.Processes())
+    shared = _shared_store(process, processes)
     shared.set_timeout(timedelta(seconds=_SECONDS))
-    store, is_local = open_store(shared, secret.read(), host, hosts)
+    store, is_local = open_store(shared, secret.read(), process, processes)
     listener = engine.listen(_LOOPBACK if is_local else os.environ.get("PENSTOCK_INTERFACE", ""))
-    store.set(f"penstock/address/{host}", listener.address)
-    addresses = [store.get(f"penstock/address/{other}") for other in range(hosts)]
+    store.set(f"penstock/address/{process}", listener.address)
+    addresses = [store.get(f"penstock/address/{other}") for other in range(processes)]
     machine = socket.gethostname()
-    handle = engine.Hosts.connect(listener, host, addresses, store.key, machine, _SECONDS)
+    handle = engine.Processes.connect(listener, process, addresses, store.key, machine, _SECONDS)
     atexit.register(handle.leave)
-    return Hosts(handle, host, hosts, store)
+    return Processes(handle, process, processes, store)
 
 
-def _shared_store(host: int, hosts: int) -> Any:
+def _shared_store(process: int, processes: int) -> Any:
     """Returns a store that all processes share: torch.distributed's, torchrun's, or our own."""
     if dist.is_initialized():
         return dist.PrefixStore("penstock", dist.distributed_c10d._get_default_store())
     address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
-    is_local = _has_local_launcher(hosts) or (address is not None and _is_loopback(address))
+    is_local = _has_local_launcher(processes) or (address is not None and _is_loopback(address))
     if address and port:
         if is_local and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-            return _loopback_store(int(port), host, hosts)
+            return _loopback_store(int(port), process, processes)
         return dist.PrefixStore(
-            "penstock", next(dist.rendezvous("env://", rank=host, world_size=hosts))[0]
+            "penstock", next(dist.rendezvous("env://", rank=process, world_size=processes))[0]
         )
     if not is_local:
         raise Error(
@@ -181,13 +189,13 @@ def _shared_store(host: int, hosts: int) -> Any:
         or os.environ.get("OMPI_MCA_ess_base_jobid")
         or str(os.getppid())
     )
-    return _loopback_store(20000 + zlib.crc32(job.encode()) % 30000, host, hosts)
+    return _loopback_store(20000 + zlib.crc32(job.encode()) % 30000, process, processes)
 
 
-def _has_local_launcher(hosts: int) -> bool:
+def _has_local_launcher(processes: int) -> bool:
     """Returns whether the launcher says that all processes are on this machine."""
     local = os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")
-    return local is not None and int(local) == hosts
+    return local is not None and int(local) == processes
 
 
 def _is_loopback(name: str) -> bool:
@@ -199,11 +207,11 @@ def _is_loopback(name: str) -> bool:
         return False
 
 
-def _loopback_store(port: int, host: int, hosts: int) -> Any:
+def _loopback_store(port: int, process: int, processes: int) -> Any:
     """Returns torch's store, which by itself would listen on all interfaces."""
     timeout = timedelta(seconds=_SECONDS)
-    if host > 0:
-        return dist.TCPStore(_LOOPBACK, port, hosts, False, timeout)
+    if process > 0:
+        return dist.TCPStore(_LOOPBACK, port, processes, False, timeout)
     try:
         listener = socket.create_server((_LOOPBACK, port))
     except OSError as error:
@@ -212,7 +220,7 @@ def _loopback_store(port: int, host: int, hosts: int) -> Any:
             "set MASTER_ADDR to 127.0.0.1 and MASTER_PORT to a free port"
         ) from None
     return dist.TCPStore(
-        _LOOPBACK, port, hosts, True, timeout, master_listen_fd=listener.detach()
+        _LOOPBACK, port, processes, True, timeout, master_listen_fd=listener.detach()
     )
 
 

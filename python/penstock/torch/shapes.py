@@ -72,17 +72,18 @@ def of_processes(
     all_shapes = []
     for number in range(len(kinds[0])):
         read: list[Kinds] = []
-        for which, hosts in enumerate(readers):
-            for host in hosts:
-                if len(kinds[host]) != len(kinds[0]):
+        for which, processes in enumerate(readers):
+            for process in processes:
+                if len(kinds[process]) != len(kinds[0]):
                     raise Error("steps: processes have different numbers of batches: pass the same")
-                own, first = kinds[host][number][which], kinds[hosts[0]][number][which]
+                own, first = kinds[process][number][which], kinds[processes[0]][number][which]
                 if own != first:
                     raise Error(
                         f"step: {('inputs', 'targets')[which]} are {shown(first)} on process "
-                        f"{hosts[0]}, but {shown(own)} on process {host}: pass the same batch"
+                        f"{processes[0]}, but {shown(own)} on process {process}: pass "
+                        "the same batch"
                     )
-            read.append(kinds[hosts[0]][number][which])
+            read.append(kinds[processes[0]][number][which])
         all_shapes.append(of_batch(read[0], read[1], microbatches))
     return all_shapes
 

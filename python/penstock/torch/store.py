@@ -70,7 +70,7 @@ def digest(key: bytes, *texts: bytes) -> bytes:
     return code.digest()
 
 
-def open_store(store: Any, secret: bytes, host: int, hosts: int) -> tuple[Store, bool]:
+def open_store(store: Any, secret: bytes, process: int, processes: int) -> tuple[Store, bool]:
     """Returns the store of this run, and whether all processes are on this machine.
 
     Every process calls it.
@@ -78,19 +78,20 @@ def open_store(store: Any, secret: bytes, host: int, hosts: int) -> tuple[Store,
     # Nobody else knows the secret, so its digests are keys that protect it from other uses.
     known = Store(store, digest(secret, b"penstock greeting"))
     own = [secrets.token_hex(16), _network()]
-    known.set(f"greeting/{host}", own)
-    greetings = [own if other == host else _greeting(known, other) for other in range(hosts)]
+    known.set(f"greeting/{process}", own)
+    greetings = [own if other == process else _greeting(known, other) for other in range(processes)]
     key = digest(secret, b"penstock run", wire.dumps(greetings))
     return Store(store, key), all(each[1] == own[1] for each in greetings)
 
 
-def _greeting(store: Store, host: int) -> Any:
+def _greeting(store: Store, process: int) -> Any:
     try:
-        return store.get(f"greeting/{host}")
+        return store.get(f"greeting/{process}")
     except Forged:
         raise Error(
-            f"process {host} has another secret than this process, or another program has written "
-            "to the store: give all processes the same PENSTOCK_SECRET or PENSTOCK_SECRET_FILE"
+            f"process {process} has another secret than this process, or another program has "
+            "written to the store: give all processes the same PENSTOCK_SECRET or "
+            "PENSTOCK_SECRET_FILE"
         ) from None
 
 

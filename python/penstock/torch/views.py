@@ -14,7 +14,7 @@ from penstock.torch import arguments, evaluation, last_step, losses, weighting
 from penstock.torch.capture import StageCode
 from penstock.torch.engine import exclusive
 from penstock.torch.last_step import LastStep
-from penstock.torch.processes import Hosts
+from penstock.torch.processes import Processes
 
 
 class Views:
@@ -23,7 +23,7 @@ class Views:
     schedule: Schedule
     optimizers: list[torch.optim.Optimizer | None]
     _busy: threading.Lock
-    _hosts: Hosts
+    _processes: Processes
     _stages: Sequence[nn.Module | None]
     _built: Any
     _loss: losses.Loss | None
@@ -62,8 +62,11 @@ class Views:
         chain, ranks = len(self._stages), self.schedule.rank_of_stage
         evaluated = evaluation.Evaluated(
             self._stages,
-            [self._hosts.host_of(ranks[stage], self.schedule.ranks) for stage in range(chain)],
-            self._hosts,
+            [
+                self._processes.process_of(ranks[stage], self.schedule.ranks)
+                for stage in range(chain)
+            ],
+            self._processes,
             self._loss,
             self._loss_weight,
             self._reports_outputs,
@@ -157,7 +160,7 @@ class Views:
 
     def _report(self, loss: float) -> LastStep:
         schedule, code = self.schedule, self._last_code
-        names = self._hosts.metrics_of(self._number) if code is None else code.metrics or ()
+        names = self._processes.metrics_of(self._number) if code is None else code.metrics or ()
         outputs = self._built.last_outputs() if self._reports_outputs else []
         has_outputs = code is not None and code.outputs is not None and bool(outputs)
         return last_step.of_figures(

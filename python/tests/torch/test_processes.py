@@ -145,4 +145,4 @@ def test_a_killed_process_ends_the_others_with_one_line(tmp_path: pathlib.Path) 
     assert len(_losses(output)) == 2
     assert processes[0].returncode == 1
     last = errors.strip().splitlines()[-1]
-    assert re.fullmatch(r"penstock._core.Error: host 1 on \S+ is gone: .*", last), errors
+    assert re.fullmatch(r"penstock._core.Error: process 1 on \S+ is gone: .*", last), errors

@@ -93,8 +93,8 @@ def _open(shared: Any, secrets_of: list[bytes]) -> list[tuple[Store, bool]]:
     """Opens the store on threads, one for each process."""
     with concurrent.futures.ThreadPoolExecutor(len(secrets_of)) as pool:
         opened = [
-            pool.submit(open_store, shared, each, host, len(secrets_of))
-            for host, each in enumerate(secrets_of)
+            pool.submit(open_store, shared, each, process, len(secrets_of))
+            for process, each in enumerate(secrets_of)
         ]
         return [each.result() for each in opened]
 
@@ -172,7 +172,7 @@ def observed(at):
     print("listens", *listeners(), flush=True)
     return listener
 processes.engine.listen = observed
-print("connected", processes.join().hosts)
+print("connected", processes.join().processes)
 """
 
 

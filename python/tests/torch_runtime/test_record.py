@@ -128,7 +128,7 @@ def measure_offsets(rank: int, ahead: int) -> list[float]:
     )
 
 
-def test_aligns_clocks_of_hosts() -> None:
+def test_aligns_clocks_of_processes() -> None:
     day = 86_400_000_000_000
     offsets = run_ranks(2, measure_offsets, day)[0]
     assert offsets[0] == 0

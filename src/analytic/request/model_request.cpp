@@ -136,7 +136,7 @@ Result<ModelOnCluster> ModelRequest::Load() const {
   loaded.data = data.value_or(1);
   loaded.zero = zero.value_or(0);
   if (loaded.zero > 0 && loaded.data == 1) {
-    return InvalidParameter("zero", "{}: there is one replica; give data", loaded.zero);
+    return InvalidParameter("zero", "{}: there is one replica; give `data`", loaded.zero);
   }
   PENSTOCK_TRY_STATUS(CheckDivision(loaded));
   return loaded;

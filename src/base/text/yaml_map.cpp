@@ -7,7 +7,7 @@
 #include <set>
 #include <sstream>
 
-#include "base/text/former_names.h"
+#include "base/text/deprecated_names.h"
 #include "base/text/nearest.h"
 #include "base/text/numbers.h"
 #include "base/text/quote.h"

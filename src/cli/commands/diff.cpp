@@ -4,6 +4,7 @@
 #include "cli/command/command.h"
 #include "cli/figures/comparison.h"
 #include "cli/options/option_values.h"
+#include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
 #include "explain/difference.h"
 #include "report/palette.h"
@@ -59,12 +60,12 @@ class DiffCommand : public Command {
     AddInt(app, "--moves", moves_,
            fmt::format("Actions to list, those that moved farthest (default {})", kDefaultMoves),
            {.least = 0});
-    app.add_flag("--json", options_.json, "Print the differences as JSON");
+    app.add_flag("--json", json_, "Print the differences as JSON");
     app.footer("Each schedule may have its own options: penstock diff 1f1b zbv:comm=0.1 -p 8");
   }
 
   Result<int> Run() override {
-    PENSTOCK_TRY(std::vector<Simulated> all, SimulateChosen(options_));
+    PENSTOCK_TRY(std::vector<Simulated> all, options_.Simulate());
     const std::size_t named = all.size();
     all = WithMeasured(std::move(all));
     if (named == 2) all = MeasuredOnly(std::move(all));
@@ -75,7 +76,7 @@ class DiffCommand : public Command {
     const Explanation a = ExplanationOf(all[0]), b = ExplanationOf(all[1]);
     const Difference difference =
         Compare(ExplainedRunOf(all[0], a.bubbles), ExplainedRunOf(all[1], b.bubbles));
-    if (options_.json) {
+    if (json_) {
       PrintObject(ToJson(all, difference));
     } else {
       Print(all, difference);
@@ -108,7 +109,7 @@ class DiffCommand : public Command {
     table.title = "Moved farthest";
     table.columns = {"action", "rank", "start: " + all[0].chosen.label, all[1].chosen.label,
                      "difference"};
-    const ChosenSchedule& chosen = all[0].chosen;
+    const PricedSchedule& chosen = all[0].chosen;
     for (std::size_t i = 0; i < Listed(difference); ++i) {
       const Moved& moved = difference.common[i];
       const std::string rank = moved.rank_a == moved.rank_b
@@ -176,7 +177,8 @@ class DiffCommand : public Command {
             {"moved", std::move(moved)}};
   }
 
-  ScheduleOptions options_;
+  ScenarioOptions options_;
+  bool json_ = false;
   std::optional<int> moves_;
 };
 

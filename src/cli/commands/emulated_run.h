@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cli/figures/simulated.h"
+#include "cli/figures/simulated_json.h"
 #include "report/table.h"
 
 namespace penstock {

@@ -53,7 +53,7 @@ bool IsLeft(const fs::path& session, std::time_t start) {
          errno == ESRCH;
 }
 
-// Removes vader_segment.HOST.USER.JOB.RANK, where JOB begins with the session's number. The
+// Removes vader_segment.PROCESS.USER.JOB.RANK, where JOB begins with the session's number. The
 // session's contact.txt is "NUMBER.0;tcp://...", with that number in its upper half.
 void RemoveSharedMemory(const fs::path& session) {
   std::uint32_t number = 0;

@@ -8,6 +8,7 @@
 #include "cli/figures/comparison.h"
 #include "cli/figures/memory_figures.h"
 #include "cli/options/option_values.h"
+#include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
 #include "simulate/memory/memory_over_time.h"
 
@@ -43,7 +44,7 @@ std::vector<KeyFigure> FiguresOf(const Simulated& simulated) {
 Plot MakespanAndMemory(const std::vector<Simulated>& all) {
   Plot plot;
   plot.title = "Makespan and activations";
-  const ChosenSchedule& chosen = all.front().chosen;
+  const PricedSchedule& chosen = all.front().chosen;
   plot.x_name = chosen.memory_unit == "B" ? "peak activations, GiB" : "peak activations";
   plot.y_name = chosen.time_unit == "s" ? "makespan, s" : "makespan";
   const double scale = chosen.memory_unit == "B" ? 0x1p-30 : 1;
@@ -80,7 +81,7 @@ std::vector<std::pair<double, double>> WorstRankOverTime(const Simulated& simula
 
 Plot MemoryOfAll(const std::vector<Simulated>& all) {
   constexpr std::size_t kPoints = 240;
-  const ChosenSchedule& chosen = all.front().chosen;
+  const PricedSchedule& chosen = all.front().chosen;
   const bool in_bytes = chosen.memory_unit == "B";
   Plot plot;
   plot.title = "Activations of the rank with the highest peak";
@@ -94,7 +95,7 @@ Plot MemoryOfAll(const std::vector<Simulated>& all) {
 }
 
 // What a rank's F, I and W of one microbatch take, if it is the same for all stages.
-std::string CostsText(const ChosenSchedule& chosen) {
+std::string CostsText(const PricedSchedule& chosen) {
   const Costs& costs = chosen.costs;
   const StageCosts& first = costs.stages.front();
   const bool same =
@@ -191,12 +192,12 @@ class ReportCommand : public Command {
         "Width of a picture in pixels (default 1200); below 700, in the style of a paper's column",
         {kNarrowest, kWidest});
     app.add_flag("--paper", paper_, "Colors of a picture that differ in brightness, for print");
-    app.add_flag("--json", options_.json, "Print the files and figures as JSON");
+    app.add_flag("--json", json_, "Print the files and figures as JSON");
   }
 
   Result<int> Run() override {
     PENSTOCK_TRY_STATUS(RefusePictureOptions());
-    PENSTOCK_TRY(std::vector<Simulated> all, SimulateChosen(options_));
+    PENSTOCK_TRY(std::vector<Simulated> all, options_.Simulate());
     all = WithMeasured(std::move(all));
     AddMemory(all);
     ReportInput input = InputOf(all);
@@ -204,7 +205,7 @@ class ReportCommand : public Command {
     input.for_paper = paper_;
     PENSTOCK_TRY_STATUS(AddSources(input));
     PENSTOCK_TRY_STATUS(WriteReport(input, output_));
-    if (options_.json) {
+    if (json_) {
       PrintObject({{"files", {output_}}, {"schedules", SchedulesJson(all, false)}});
     } else {
       fmt::print("wrote {}\n", output_);
@@ -230,7 +231,8 @@ class ReportCommand : public Command {
     return {};
   }
 
-  ScheduleOptions options_;
+  ScenarioOptions options_;
+  bool json_ = false;
   std::string output_;
   std::optional<int> width_;
   bool paper_ = false;

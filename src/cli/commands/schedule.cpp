@@ -3,7 +3,8 @@
 
 #include "cli/command/command.h"
 #include "cli/options/option_values.h"
-#include "cli/options/simulate_config.h"
+#include "cli/options/output_format.h"
+#include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
 #include "schedule/passes/passes.h"
 #include "schedule/text/text.h"
@@ -59,7 +60,7 @@ class ScheduleCommand : public Command {
   std::string Summary() const override { return "Write the actions of a schedule as CSV"; }
   void Define(CLI::App& app) override {
     options_.DefineSchedules(app);
-    options_.DefineFormat(app);
+    format_.Define(app);
     app.add_flag("--lower", lower_,
                  "Add the SEND and RECV actions between ranks (and REDUCE_GRAD with --torch)");
     app.add_flag("--torch", torch_, "Refuse actions that torch.distributed.pipelining cannot read");
@@ -68,8 +69,8 @@ class ScheduleCommand : public Command {
   }
 
   Result<int> Run() override {
-    PENSTOCK_TRY(const OutputFormat format, options_.Format());
-    if (options_.format && format == OutputFormat::kTable && !output_.empty()) {
+    PENSTOCK_TRY(const OutputFormat format, format_.Format());
+    if (format_.format && format == OutputFormat::kTable && !output_.empty()) {
       return InvalidArgument(
           "--format table has no effect here: --output writes CSV; leave one of them out");
     }
@@ -87,7 +88,7 @@ class ScheduleCommand : public Command {
       fmt::print("{}: {} ranks, {} stages, {} microbatches, {} actions\n", output_,
                  schedule.ranks(), schedule.stages(), schedule.microbatches,
                  schedule.action_count());
-    } else if (options_.format && format == OutputFormat::kTable) {
+    } else if (format_.format && format == OutputFormat::kTable) {
       PrintTable(schedule);
     } else {
       fmt::print("{}", WriteCsv(schedule));
@@ -97,8 +98,8 @@ class ScheduleCommand : public Command {
 
  private:
   Result<Schedule> MakeSchedule() {
-    options_.prices = false;
-    PENSTOCK_TRY(Choice choice, ChooseSchedules(options_));
+    options_.purpose.prices = false;
+    PENSTOCK_TRY(PrimusSchedules choice, options_.Choose());
     if (choice.schedules.size() != 1) {
       return InvalidArgument("{} schedules are given; schedule writes one",
                              choice.schedules.size());
@@ -106,7 +107,8 @@ class ScheduleCommand : public Command {
     return std::move(choice.schedules.front().schedule);
   }
 
-  ScheduleOptions options_;
+  ScenarioOptions options_;
+  FormatOptions format_;
   std::string output_;
   bool lower_ = false, torch_ = false;
 };

@@ -8,7 +8,7 @@
 #include "base/files.h"
 #include "base/folders.h"
 #include "cli/commands/algorithm_text.h"
-#include "cli/figures/simulated.h"
+#include "cli/figures/simulated_json.h"
 #include "report/report.h"
 
 namespace penstock {
@@ -43,11 +43,11 @@ a forward and a backward takes the longer of the two times (`--overlap max`), or
 // Options that give one more row of figures, for an algorithm that reads them.
 struct Variant {
   std::string label;
-  ScheduleOptions options;
+  Scenario options;
 };
 
-ScheduleOptions FigureOptions() {
-  ScheduleOptions options;
+Scenario FigureOptions() {
+  Scenario options;
   options.ranks = kRanks;
   options.microbatches = kMicrobatches;
   return options;
@@ -55,7 +55,7 @@ ScheduleOptions FigureOptions() {
 
 std::vector<Variant> VariantsOf(const Knobs& knobs) {
   std::vector<Variant> variants = {{"default", FigureOptions()}};
-  const auto add = [&](const std::string& label) -> ScheduleOptions& {
+  const auto add = [&](const std::string& label) -> Scenario& {
     variants.push_back({"`" + label + "`", FigureOptions()});
     return variants.back().options;
   };
@@ -66,14 +66,14 @@ std::vector<Variant> VariantsOf(const Knobs& knobs) {
     add("--chunks 4").chunks = 4;
   }
   if (knobs.group) {
-    ScheduleOptions& half = add(fmt::format("--chunks 4 --group {}", kRanks / 2));
+    Scenario& half = add(fmt::format("--chunks 4 --group {}", kRanks / 2));
     half.chunks = 4;
     half.group = kRanks / 2;
   }
   if (knobs.slices) add("--slices 4").slices = 4;
   if (knobs.split) add("--split").split = true;
   if (knobs.slices && knobs.split) {
-    ScheduleOptions& both = add("--slices 4 --split");
+    Scenario& both = add("--slices 4 --split");
     both.slices = 4;
     both.split = true;
   }
@@ -85,10 +85,10 @@ std::vector<Variant> VariantsOf(const Knobs& knobs) {
   return variants;
 }
 
-Result<Simulated> PriceExample(const Algorithm& algorithm, const ScheduleOptions& options,
+Result<Simulated> PriceExample(const Algorithm& algorithm, const Scenario& options,
                                bool with_timeline) {
-  PENSTOCK_TRY(ChosenSchedule chosen, options.Choose(algorithm, ScheduleOptions::Knobs::kAll));
-  PENSTOCK_TRY_STATUS(options.Make(chosen));
+  PENSTOCK_TRY(PricedSchedule chosen, Choose(options, algorithm, Given::kAll));
+  PENSTOCK_TRY_STATUS(MakeSchedule(options, chosen));
   return SimulateOne(std::move(chosen), with_timeline);
 }
 
@@ -142,7 +142,7 @@ Result<std::string> FiguresOf(const Algorithm& algorithm) {
 }
 
 Result<std::string> Picture(const Algorithm& algorithm) {
-  ScheduleOptions options;
+  Scenario options;
   options.ranks = kPictureRanks;
   options.microbatches = kPictureRows;
   std::string label = std::string(algorithm.name);

@@ -6,11 +6,13 @@
 #include "cli/commands/schedule_docs.h"
 #include "cli/figures/comparison.h"
 #include "cli/help/offered_values.h"
-#include "cli/options/option_effects.h"
 #include "cli/options/option_values.h"
-#include "cli/options/schedule_options.h"
+#include "cli/options/pass_text.h"
+#include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
 #include "report/table.h"
+#include "scenario/build/params.h"
+#include "scenario/build/unused_fields.h"
 
 namespace penstock {
 namespace {
@@ -47,11 +49,11 @@ struct AtSize {
   Simulated simulated;
 };
 
-Result<AtSize> PriceAt(const Algorithm& algorithm, const ScheduleOptions& options) {
+Result<AtSize> PriceAt(const Algorithm& algorithm, const ScenarioOptions& options) {
   AtSize at;
-  auto chosen = options.Choose(algorithm, ScheduleOptions::Knobs::kThoseItReads);
+  auto chosen = Choose(options.scenario, algorithm, Given::kSupported);
   if (!chosen) {
-    at.refused = NameAsGiven(std::move(chosen).error(), options.given_in).line();
+    at.refused = options.AsGiven(std::move(chosen).error()).line();
     return at;
   }
   const ScheduleParams& params = chosen->params;
@@ -61,7 +63,7 @@ Result<AtSize> PriceAt(const Algorithm& algorithm, const ScheduleOptions& option
     at.simulated.chosen = std::move(*chosen);
     return at;
   }
-  PENSTOCK_TRY_STATUS(options.Make(*chosen));
+  PENSTOCK_TRY_STATUS(MakeSchedule(options.scenario, *chosen));
   PENSTOCK_TRY(at.simulated, SimulateOne(std::move(*chosen), false));
   return at;
 }
@@ -75,9 +77,10 @@ class SchedulesCommand : public Command {
   void Define(CLI::App& app) override {
     Offer(app.add_option("NAME", names_, "List only these schedules (default: all)"),
           [] { return OfferedSchedules(OfferedPaths::kNone); });
-    options_.DefineShape(app);
-    options_.DefineCosts(app);
-    options_.DefineFormat(app);
+    for (const FieldGroup group : {FieldGroup::kShape, FieldGroup::kCosts, FieldGroup::kModel}) {
+      options_.Define(app, group);
+    }
+    format_.Define(app);
     app.add_flag("--passes", passes_, "List the passes and prices of --pass and --price instead");
     AddText(app, "--docs", docs_, "Write FOLDER/schedules.md and its pictures instead")
         ->type_name("FOLDER");
@@ -89,10 +92,11 @@ class SchedulesCommand : public Command {
   }
 
   Result<int> Run() override {
-    PENSTOCK_TRY(const OutputFormat format, options_.Format());
-    PENSTOCK_TRY_STATUS(options_.Params());  // first report errors in the options themselves
+    PENSTOCK_TRY(const OutputFormat format, format_.Format());
+    const auto params = ParamsOf(options_.scenario);  // errors in the options themselves come first
+    if (!params) return tl::unexpected(options_.AsGiven(params.error()));
     PENSTOCK_TRY_STATUS(FindAlgorithms());
-    PENSTOCK_TRY_STATUS(RefuseUnread());
+    PENSTOCK_TRY_STATUS(RefuseUnused());
     if (passes_) {
       if (format == OutputFormat::kJson) {
         PrintObject(PassesJson());
@@ -135,30 +139,36 @@ class SchedulesCommand : public Command {
     return {};
   }
 
-  bool Sized() const { return options_.ranks || options_.microbatches; }
+  bool Sized() const { return options_.scenario.ranks || options_.scenario.microbatches; }
 
-  Status RefuseUnread() const {
+  Status RefuseUnused() const {
     if (passes_) {
       if (!names_.empty() || !docs_.empty()) {
         return InvalidArgument("--passes lists no schedules; leave out {}",
                                docs_.empty() ? "their names" : "--docs");
       }
-      return RefuseOthers(options_, {}, "--passes lists no schedules");
+      return RefuseFields("--passes lists no schedules");
     }
     if (!docs_.empty()) {
       if (!names_.empty()) {
         return InvalidArgument("--docs writes every schedule; leave out the names");
       }
-      PENSTOCK_TRY_STATUS(
-          RefuseOthers(options_, {}, "--docs writes every schedule at its own size"));
-      if (!options_.format && !options_.json) return {};
+      PENSTOCK_TRY_STATUS(RefuseFields("--docs writes every schedule at its own size"));
+      if (!format_.format && !format_.json) return {};
       return InvalidArgument("{} has no effect here: --docs writes Markdown; leave it out",
-                             options_.json ? "--json" : "--format");
+                             format_.json ? "--json" : "--format");
     }
     if (!Sized()) {
-      return RefuseOthers(options_, {}, "without --ranks or --microbatches nothing is priced");
+      return RefuseFields("without --ranks or --microbatches nothing is priced");
     }
-    return RefuseUnreadByAll(options_, algorithms_);
+    const Status status = RefuseUnusedByAll(options_.scenario, {}, algorithms_);
+    return status ? status : tl::unexpected(options_.AsGiven(status.error()));
+  }
+
+  // Refuses every option of a schedule.
+  Status RefuseFields(const std::string& why) const {
+    const Status status = RefuseOthers(options_.scenario, {}, why);
+    return status ? status : tl::unexpected(options_.AsGiven(status.error()));
   }
 
   void PrintJson(const std::vector<AtSize>& sized) const {
@@ -218,7 +228,8 @@ class SchedulesCommand : public Command {
     }
   }
 
-  ScheduleOptions options_;
+  ScenarioOptions options_;
+  FormatOptions format_;
   std::vector<std::string> names_;
   std::vector<Algorithm> algorithms_;  // to list
   bool passes_ = false;

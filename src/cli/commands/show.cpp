@@ -5,9 +5,10 @@
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
 #include "cli/command/command.h"
-#include "cli/figures/simulated.h"
+#include "cli/figures/simulated_json.h"
 #include "cli/help/offered_values.h"
 #include "cli/options/option_values.h"
+#include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
 #include "cli/output/terminal.h"
 #include "report/table.h"
@@ -44,8 +45,7 @@ class ShowCommand : public Command {
     app.add_flag("--memory", memory_, "Draw the memory of each rank below its actions");
     app.add_flag("--explain", explain_,
                  "Mark the causes of bubbles, and the critical path below its actions");
-    app.add_flag("--json", options_.json,
-                 "Print every action with its start and end instead of drawing");
+    app.add_flag("--json", json_, "Print every action with its start and end instead of drawing");
   }
 
   Result<int> Run() override {
@@ -54,16 +54,16 @@ class ShowCommand : public Command {
                                                     {"--memory", memory_},
                                                     {"--explain", explain_}};
     for (const auto& [option, given] : drawing) {
-      if (!options_.json || !given) continue;
+      if (!json_ || !given) continue;
       return InvalidArgument("{} has no effect here: --json draws nothing; leave it out", option);
     }
     if (color_ && std::ranges::find(kColorNames, *color_) == kColorNames.end()) {
       return InvalidArgument("--color {}: give auto, always or never{}", Quote(*color_),
                              Suggestion(*color_, {kColorNames.begin(), kColorNames.end()}));
     }
-    PENSTOCK_TRY(std::vector<Simulated> all, SimulateChosen(options_));
+    PENSTOCK_TRY(std::vector<Simulated> all, options_.Simulate());
     all = WithMeasured(std::move(all));
-    if (options_.json) {
+    if (json_) {
       PrintObject({{"schedules", SchedulesJson(all, true)}});
       return kExitOk;
     }
@@ -90,7 +90,7 @@ class ShowCommand : public Command {
 
  private:
   TerminalDetails DetailsOf(const Simulated& simulated) const {
-    const ChosenSchedule& chosen = simulated.chosen;
+    const PricedSchedule& chosen = simulated.chosen;
     TerminalDetails details;
     details.memory_unit = chosen.memory_unit;
     if (memory_) {
@@ -104,7 +104,8 @@ class ShowCommand : public Command {
     return details;
   }
 
-  ScheduleOptions options_;
+  ScenarioOptions options_;
+  bool json_ = false;
   std::optional<int> width_;
   std::optional<std::string> color_;
   bool memory_ = false, explain_ = false;

@@ -10,24 +10,23 @@
 #include "cli/figures/json_table.h"
 #include "cli/figures/memory_figures.h"
 #include "cli/help/offered_values.h"
-#include "cli/options/option_effects.h"
 #include "cli/options/option_values.h"
-#include "cli/options/simulate_config.h"
+#include "cli/options/output_format.h"
+#include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
-#include "cli/output/terminal.h"
-#include "cli/sweep/plan.h"
-#include "cli/sweep/run_sweep.h"
+#include "cli/output/progress_bar.h"
+#include "cli/signals/interrupt.h"
 #include "cli/sweep/sweep_output.h"
 #include "cli/sweep/sweep_page.h"
 #include "interop/primus/dump.h"
 #include "report/table.h"
+#include "scenario/sweep_axes.h"
+#include "scenario/sweep/plan.h"
+#include "scenario/sweep/run_sweep.h"
 #include "schedule/text/text.h"
-#include "simulate/steady_state.h"
 
 namespace penstock {
 namespace {
-
-constexpr int kMostRepeats = 1000;
 
 nlohmann::ordered_json ToJson(const std::vector<Simulated>& all,
                               const std::vector<EmulatedRun>& runs, bool with_steps) {
@@ -88,12 +87,12 @@ class SimulateCommand : public Command {
   std::string Summary() const override { return "Price schedules: makespan, bubbles, memory"; }
   void Define(CLI::App& app) override {
     options_.DefineSource(app);
-    options_.DefineShape(app);
-    options_.DefineCosts(app);
-    options_.DefineJitter(app);
-    options_.passes.Define(app);
+    for (const FieldGroup group : {FieldGroup::kShape, FieldGroup::kCosts, FieldGroup::kModel,
+                                   FieldGroup::kJitter, FieldGroup::kPasses}) {
+      options_.Define(app, group);
+    }
     run_.Define(app);
-    options_.DefineFormat(app);
+    format_.Define(app);
     AddInt(app, "--repeat", repeat_,
            "Also run N consecutive steps and print the time of one in steady state");
     app.add_flag("--time-steps", time_steps_, "Add every action with its start and end");
@@ -117,16 +116,17 @@ class SimulateCommand : public Command {
   }
 
   Result<int> Run() override {
-    PENSTOCK_TRY(const OutputFormat format, options_.Format());
+    PENSTOCK_TRY(const OutputFormat format, format_.Format());
     PENSTOCK_TRY_STATUS(run_.Check());
-    options_.can_sweep = options_.can_jitter = true;
-    options_.shows_memory = memory_;
+    options_.purpose = {.runs_jitter = true, .shows_memory = memory_, .sweeps = true};
     if (memory_ && time_steps_ && format == OutputFormat::kCsv) {
       return InvalidArgument("--memory and --time-steps: CSV has one table; give one of them");
     }
-    PENSTOCK_TRY(options_.sweep, ParseSweep(sweep_));
-    PENSTOCK_TRY(std::optional<Choice> primus, ReadSources(options_));
-    if (!options_.sweep.empty()) return Sweep(format);
+    auto axes = ParseSweep(sweep_);
+    if (!axes) return tl::unexpected(options_.AsGiven(std::move(axes).error()));
+    options_.scenario.sweep = std::move(*axes);
+    PENSTOCK_TRY(std::optional<PrimusSchedules> primus, options_.ReadSources());
+    if (!options_.scenario.sweep.empty()) return Sweep(format);
     if (!page_.empty()) {
       return InvalidArgument(
           "--output has no effect without --sweep; 'penstock report' writes the "
@@ -134,7 +134,10 @@ class SimulateCommand : public Command {
     }
     PENSTOCK_TRY(std::vector<Simulated> all, SimulateAll(std::move(primus)));
     PENSTOCK_TRY_STATUS(RefuseLinks(all));
-    if (repeat_) PENSTOCK_TRY_STATUS(AddSteadySteps(all));
+    for (Simulated& simulated : all) {
+      const Status status = repeat_ ? AddSteadyStep(*repeat_, simulated) : Status();
+      if (!status) return tl::unexpected(options_.AsGiven(status.error()));
+    }
     if (memory_) AddMemory(all);
     if (!dump_.empty()) PENSTOCK_TRY_STATUS(Dump(all));
     std::vector<EmulatedRun> runs;
@@ -156,8 +159,8 @@ class SimulateCommand : public Command {
   }
 
  private:
-  Result<std::vector<Simulated>> SimulateAll(std::optional<Choice> primus) {
-    PENSTOCK_TRY(Choice choice, BuildChoice(options_, std::move(primus)));
+  Result<std::vector<Simulated>> SimulateAll(std::optional<PrimusSchedules> primus) {
+    PENSTOCK_TRY(PrimusSchedules choice, options_.Build(std::move(primus)));
     if (dump_.empty()) dump_ = choice.output_dir;
     return SimulateEach(std::move(choice.schedules), time_steps_ || memory_ || !dump_.empty());
   }
@@ -181,24 +184,6 @@ class SimulateCommand : public Command {
     return {};
   }
 
-  // A schedule without a flush holds its steps itself (--steps).
-  Status AddSteadySteps(std::vector<Simulated>& all) const {
-    if (*repeat_ < 2 || *repeat_ > kMostRepeats) {
-      return InvalidArgument("--repeat {}: give 2 to {} steps", *repeat_, kMostRepeats);
-    }
-    for (Simulated& simulated : all) {
-      const Schedule& schedule = simulated.chosen.schedule;
-      const bool flushes = schedule.weights == WeightPolicy::kFlush && schedule.steps == 1;
-      if (!flushes && schedule.steps < 2) {
-        return InvalidArgument("--repeat {}: {} has no flush; give it --steps 2 or more", *repeat_,
-                               simulated.chosen.label);
-      }
-      PENSTOCK_TRY(simulated.steady_step, SteadyStepTime(Repeated(schedule, flushes ? *repeat_ : 1),
-                                                         simulated.chosen.costs));
-    }
-    return {};
-  }
-
   Result<int> Sweep(OutputFormat format) const {
     const std::pair<const char*, bool> others[] = {{"--run", run_.asked()},
                                                    {"--time-steps", time_steps_},
@@ -212,12 +197,26 @@ class SimulateCommand : public Command {
       return InvalidArgument(
           "--output {}: a sweep is written as a page; give a file ending in .html", page_);
     }
-    const auto plan = SweepPlan::Of(options_);
-    if (!plan) return tl::unexpected(NameAsGiven(plan.error(), options_.given_in, "sweep"));
-    PENSTOCK_TRY(const std::vector<SweptSchedule> swept, RunSweep(*plan));
+    const auto plan = SweepPlan::Of(options_.scenario);
+    if (!plan) return tl::unexpected(options_.AsGiven(plan.error(), "sweep"));
+    PENSTOCK_TRY(const std::vector<SweptSchedule> swept, RunPlan(*plan));
     if (!page_.empty()) PENSTOCK_TRY_STATUS(WriteSweepPage(*plan, swept, page_));
     PrintSweep(*plan, swept, format);
     return kExitOk;
+  }
+
+  // Runs the sweep with a bar; Ctrl-C ends it.
+  Result<std::vector<SweptSchedule>> RunPlan(const SweepPlan& plan) const {
+    ProgressBar bar(plan.size());
+    bar.Show(0);
+    SweepWatch watch;
+    watch.progress = [&bar](std::size_t done) { bar.Show(done); };
+    watch.stop = &CatchInterrupt();
+    watch.spelling = OptionOf;
+    auto swept = RunSweep(plan, watch);
+    ReleaseInterrupt();
+    if (swept) return swept;
+    return tl::unexpected(options_.AsGiven(std::move(swept).error()));
   }
 
   void PrintSweep(const SweepPlan& plan, const std::vector<SweptSchedule>& swept,
@@ -296,7 +295,8 @@ class SimulateCommand : public Command {
     if (!dump_.empty()) fmt::print("Primus's dumps are in {}.\n", dump_);
   }
 
-  ScheduleOptions options_;
+  ScenarioOptions options_;
+  FormatOptions format_;
   EmulatedRunOptions run_;
   std::string dump_;
   bool time_steps_ = false, memory_ = false;

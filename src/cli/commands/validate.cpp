@@ -6,8 +6,10 @@
 #include "base/index.h"
 #include "cli/command/command.h"
 #include "cli/options/option_values.h"
-#include "cli/options/simulate_config.h"
+#include "cli/options/output_format.h"
+#include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
+#include "scenario/build/load_file.h"
 
 namespace penstock {
 namespace {
@@ -20,9 +22,10 @@ class ValidateCommand : public Command {
   std::string Summary() const override { return "Prove a schedule valid, or list its faults"; }
   void Define(CLI::App& app) override {
     options_.DefineSource(app);
-    options_.DefineShape(app);
-    options_.DefineCosts(app);
-    options_.DefineFormat(app);
+    for (const FieldGroup group : {FieldGroup::kShape, FieldGroup::kCosts, FieldGroup::kModel}) {
+      options_.Define(app, group);
+    }
+    format_.Define(app);
     AddInt(app, "--max-faults", max_faults_, "Report at most this many faults", {.least = 1});
   }
 
@@ -31,8 +34,8 @@ class ValidateCommand : public Command {
   }
 
   Result<int> Run() override {
-    PENSTOCK_TRY(const OutputFormat format, options_.Format());
-    options_.prices = false;
+    PENSTOCK_TRY(const OutputFormat format, format_.Format());
+    options_.purpose.prices = false;
     PENSTOCK_TRY(const Schedule schedule, LoadOne());
     const std::vector<Fault> faults = Validate(schedule, {.max_faults = MostFaults()});
     switch (format) {
@@ -57,23 +60,25 @@ class ValidateCommand : public Command {
 
   // The given schedule. A file is not validated yet.
   Result<Schedule> LoadOne() {
-    PENSTOCK_TRY(std::optional<Choice> primus, ReadSources(options_));
-    const std::size_t count = primus ? primus->schedules.size() : options_.candidates.size();
+    PENSTOCK_TRY(std::optional<PrimusSchedules> primus, options_.ReadSources());
+    const std::vector<Candidate>& named = options_.scenario.schedules;
+    const std::size_t count = primus ? primus->schedules.size() : named.size();
     if (count > 1) return InvalidArgument("{} schedules are given; validate takes one", count);
-    if (primus) {
-      label_ = primus->schedules.front().label;
-      return std::move(primus->schedules.front().schedule);
+    if (count == 1 && !primus && named.front().kind == Candidate::Kind::kFile) {
+      label_ = named.front().label();
+      auto schedule = LoadFileOf(named.front());
+      if (!schedule) return tl::unexpected(options_.AsGiven(std::move(schedule).error(), "csv"));
+      return schedule;
     }
-    if (count == 1 && options_.candidates.front().kind == Candidate::Kind::kFile) {
-      const Candidate& file = options_.candidates.front();
-      label_ = file.label();
-      PENSTOCK_TRY(const ScheduleOptions own, options_.For(file));
-      PENSTOCK_TRY(ScheduleOptions::LoadedFile loaded, own.LoadFile(file.name));
-      return std::move(loaded.schedule);
-    }
-    PENSTOCK_TRY(std::vector<ChosenSchedule> built, options_.Build());
-    label_ = built.front().label;
-    return std::move(built.front().schedule);
+    PENSTOCK_TRY(PrimusSchedules built, options_.Build(std::move(primus)));
+    label_ = built.schedules.front().label;
+    return std::move(built.schedules.front().schedule);
+  }
+
+  Result<Schedule> LoadFileOf(const Candidate& file) const {
+    PENSTOCK_TRY(const Scenario own, ScenarioOf(options_.scenario, file));
+    PENSTOCK_TRY(LoadedFile loaded, LoadFile(own, file.name));
+    return std::move(loaded.schedule);
   }
 
   static void PrintJson(const std::vector<Fault>& faults) {
@@ -101,7 +106,8 @@ class ValidateCommand : public Command {
     for (const Fault& fault : faults) fmt::print("{}", Describe(schedule, fault));
   }
 
-  ScheduleOptions options_;
+  ScenarioOptions options_;
+  FormatOptions format_;
   std::string label_;  // what is validated
   std::optional<int> max_faults_;
 };

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "cli/command/command.h"
 #include "cli/help/offered_values.h"
-#include "cli/options/given_in.h"
+#include "cli/options/option_name.h"
 #include "cli/output/print_json.h"
 #include "cli/start_engine/engine_table.h"
 #include "model_spec/huggingface_config.h"
@@ -73,7 +73,11 @@ class EvalCommand final : public Command {
     if (data_.empty())
       return InvalidArgument("{} has no text of its own: give --data", checkpoint_);
     const Result<EvalSummary> evaluated = EvaluateHuggingFace(checkpoint_, data_, sequence_);
-    if (!evaluated) return tl::unexpected(NameOption(evaluated.error()));
+    if (!evaluated) {
+      Error error = evaluated.error();
+      if (!error.parameter.empty()) error.parameter = OptionName(error.parameter);
+      return tl::unexpected(std::move(error));
+    }
     const EvalSummary& summary = *evaluated;
     PrintNotes(summary);
     if (json_) {

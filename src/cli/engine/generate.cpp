@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "cli/command/command.h"
 #include "cli/help/offered_values.h"
-#include "cli/options/given_in.h"
+#include "cli/options/option_name.h"
 #include "cli/output/print_json.h"
 #include "cli/start_engine/engine_table.h"
 #include "monitor/run_names.h"
@@ -43,8 +43,12 @@ class GenerateCommand final : public Command {
 
   Result<int> Run() override {
     PENSTOCK_TRY(checkpoint_, PathOrRun(checkpoint_));
-    const Result<GeneratedText> generated = GenerateText(checkpoint_, options_);
-    if (!generated) return tl::unexpected(NameOption(generated.error()));
+    Result<GeneratedText> generated = GenerateText(checkpoint_, options_);
+    if (!generated) {
+      Error error = std::move(generated).error();
+      if (!error.parameter.empty()) error.parameter = OptionName(error.parameter);
+      return tl::unexpected(std::move(error));
+    }
     for (const std::string& note : generated->notes) Log(stderr, "penstock: {}\n", note);
     if (json_) {
       PrintObject({{"prompt", options_.prompt},

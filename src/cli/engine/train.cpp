@@ -10,7 +10,7 @@
 #include "cli/command/command.h"
 #include "cli/engine/offered_keys.h"
 #include "cli/help/help.h"
-#include "cli/hosts/run_on_hosts.h"
+#include "cli/processes/run_on_processes.h"
 #include "cli/signals/stop_signals.h"
 #include "cli/signals/trace_signal.h"
 #include "cli/start_engine/engine_table.h"
@@ -66,7 +66,7 @@ void Print(const TrainSummary& summary, const std::string& busy) {
 
 // Prints one line on the leader. Returns the exit code of a process that a signal ended.
 int ReportStop(const TrainSummary& summary, bool leads) {
-  // On several hosts, the signal may have reached only another one.
+  // On several processes, the signal may have reached only another one.
   const int signal = stop_signal != 0 ? stop_signal.load() : SIGTERM;
   if (!leads) return kExitSignal + signal;
   std::string what = fmt::format("after {} of {} steps: resume=auto continues from {}",
@@ -169,22 +169,22 @@ class TrainCommand final : public Command {
   }
 
   Result<int> Run() override {
-    PENSTOCK_TRY(Hosts hosts, OpenHosts());
-    HostGroup* const group = hosts.group.get();
-    const int cores = hosts.cores;
-    return RunOnHosts(std::move(hosts), [&] { return TrainOn(group, cores); });
+    PENSTOCK_TRY(Processes processes, OpenProcesses());
+    ProcessGroup* const group = processes.group.get();
+    const int cores = processes.cores;
+    return RunOnProcesses(std::move(processes), [&] { return TrainOn(group, cores); });
   }
 
-  // Checks this on several hosts, too, so that one of them reports the error.
+  // Checks this on several processes, too, so that one of them reports the error.
   Result<int> Refuse(Error error) override {
-    PENSTOCK_TRY(Hosts hosts, OpenHosts());
-    return RunOnHosts(std::move(hosts),
-                      [&]() -> Result<int> { return tl::unexpected(std::move(error)); });
+    PENSTOCK_TRY(Processes processes, OpenProcesses());
+    return RunOnProcesses(std::move(processes),
+                          [&]() -> Result<int> { return tl::unexpected(std::move(error)); });
   }
 
  private:
-  // Trains as one of the hosts of the group, which is null if there is only this one.
-  Result<int> TrainOn(HostGroup* group, int cores) {
+  // Trains as one of the processes of the group, which is null if there is only this one.
+  Result<int> TrainOn(ProcessGroup* group, int cores) {
     PENSTOCK_TRY(const TrainConfig config, LoadTrainConfig(config_, AllOverrides()));
     const std::atomic<bool>& stop = CatchStopSignals();
     std::signal(SIGPIPE, SIG_IGN);  // training continues when the reader of its progress exits
@@ -201,7 +201,7 @@ class TrainCommand final : public Command {
     options.cores = cores;
     const std::string busy = BusyMachine();
     PENSTOCK_TRY(const TrainSummary summary, Train(config, options));
-    const bool leads = group == nullptr || group->host() == 0;
+    const bool leads = group == nullptr || group->process() == 0;
     if (summary.interrupted) return ReportStop(summary, leads);
     if (!leads) return kExitOk;
     if (json_) {

@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-std::string BytesText(const ChosenSchedule& chosen, double messages) {
+std::string BytesText(const PricedSchedule& chosen, double messages) {
   const auto bytes = BytesAMicrobatch(chosen, messages);
   return bytes ? FormatAmount(*bytes, "B") : FormatNumber(WholeMessages(chosen, messages)) + " S";
 }
@@ -73,7 +73,7 @@ const std::vector<std::string> kShapeColumns = {"schedule", "ranks", "chunks", "
 
 std::vector<std::string> SimulatedRow(const Simulated& simulated,
                                       std::span<const RankedFigure> figures) {
-  const ChosenSchedule& chosen = simulated.chosen;
+  const PricedSchedule& chosen = simulated.chosen;
   std::vector<std::string> row = {chosen.label, fmt::format("{}", chosen.params.ranks),
                                   fmt::format("{}", chosen.params.chunks),
                                   fmt::format("{}", chosen.params.microbatches)};
@@ -85,7 +85,7 @@ std::vector<std::string> SimulatedRow(const Simulated& simulated,
 }
 
 // The two rows below SimulatedRow, in the same columns.
-std::vector<std::string> OverlapSumRow(const ChosenSchedule& chosen,
+std::vector<std::string> OverlapSumRow(const PricedSchedule& chosen,
                                        const SimulationResult& result) {
   return {"  --overlap sum",
           "",
@@ -100,7 +100,7 @@ std::vector<std::string> OverlapSumRow(const ChosenSchedule& chosen,
           ""};
 }
 
-std::vector<std::string> ClosedFormRow(const ChosenSchedule& chosen, const ClosedForm& form) {
+std::vector<std::string> ClosedFormRow(const PricedSchedule& chosen, const ClosedForm& form) {
   const std::string none = "-";
   return {"  closed form",
           "",
@@ -174,7 +174,7 @@ std::string MicrobatchesText(std::span<const Simulated* const> all) {
 
 }  // namespace
 
-std::string TimeText(const ChosenSchedule& chosen, double time) {
+std::string TimeText(const PricedSchedule& chosen, double time) {
   return chosen.time_unit == "s" ? FormatNumber(time * 1e3, 1) + " ms" : FormatNumber(time);
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/figures/simulated.h"
+#include "cli/figures/simulated_json.h"
 #include "report/table.h"
 
 namespace penstock {
@@ -19,7 +19,7 @@ Table ComparisonTable(const std::vector<Simulated>& all);
 Table RankedTable(const std::vector<Simulated>& all);
 
 // A time of the schedule. All times of a table are in one unit, so that they compare at a glance.
-std::string TimeText(const ChosenSchedule& chosen, double time);
+std::string TimeText(const PricedSchedule& chosen, double time);
 
 // The lines below a comparison that give its units.
 std::string UnitsText(std::span<const Simulated* const> all);

@@ -50,14 +50,14 @@ Json PeakJson(const Simulated& simulated, std::size_t rank) {
 
 void AddMemory(std::vector<Simulated>& all) {
   for (Simulated& simulated : all) {
-    const ChosenSchedule& chosen = simulated.chosen;
+    const PricedSchedule& chosen = simulated.chosen;
     simulated.memory = MemoryByKind({chosen.schedule, simulated.timeline, simulated.messages,
                                      chosen.costs, PerByte(simulated)});
   }
 }
 
 Table MemoryTable(const Simulated& simulated) {
-  const ChosenSchedule& chosen = simulated.chosen;
+  const PricedSchedule& chosen = simulated.chosen;
   Table table;
   table.title = "Memory of " + chosen.label;
   table.columns = {"rank", "peak", "at", "action", "in flight"};

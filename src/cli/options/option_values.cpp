@@ -57,19 +57,6 @@ CLI::Option* AddNumber(CLI::App& app, const std::string& names, std::optional<do
   return option->type_name("X");
 }
 
-CLI::Option* AddTime(CLI::App& app, const std::string& names, std::optional<TimeOption>& value,
-                     const std::string& help) {
-  CLI::Option* const option = app.add_option_function<std::string>(
-      names,
-      [&value, names](const std::string& text) {
-        const Result<TimeOption> read = ParseTimeOption(text);
-        if (!read) Refuse(names, read.error().line());
-        value = *read;
-      },
-      help);
-  return option->type_name("T");
-}
-
 CLI::Option* AddText(CLI::App& app, const std::string& names, std::optional<std::string>& value,
                      const std::string& help) {
   return AddTextInto(app, names, value, help);

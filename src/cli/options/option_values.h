@@ -7,8 +7,6 @@
 #include <optional>
 #include <string>
 
-#include "cli/options/time_option.h"
-
 namespace penstock {
 
 struct IntRange {
@@ -21,8 +19,6 @@ CLI::Option* AddInt(CLI::App& app, const std::string& names, std::optional<int>&
                     const std::string& help, IntRange range = {});
 CLI::Option* AddNumber(CLI::App& app, const std::string& names, std::optional<double>& value,
                        const std::string& help);
-CLI::Option* AddTime(CLI::App& app, const std::string& names, std::optional<TimeOption>& value,
-                     const std::string& help);
 CLI::Option* AddText(CLI::App& app, const std::string& names, std::optional<std::string>& value,
                      const std::string& help);
 CLI::Option* AddText(CLI::App& app, const std::string& names, std::string& value,

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/sweep/plan.h"
-#include "cli/sweep/run_sweep.h"
 #include "report/table.h"
+#include "scenario/sweep/plan.h"
+#include "scenario/sweep/run_sweep.h"
 
 namespace penstock {
 

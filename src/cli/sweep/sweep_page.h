@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cli/sweep/plan.h"
-#include "cli/sweep/run_sweep.h"
+#include "scenario/sweep/plan.h"
+#include "scenario/sweep/run_sweep.h"
 
 namespace penstock {
 

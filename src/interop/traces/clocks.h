@@ -1,4 +1,4 @@
-// The clocks of the hosts that recorded a run. Private to interop/traces.
+// The clocks of the processes that recorded a run. Private to interop/traces.
 #pragma once
 
 #include "interop/traces/one_step.h"

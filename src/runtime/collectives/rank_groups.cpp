@@ -11,12 +11,13 @@
 namespace penstock {
 namespace {
 
-// The part of a group that runs on this host, connected to its part on other hosts.
-class HostedGroup final : public RemoteRanks {
+// The part of a group that runs on this process, connected to its part on other processes.
+class GroupAcrossProcesses final : public RemoteRanks {
  public:
-  HostedGroup(RankGroupOptions options, const std::vector<int>& host_of, HostGroup& hosts)
-      : host_of_(host_of), exchanger_(std::move(options), Here(hosts), this) {
-    channel_ = std::make_unique<Channel>(hosts);
+  GroupAcrossProcesses(RankGroupOptions options, const std::vector<int>& process_of,
+                       ProcessGroup& processes)
+      : process_of_(process_of), exchanger_(std::move(options), Here(processes), this) {
+    channel_ = std::make_unique<Channel>(processes);
     channel_->Open([this](int from, const FrameTag& tag,
                           Message message) { OnFrame(from, tag, std::move(message)); },
                    [this](const Error& reason) { exchanger_.Lose(reason); });
@@ -24,12 +25,12 @@ class HostedGroup final : public RemoteRanks {
 
   Exchanger& exchanger() { return exchanger_; }
 
-  // The message owns a copy, because a lost host may never take it, and the caller's memory is free
-  // after an abort.
+  // The message owns a copy, because a lost process may never take it, and the caller's memory is
+  // free after an abort.
   void SendPiece(const PieceTag& tag, ConstBytes data) override {
     Message message = AllocateMessage(data.size());
     if (!data.empty()) std::memcpy(message.data(), data.data(), data.size());
-    channel_->Send(host_of_[Index(tag.to)],
+    channel_->Send(process_of_[Index(tag.to)],
                    {kPiece + tag.signature, tag.from * exchanger_.ranks() + tag.to, tag.exchange},
                    std::move(message));
   }
@@ -41,9 +42,9 @@ class HostedGroup final : public RemoteRanks {
  private:
   enum Kind : std::int32_t { kAbort, kLeave, kPiece };  // the last one plus a signature
 
-  std::vector<bool> Here(const HostGroup& hosts) const {
+  std::vector<bool> Here(const ProcessGroup& processes) const {
     std::vector<bool> here;
-    for (const int host : host_of_) here.push_back(host == hosts.host());
+    for (const int process : process_of_) here.push_back(process == processes.process());
     return here;
   }
 
@@ -53,8 +54,8 @@ class HostedGroup final : public RemoteRanks {
           {static_cast<ErrorCode>(tag.index), std::string(TextOf(message))});
     }
     const int sender = tag.kind == kLeave ? tag.index : tag.index / exchanger_.ranks();
-    PENSTOCK_CHECK(sender >= 0 && sender < exchanger_.ranks() && host_of_[Index(sender)] == from,
-                   "a frame of rank {} from host {}", sender, from);
+    PENSTOCK_CHECK(sender >= 0 && sender < exchanger_.ranks() && process_of_[Index(sender)] == from,
+                   "a frame of rank {} from process {}", sender, from);
     if (tag.kind == kLeave) return exchanger_.RemoteLeave(sender);
     const auto owner = std::make_shared<Message>(std::move(message));
     const ConstBytes data(static_cast<const std::byte*>(owner->data()), owner->bytes());
@@ -62,13 +63,13 @@ class HostedGroup final : public RemoteRanks {
                       owner);
   }
 
-  const std::vector<int> host_of_;  // by rank of the group
+  const std::vector<int> process_of_;  // by rank of the group
   Exchanger exchanger_;
   std::unique_ptr<Channel> channel_;  // last, because its handlers use the exchanger
 };
 
-Status CheckMembers(const RankGroupMembers& members, const HostedRanks& ranks,
-                    const HostGroup* hosts) {
+Status CheckMembers(const RankGroupMembers& members, const LocalRanks& ranks,
+                    const ProcessGroup* processes) {
   if (members.ranks.empty()) return InvalidArgument("group {} has no ranks", Quote(members.name));
   std::set<int> seen;
   for (const int rank : members.ranks) {
@@ -79,44 +80,45 @@ Status CheckMembers(const RankGroupMembers& members, const HostedRanks& ranks,
     if (!seen.insert(rank).second) {
       return InvalidArgument("group {}: rank {} is in it twice", Quote(members.name), rank);
     }
-    if (!ranks.has(rank) && hosts == nullptr) {
+    if (!ranks.has(rank) && processes == nullptr) {
       return InvalidArgument(
-          "group {}: rank {} is on another host, but the hosts are not connected",
+          "group {}: rank {} is on another process, but the processes are not connected",
           Quote(members.name), rank);
     }
   }
   return {};
 }
 
-std::shared_ptr<Exchanger> MakeExchanger(const RankGroupMembers& members, const HostedRanks& ranks,
-                                         HostGroup* hosts, RankGroupOptions options,
+std::shared_ptr<Exchanger> MakeExchanger(const RankGroupMembers& members, const LocalRanks& ranks,
+                                         ProcessGroup* processes, RankGroupOptions options,
                                          std::optional<LinkSpeed> link) {
-  std::vector<int> host_of;
-  for (const int rank : members.ranks) host_of.push_back(ranks.host_of(rank));
-  if (std::ranges::count(host_of, host_of.front()) == std::ssize(host_of)) {
-    return std::make_shared<Exchanger>(std::move(options), std::vector<bool>(host_of.size(), true),
-                                       nullptr, link);
+  std::vector<int> process_of;
+  for (const int rank : members.ranks) process_of.push_back(ranks.process_of(rank));
+  if (std::ranges::count(process_of, process_of.front()) == std::ssize(process_of)) {
+    return std::make_shared<Exchanger>(std::move(options),
+                                       std::vector<bool>(process_of.size(), true), nullptr, link);
   }
-  if (std::ranges::find(host_of, ranks.host()) == host_of.end()) {
-    const Channel unused(*hosts);  // channels are matched by the order of their creation
+  if (std::ranges::find(process_of, ranks.process()) == process_of.end()) {
+    const Channel unused(*processes);  // channels are matched by the order of their creation
     return nullptr;
   }
-  const auto hosted = std::make_shared<HostedGroup>(std::move(options), host_of, *hosts);
-  return {hosted, &hosted->exchanger()};
+  const auto local =
+      std::make_shared<GroupAcrossProcesses>(std::move(options), process_of, *processes);
+  return {local, &local->exchanger()};
 }
 
 }  // namespace
 
 Result<std::vector<RankGroupEnds>> MakeRankGroups(const std::vector<RankGroupMembers>& groups,
-                                                  const HostedRanks& ranks, HostGroup* hosts,
+                                                  const LocalRanks& ranks, ProcessGroup* processes,
                                                   std::chrono::milliseconds timeout,
                                                   std::optional<LinkSpeed> link) {
   for (const RankGroupMembers& members : groups) {
-    PENSTOCK_TRY_STATUS(CheckMembers(members, ranks, hosts));
+    PENSTOCK_TRY_STATUS(CheckMembers(members, ranks, processes));
   }
   std::vector<RankGroupEnds> all;
   for (const RankGroupMembers& members : groups) {
-    const auto exchanger = MakeExchanger(members, ranks, hosts, {members.name, timeout}, link);
+    const auto exchanger = MakeExchanger(members, ranks, processes, {members.name, timeout}, link);
     RankGroupEnds& ends = all.emplace_back(members.ranks.size());
     for (std::size_t rank = 0; rank < ends.size(); ++rank) {
       if (!ranks.has(members.ranks[rank])) continue;

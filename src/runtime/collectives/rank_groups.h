@@ -1,7 +1,7 @@
-// Groups of ranks of a run, for collectives between ranks of any hosts.
+// Groups of ranks of a run, for collectives between ranks of any processes.
 //
-// Ranks of one host exchange data through memory, and others through a channel of the host group.
-// Its thread receives while the ranks compute.
+// Ranks of one process exchange data through memory, and others through a channel of the process
+// group. Its thread receives while the ranks compute.
 #pragma once
 
 #include <chrono>
@@ -12,8 +12,8 @@
 
 #include "collective/exchanger.h"
 #include "collective/rank_group.h"
-#include "runtime/hosts/host_group.h"
-#include "runtime/hosts/hosted_ranks.h"
+#include "runtime/processes/local_ranks.h"
+#include "runtime/processes/process_group.h"
 
 namespace penstock {
 
@@ -23,21 +23,22 @@ struct RankGroupMembers {
   std::vector<int> ranks;
 };
 
-// The ends of one group, by rank of the group; null for ranks of other hosts.
+// The ends of one group, by rank of the group; null for ranks of other processes.
 using RankGroupEnds = std::vector<std::unique_ptr<RankGroup>>;
 
 // For groups of a run whose watchdog, which knows what all ranks do, ends waits that take too long.
 inline constexpr std::chrono::hours kNoTimeout{24 * 365};
 
-// Creates groups, and returns this host's ends of each. Every host calls it with the same groups,
-// in the same order as it creates its other channels. A rank may be in several groups. `hosts` may
-// be null if one host runs all ranks; otherwise it must outlive the ends. An abort of the host
-// group, or the loss of a host, ends the waits of groups with ranks on several hosts. `timeout` is
-// that of RankGroupOptions. Errors: kInvalidArgument for an empty group, for a rank that does not
-// exist or is in a group twice, and if `hosts` is null although a rank is on another host. `link`
-// is emulated, as in MakeLocalGroup, in groups whose ranks are on one host.
+// Creates groups, and returns this process's ends of each. Every process calls it with the same
+// groups, in the same order as it creates its other channels. A rank may be in several groups.
+// `processes` may be null if one process runs all ranks; otherwise it must outlive the ends. An
+// abort of the process group, or the loss of a process, ends the waits of groups with ranks on
+// several processes. `timeout` is that of RankGroupOptions. Errors: kInvalidArgument for an empty
+// group, for a rank that does not exist or is in a group twice, and if `processes` is null although
+// a rank is on another process. `link` is emulated, as in MakeLocalGroup, in groups whose ranks are
+// on one process.
 Result<std::vector<RankGroupEnds>> MakeRankGroups(
-    const std::vector<RankGroupMembers>& groups, const HostedRanks& ranks, HostGroup* hosts,
+    const std::vector<RankGroupMembers>& groups, const LocalRanks& ranks, ProcessGroup* processes,
     std::chrono::milliseconds timeout = RankGroupOptions().timeout,
     std::optional<LinkSpeed> link = {});
 

@@ -18,7 +18,7 @@
 #include "base/system/own_time.h"
 #include "runtime/executor/executor.h"
 #include "runtime/executor/step_queue.h"
-#include "runtime/hosts/run_control.h"
+#include "runtime/processes/run_control.h"
 #include "runtime/transports/transports.h"
 #include "schedule/validate/validate.h"
 
@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 
 // How often to check the cancellation flag and the progress of the ranks.
 constexpr std::chrono::milliseconds kPoll{50};
-// How often to report the ranks' actions to another host.
+// How often to report the ranks' actions to another process.
 constexpr std::int64_t kPollsPerReport = 10;
 
 void PinThread(int cpu) {
@@ -43,7 +43,7 @@ void PinThread(int cpu) {
 
 class Run {
  public:
-  Run(const Schedule& schedule, const RunOptions& options, const HostedRanks& ranks,
+  Run(const Schedule& schedule, const RunOptions& options, const LocalRanks& ranks,
       Transport& transport)
       : options_(options),
         transport_(transport),
@@ -166,14 +166,14 @@ class Run {
         break;
     }
     transport_.Abort(
-        {code, fmt::format("rank {}{}: {}: {}", rank.number, HostText(), where, what)});
+        {code, fmt::format("rank {}{}: {}: {}", rank.number, ProcessText(), where, what)});
   }
 
-  // Returns the host of this host's ranks, if there are several: " (host 3 on node17)".
-  std::string HostText() const {
-    const HostGroup* const group = options_.group;
-    if (group == nullptr || group->hosts() == 1) return "";
-    return fmt::format(" ({})", group->NameOf(group->host()));
+  // Returns the process of this process's ranks, if there are several: " (process 3 on node17)".
+  std::string ProcessText() const {
+    const ProcessGroup* const group = options_.group;
+    if (group == nullptr || group->processes() == 1) return "";
+    return fmt::format(" ({})", group->NameOf(group->process()));
   }
 
   // Waits until no thread runs, and meanwhile checks for cancellation and progress.
@@ -182,12 +182,12 @@ class Run {
     OwnTimeLimit standstill(options_.watchdog);
     bool reported_standstill = false;
     bool reported_stuck = false;
-    const bool several_hosts = options_.group != nullptr && options_.group->hosts() > 1;
+    const bool several_processes = options_.group != nullptr && options_.group->processes() > 1;
     std::int64_t polls = 0;
     MutexLock lock(mutex_);
     while (WaitForEnd(lock, poll)) {
       if (transport_.aborted()) EndWaits();
-      if (several_hosts && polls++ % kPollsPerReport == 0) {
+      if (several_processes && polls++ % kPollsPerReport == 0) {
         control_.ReportActions(OwnActions());
       }
       if (AbortOnRequest()) standstill.Restart();
@@ -196,7 +196,7 @@ class Run {
         reported_standstill = false;
       }
       const auto standing = standstill.Elapsed();
-      // Early enough for the reports of the other hosts, whichever host ends the run.
+      // Early enough for the reports of the other processes, whichever process ends the run.
       if (standing >= options_.watchdog / 2 && !std::exchange(reported_standstill, true)) {
         control_.ReportStandstill(OwnStandstill());
       }
@@ -211,23 +211,23 @@ class Run {
     }
   }
 
-  // Aborts the run if it was cancelled, or if another host has ended its session. Returns whether
-  // it did.
+  // Aborts the run if it was cancelled, or if another process has ended its session. Returns
+  // whether it did.
   bool AbortOnRequest() {
     if (transport_.aborted()) return false;
     if (options_.cancel != nullptr && options_.cancel->load()) {
       transport_.Abort({ErrorCode::kUnavailable, "stopped on request"});
     } else if (options_.queue != nullptr && control_.gate().IsAhead()) {
-      // The other host's ranks do not begin a step that it did not request.
+      // The other process's ranks do not begin a step that it did not request.
       transport_.Abort({ErrorCode::kUnavailable, std::string(kSessionEnded)});
     }
     return transport_.aborted();
   }
 
-  // Whether the ranks of this host wait for the next step of a session.
+  // Whether the ranks of this process wait for the next step of a session.
   bool IsIdle() const { return options_.queue != nullptr && options_.queue->idle(); }
 
-  // Ends the waits of all hosts, and the waits of stages for each other.
+  // Ends the waits of all processes, and the waits of stages for each other.
   void EndWaits() {
     control_.Abort(transport_.reason());
     if (options_.queue != nullptr) options_.queue->Close();
@@ -284,7 +284,7 @@ class Run {
   Transport& transport_;
   int steps_per_round_;
   RunControl control_;
-  std::vector<Rank> ranks_;     // of this host
+  std::vector<Rank> ranks_;     // of this process
   std::vector<Stage*> stages_;  // of these ranks
   Mutex mutex_;
   CondVar changed_;
@@ -303,7 +303,7 @@ Status CheckOptions(const Schedule& schedule, std::span<Stage* const> stages,
                            schedule.stages());
   }
   if (options.ranks != nullptr && options.ranks->ranks() != schedule.ranks()) {
-    return InvalidArgument("the hosts have {} ranks, but the schedule has {}",
+    return InvalidArgument("the processes have {} ranks, but the schedule has {}",
                            options.ranks->ranks(), schedule.ranks());
   }
   return RequireValid(schedule, "the list of actions");
@@ -314,8 +314,7 @@ Status CheckOptions(const Schedule& schedule, std::span<Stage* const> stages,
 Status RunRanks(const Schedule& schedule, std::span<Stage* const> stages,
                 const RunOptions& options) {
   PENSTOCK_TRY_STATUS(CheckOptions(schedule, stages, options));
-  const HostedRanks ranks =
-      options.ranks != nullptr ? *options.ranks : HostedRanks(schedule.ranks());
+  const LocalRanks ranks = options.ranks != nullptr ? *options.ranks : LocalRanks(schedule.ranks());
   const MessageMap messages(schedule);
   std::unique_ptr<Transport> made;
   if (options.transport == nullptr) {

@@ -1,4 +1,4 @@
-// RunRanks: runs a schedule for a number of steps, with one thread per rank of this host.
+// RunRanks: runs a schedule for a number of steps, with one thread per rank of this process.
 #pragma once
 
 #include <atomic>
@@ -17,16 +17,16 @@
 
 namespace penstock {
 
-class HostGroup;
-class HostedRanks;
+class ProcessGroup;
+class LocalRanks;
 class StepQueue;
 
 struct RunOptions {
   std::int64_t steps = 1;       // how often the schedule runs, however many steps it contains
   std::int64_t first_step = 0;  // number of the first step, for stages and on_step
 
-  // The run ends if no rank of any host has started or ended an action for this long, not counting
-  // time in which this process did not run.
+  // The run ends if no rank of any process has started or ended an action for this long, not
+  // counting time in which this process did not run.
   std::chrono::milliseconds watchdog{60000};
   // Set it (for example in a signal handler) to stop all ranks between actions; read 20 times per
   // second.
@@ -51,21 +51,21 @@ struct RunOptions {
   std::function<void(const Error& reason)> on_stuck;
 
   std::vector<int> cpus;   // rank r is pinned to cpus[r % size]; empty: not pinned
-  Trace* trace = nullptr;  // of the same schedule, for the ranks of this host; may be null
+  Trace* trace = nullptr;  // of the same schedule, for the ranks of this process; may be null
 
-  // The ranks of this host, and the group of all hosts; null if this process runs all ranks. With a
-  // group, every host calls RunRanks for its own ranks, with the same schedule and numbers of
-  // steps.
-  const HostedRanks* ranks = nullptr;
-  HostGroup* group = nullptr;
+  // The ranks of this process, and the group of all processes; null if this process runs all ranks.
+  // With a group, every process calls RunRanks for its own ranks, with the same schedule and
+  // numbers of steps.
+  const LocalRanks* ranks = nullptr;
+  ProcessGroup* group = nullptr;
   Transport* transport = nullptr;  // a new one for the same schedule; null: DefaultTransport
   StepQueue* queue = nullptr;      // of RunSession: says when each step begins; null: at once
 };
 
-// Runs the schedule `steps` times and returns after every thread of this host has ended. `stages`
-// are by stage number; those of other hosts' ranks may be null. Whatever ends the run early ends it
-// on all hosts: a failure, `cancel` and the watchdog abort the group, and `stop` ends it after the
-// same step. Errors:
+// Runs the schedule `steps` times and returns after every thread of this process has ended.
+// `stages` are by stage number; those of other processes' ranks may be null. Whatever ends the run
+// early ends it on all processes: a failure, `cancel` and the watchdog abort the group, and `stop`
+// ends it after the same step. Errors:
 //   kInvalidArgument  before anything runs: an invalid schedule, a missing stage
 //   kUnavailable  a stage threw ("rank 1: 3B2: MESSAGE"), or `cancel` was set
 //   kDeadlineExceeded  the watchdog ended the run; says what each rank runs or waits for

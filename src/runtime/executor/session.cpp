@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "runtime/executor/step_queue.h"
-#include "runtime/hosts/hosted_ranks.h"
+#include "runtime/processes/local_ranks.h"
 
 namespace penstock {
 namespace {

@@ -18,20 +18,20 @@ class RunSession {
  public:
   // Starts the threads. `options` is as for RunRanks, except that `steps`, `cancel`, `stop`,
   // `rounds_run` and `queue` are not used. `schedule`, the stages, and what `options` points to
-  // must outlive the object. With a group of hosts, each creates its sessions in the same order.
+  // must outlive the object. With a group of processes, each creates its sessions in the same
+  // order.
   RunSession(const Schedule& schedule, std::vector<Stage*> stages, RunOptions options);
   // Ends the threads. Requires that no step runs.
   ~RunSession();
   RunSession(const RunSession&) = delete;
   RunSession& operator=(const RunSession&) = delete;
 
-  // Runs the next step and returns after all ranks of this host have ended it. Stages and the trace
-  // may then be used until the next step. `interrupted` is called on this thread 20 times per
+  // Runs the next step and returns after all ranks of this process have ended it. Stages and the
+  // trace may then be used until the next step. `interrupted` is called on this thread 20 times per
   // second; if it returns true, the step fails. It may be empty.
   // The watchdog watches steps, not the time between them.
-  // Errors: as RunRanks; kUnavailable if another host has ended the session. After an error every
-  // call fails.
-  // Threads: one at a time.
+  // Errors: as RunRanks; kUnavailable if another process has ended the session. After an error
+  // every call fails. Threads: one at a time.
   Status Step(const std::function<bool()>& interrupted = {}) {
     Begin();
     return End(interrupted);

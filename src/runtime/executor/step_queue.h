@@ -1,7 +1,7 @@
 // StepQueue: lets the ranks of a run begin steps on request. RunSession uses it.
 //
-// The ranks' threads wait in Await for the next request. What was requested has ended on this host
-// when all of them wait again. Thread-safe.
+// The ranks' threads wait in Await for the next request. What was requested has ended on this
+// process when all of them wait again. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -14,8 +14,8 @@
 
 namespace penstock {
 
-// The error of a step that another host does not run.
-inline constexpr std::string_view kSessionEnded = "another host has ended the session";
+// The error of a step that another process does not run.
+inline constexpr std::string_view kSessionEnded = "another process has ended the session";
 
 class StepQueue {
  public:

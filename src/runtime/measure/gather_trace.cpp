@@ -24,18 +24,18 @@ void TakeStamps(ByteReader& reader, Trace& trace) {
   trace.Set(rank, round, reader.GetAll<Stamp>());
 }
 
-Status GatherTrace(Collectives& hosts, const HostedRanks& ranks, const ClockOffset& clock,
+Status GatherTrace(Collectives& processes, const LocalRanks& ranks, const ClockOffset& clock,
                    Trace& trace) {
-  if (hosts.hosts() == 1) return {};
+  if (processes.processes() == 1) return {};
   ByteWriter writer;
   for (const int rank : ranks.here()) {
     for (std::int64_t round = trace.first_round(); round < trace.last_round(); ++round) {
       PutStamps(trace, rank, round, clock, writer);
     }
   }
-  PENSTOCK_TRY(const std::vector<std::string> all, hosts.ToLeader(writer.Take()));
-  for (int host = 1; host < std::ssize(all); ++host) {
-    for (ByteReader reader(all[host]); !reader.at_end();) TakeStamps(reader, trace);
+  PENSTOCK_TRY(const std::vector<std::string> all, processes.ToLeader(writer.Take()));
+  for (int process = 1; process < std::ssize(all); ++process) {
+    for (ByteReader reader(all[process]); !reader.at_end();) TakeStamps(reader, trace);
   }
   return {};
 }

@@ -1,4 +1,4 @@
-// Collects the traces of all hosts.
+// Collects the traces of all processes.
 #pragma once
 
 #include <span>
@@ -6,15 +6,15 @@
 
 #include "base/byte_stream.h"
 #include "base/result.h"
-#include "runtime/hosts/collectives.h"
-#include "runtime/hosts/hosted_ranks.h"
 #include "runtime/measure/trace.h"
+#include "runtime/processes/collectives.h"
+#include "runtime/processes/local_ranks.h"
 
 namespace penstock {
 
-// All hosts call it after the same rounds. The leader's trace then covers all ranks, with times of
-// its clock; the others' traces do not change. Errors: the reason of an abort of the group.
-Status GatherTrace(Collectives& hosts, const HostedRanks& ranks, const ClockOffset& clock,
+// All processes call it after the same rounds. The leader's trace then covers all ranks, with times
+// of its clock; the others' traces do not change. Errors: the reason of an abort of the group.
+Status GatherTrace(Collectives& processes, const LocalRanks& ranks, const ClockOffset& clock,
                    Trace& trace);
 
 // One round of one rank as bytes, with times of the leader's clock.

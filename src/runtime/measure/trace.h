@@ -56,7 +56,7 @@ class Trace {
   Stamp* Begin(int rank, std::int64_t round);
   void End(int rank, std::int64_t round) { ranks_[rank].ended = round + 1; }
 
-  // Sets the stamps of a rank of another host in one round, one for each entry of program(rank):
+  // Sets the stamps of a rank of another process in one round, one for each entry of program(rank):
   // the trace is of that rank too from now on. Requires: rounds in ascending order, and that no
   // thread reads the rank's stamps.
   void Set(int rank, std::int64_t round, std::span<const Stamp> stamps);

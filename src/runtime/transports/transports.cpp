@@ -21,7 +21,8 @@ std::unique_ptr<Transport> MakeBytes(const TransportParams& params) {
 
 constexpr TransportKind kKinds[] = {
     {"threads", "between threads of one process, by reference", false, MakeThreads},
-    {"hosts", "by reference inside a host, as bytes through the host group between hosts", true,
+    {"processes",
+     "by reference inside a process, as bytes through the process group between processes", true,
      MakeBytes<BytesTransport::Inside::kOwners>},
     {"bytes", "as bytes between any two ranks; for tests", true,
      MakeBytes<BytesTransport::Inside::kBytes>},
@@ -38,8 +39,8 @@ Result<std::unique_ptr<Transport>> MakeTransport(std::string_view name,
     names.push_back(kind.name);
     if (kind.name != name) continue;
     if (params.ranks.has_all()) return kind.make(params);
-    if (kind.between_hosts && params.group != nullptr) return kind.make(params);
-    return InvalidArgument("transport {} does not connect the hosts that the ranks are on",
+    if (kind.between_processes && params.group != nullptr) return kind.make(params);
+    return InvalidArgument("transport {} does not connect the processes that the ranks are on",
                            Quote(name));
   }
   return InvalidArgument(
@@ -47,8 +48,8 @@ Result<std::unique_ptr<Transport>> MakeTransport(std::string_view name,
       DidYouMean(name, names, fmt::format("there are {}", fmt::join(names, ", "))));
 }
 
-std::string_view DefaultTransport(const HostedRanks& ranks) {
-  return ranks.has_all() ? "threads" : "hosts";
+std::string_view DefaultTransport(const LocalRanks& ranks) {
+  return ranks.has_all() ? "threads" : "processes";
 }
 
 }  // namespace penstock

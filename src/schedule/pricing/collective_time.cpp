@@ -150,13 +150,11 @@ double TimeBy(CollectiveAlgorithm algorithm, const CollectiveGroup& group, doubl
 }  // namespace
 
 Result<CollectiveAlgorithm> ParseCollectiveAlgorithm(const std::string& text) {
-  if (text == "ring") return CollectiveAlgorithm::kRing;
-  if (text == "tree") return CollectiveAlgorithm::kTree;
-  if (text == "hierarchical") return CollectiveAlgorithm::kHierarchical;
-  if (text == "direct") return CollectiveAlgorithm::kDirect;
-  if (text == "auto") return CollectiveAlgorithm::kAuto;
+  const auto& names = kCollectiveAlgorithmNames;
+  const auto found = std::ranges::find(names, text);
+  if (found != names.end()) return static_cast<CollectiveAlgorithm>(found - names.begin());
   return InvalidArgument("{}: give ring, tree, hierarchical, direct or auto{}", Quote(text),
-                         Suggestion(text, {"ring", "tree", "hierarchical", "direct", "auto"}));
+                         Suggestion(text, {names.begin(), names.end()}));
 }
 
 Status CheckGroup(const CollectiveGroup& group) {

@@ -7,7 +7,9 @@
 // of the bytes.
 #pragma once
 
+#include <array>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "schedule/topology.h"
@@ -26,7 +28,11 @@ enum class CollectiveAlgorithm {
   kAuto,    // the fastest of these
 };
 
-// Reads ring, tree, hierarchical, direct or auto. Errors: kInvalidArgument, with the nearest name.
+// In the order of CollectiveAlgorithm.
+inline constexpr std::array<std::string_view, 5> kCollectiveAlgorithmNames = {
+    "ring", "tree", "hierarchical", "direct", "auto"};
+
+// Reads one of these names. Errors: kInvalidArgument, with the nearest name.
 Result<CollectiveAlgorithm> ParseCollectiveAlgorithm(const std::string& text);
 
 // The members of a collective. `ranks` of a level counts members, and each member has one link of

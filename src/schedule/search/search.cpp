@@ -188,8 +188,8 @@ class Search {
     int draws_left = static_cast<int>(kDrawsPerPass * (passes - used_));
     while (used_ < passes && draws_left-- > 0 && !Done() && !HasStalled()) {
       const PeriodPattern pattern = sampler.Draw();
-      const std::size_t way = sampler.dice().Below(kSearchWays.size());
-      const bool in_equal_times = !equal_times_ && sampler.dice().Below(2) == 0;
+      const std::size_t way = sampler.rng().Below(kSearchWays.size());
+      const bool in_equal_times = !equal_times_ && sampler.rng().Below(2) == 0;
       if (!FitsMemory(problem_, pattern)) {
         sampler.Rejected();
         continue;
@@ -203,7 +203,7 @@ class Search {
         Squeeze(lanes, kSearchWays[way]);
       }
       if (latest_.length <= best_.length * (1 + kNear)) GoToAndFro(latest_);
-      if (best_.length < before) sampler.Praise();
+      if (best_.length < before) sampler.MarkLastAsBest();
     }
   }
 
@@ -228,10 +228,10 @@ class Search {
         if (swaps.empty()) return;
       }
       std::vector<Lane> lanes = current.lanes;
-      Apply(swaps[dice_.Below(static_cast<int>(swaps.size()))], lanes);
+      Apply(swaps[rng_.Below(static_cast<int>(swaps.size()))], lanes);
       used_ += 0.1;  // so that the loop ends even if no swap fits the memory
       if (PeakMemory(problem_, lanes) > problem_.memory_limit * (1 + kRounding)) continue;
-      const Candidate next = dice_.Below(kToAndFroOneIn) == 0 ? ToAndFro(lanes) : Forth(lanes);
+      const Candidate next = rng_.Below(kToAndFroOneIn) == 0 ? ToAndFro(lanes) : Forth(lanes);
       if (next.length > current.length * (1 + kRounding)) continue;
       current = next;
       swaps.clear();
@@ -319,8 +319,8 @@ class Search {
 
   // Squeezes from the start, in a random way.
   Candidate Forth(const std::vector<Lane>& lanes) {
-    SqueezeOptions way = kSearchWays[dice_.Below(kSearchWays.size())];
-    way.window = dice_.Below(3) == 0 ? 1 : window_;
+    SqueezeOptions way = kSearchWays[rng_.Below(kSearchWays.size())];
+    way.window = rng_.Below(3) == 0 ? 1 : window_;
     const double makespan = squeezer_.Run(lanes, way);
     ++used_;
     return Make(makespan, squeezer_);
@@ -400,7 +400,7 @@ class Search {
   double passes_ = 0, patience_ = 0, used_ = 0, found_at_ = 0;
   int window_ = 0;
   std::size_t way_ = 0;
-  Dice dice_;
+  Rng rng_;
   Candidate best_, latest_;
   std::vector<Candidate> pool_;  // best first
 };

@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "checkpoint/checkpoint_folder.h"
-#include "train/checkpoint/write_together.h"
+#include "train/checkpoint/single_file.h"
 #include "train/optimizer/optimizer.h"
 
 namespace penstock {
@@ -92,12 +92,12 @@ Status SaveCheckpoint(const LanguageModel& model, const CheckpointInfo& info,
   return SaveCheckpoint(alone, model, info, path);
 }
 
-Status SaveCheckpoint(Collectives& hosts, const LanguageModel& model, const CheckpointInfo& info,
-                      const std::string& path) {
+Status SaveCheckpoint(Collectives& processes, const LanguageModel& model,
+                      const CheckpointInfo& info, const std::string& path) {
   Safetensors content;
   content.metadata = MetadataOf(ManifestOf(info));
   for (const auto& [name, parameter] : model.Parameters()) content.tensors[name] = parameter;
-  return WriteTogether(hosts, path, content);
+  return WriteSingleFile(processes, path, content);
 }
 
 Result<Checkpoint> OpenCheckpoint(const std::string& path) {

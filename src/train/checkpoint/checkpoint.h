@@ -1,9 +1,9 @@
 // Checkpoints of a run: parameters and optimizer state under the parameters' names in the whole
-// model, so that a checkpoint is independent of the partition into stages, ranks and hosts.
+// model, so that a checkpoint is independent of the partition into stages, ranks and processes.
 //
 // The checkpoint at the end of a run (model.safetensors) contains only the parameters. A checkpoint
-// during a run is a folder with the shards of all hosts (checkpoint/manifest.h). It also contains
-// "optimizer.KIND.PARAMETER", and a run can resume from it.
+// during a run is a folder with the shards of all processes (checkpoint/manifest.h). It also
+// contains "optimizer.KIND.PARAMETER", and a run can resume from it.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 #include "base/result.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "config/train_config.h"
-#include "runtime/hosts/collectives.h"
+#include "runtime/processes/collectives.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/evaluation/language_model.h"
 
@@ -64,9 +64,10 @@ Manifest ManifestOf(const CheckpointInfo& info);
 // Saves the parameters without optimizer state. The file appears completely or not at all.
 Status SaveCheckpoint(const LanguageModel& model, const CheckpointInfo& info,
                       const std::string& path);
-// Saves a model whose stages are on several hosts. Called on all hosts, see WriteTogether.
-Status SaveCheckpoint(Collectives& hosts, const LanguageModel& model, const CheckpointInfo& info,
-                      const std::string& path);
+// Saves a model whose stages are on several processes. Called on all processes, see
+// WriteSingleFile.
+Status SaveCheckpoint(Collectives& processes, const LanguageModel& model,
+                      const CheckpointInfo& info, const std::string& path);
 
 // Opens the checkpoint that `path` refers to, see CheckpointAt. Errors: kNotFound for a missing
 // checkpoint; kInvalidArgument if it is damaged, truncated or not a checkpoint of Penstock.
@@ -82,8 +83,8 @@ std::string OptimizerTensorName(std::string_view kind, std::string_view paramete
 // unchanged. As CheckpointReader::Read if it is damaged; the state is then unspecified.
 Status Restore(Checkpoint& checkpoint, const NamedState& state);
 
-// Sets every parameter of the model. Ignores unknown parameters if other hosts have stages of the
-// model. Errors: as Restore, and kInvalidArgument for an unknown parameter.
+// Sets every parameter of the model. Ignores unknown parameters if other processes have stages of
+// the model. Errors: as Restore, and kInvalidArgument for an unknown parameter.
 Status SetWeights(Checkpoint& checkpoint, const LanguageModel& model);
 // Sets every parameter of the model to its moving average. Errors: as Restore, and kInvalidArgument
 // if the checkpoint has no averages.

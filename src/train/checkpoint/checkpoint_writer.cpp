@@ -16,13 +16,13 @@
 namespace penstock {
 
 CheckpointWriter::CheckpointWriter(CheckpointWriterOptions options)
-    : options_(std::move(options)), hosts_(options_.group), copies_(options_.ranks.size()) {
+    : options_(std::move(options)), processes_(options_.group), copies_(options_.ranks.size()) {
   {
     const MutexLock lock(mutex_);
     info_.config = options_.config;
   }
   for (const auto& rank : options_.ranks) parts_ += rank ? 1 : 0;
-  if (several_hosts()) {
+  if (several_processes()) {
     aborts_ = std::make_unique<Channel>(*options_.group);
     aborts_->Open([](int, const FrameTag&, const Message&) {},
                   [this](const Error& reason) {
@@ -77,7 +77,7 @@ Status CheckpointWriter::KeepBest(std::int64_t done, double seconds) {
 }
 
 Status CheckpointWriter::LinkIfBest() {
-  if (best_ < 0 || best_ != written_ || !hosts_.leads()) return {};
+  if (best_ < 0 || best_ != written_ || !processes_.leads()) return {};
   return LinkBest(options_.folder, std::exchange(best_, -1));
 }
 
@@ -97,7 +97,7 @@ int CheckpointWriter::skipped() {
 
 bool CheckpointWriter::MustWait(std::int64_t done) const {
   if (phase_ == Phase::kIdle || done <= newest_ || !failure_) return false;
-  return phase_ == Phase::kWriting || several_hosts();
+  return phase_ == Phase::kWriting || several_processes();
 }
 
 bool CheckpointWriter::Join(std::int64_t done, double seconds) {
@@ -149,7 +149,7 @@ void CheckpointWriter::WriteSnapshots() {
     const CheckpointInfo info = info_;
     lock.Unlock();
     Status status = FailedRun(Guard<void>([&] { return Write(info); }));
-    if (!status && several_hosts()) options_.group->Abort(status.error());
+    if (!status && several_processes()) options_.group->Abort(status.error());
     lock.Lock();
     if (status) {
       written_ = info.step;
@@ -162,11 +162,12 @@ void CheckpointWriter::WriteSnapshots() {
 }
 
 Status CheckpointWriter::Write(const CheckpointInfo& info) {
-  PENSTOCK_TRY_STATUS(hosts_.All(Prepare()));
+  PENSTOCK_TRY_STATUS(processes_.All(Prepare()));
   NamedState own;
   for (const NamedState& part : copies_) own.insert(own.end(), part.begin(), part.end());
-  PENSTOCK_TRY_STATUS(WriteShards(hosts_, CheckpointPath(options_.folder, info.step), info, own));
-  if (hosts_.leads()) {
+  PENSTOCK_TRY_STATUS(
+      WriteShards(processes_, CheckpointPath(options_.folder, info.step), info, own));
+  if (processes_.leads()) {
     RemoveOldCheckpoints(options_.folder, info.step, options_.config.checkpoint.keep);
   }
   return {};
@@ -174,7 +175,7 @@ Status CheckpointWriter::Write(const CheckpointInfo& info) {
 
 // The leader checks the run and creates the folder.
 Status CheckpointWriter::Prepare() const {
-  if (!hosts_.leads()) return {};
+  if (!processes_.leads()) return {};
   if (options_.check) PENSTOCK_TRY_STATUS(options_.check());
   std::error_code error;
   // Not its parents: if the run's folder was deleted, the checkpoint must fail.

@@ -4,10 +4,10 @@
 // ended the step, and a thread of the writer writes the files when all parts are copied. Only one
 // snapshot is in progress at a time. If the next one is due before the files are on disk, the
 // ranks wait for the disk, so that which checkpoints exist does not depend on its speed. Ranks of
-// one host never wait for each other. With several hosts, a rank that is a whole snapshot ahead
-// waits for the other ranks, so that all hosts write the same checkpoints.
+// one process never wait for each other. With several processes, a rank that is a whole snapshot
+// ahead waits for the other ranks, so that all processes write the same checkpoints.
 //
-// Each host copies the state of its own ranks and writes it to its own shard (WriteShards).
+// Each process copies the state of its own ranks and writes it to its own shard (WriteShards).
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 #include "base/mutex.h"
 #include "base/result.h"
-#include "runtime/hosts/collectives.h"
+#include "runtime/processes/collectives.h"
 #include "train/checkpoint/checkpoint.h"
 
 namespace penstock {
@@ -32,9 +32,9 @@ struct CheckpointWriterOptions {
   TrainConfig config;  // stored in the checkpoints; `config.checkpoint` also controls the writer
   // Returns what a rank saves, by rank. Called on the rank's thread. Must return the same names and
   // ranges every time. Elements that several ranks save are written once. Empty for ranks of other
-  // hosts.
+  // processes.
   std::vector<std::function<NamedState()>> ranks;
-  HostGroup* group = nullptr;  // null: this host runs all ranks
+  ProcessGroup* group = nullptr;  // null: this process runs all ranks
 };
 
 class CheckpointWriter {
@@ -65,7 +65,7 @@ class CheckpointWriter {
  private:
   enum class Phase { kIdle, kCopying, kWriting };
 
-  bool several_hosts() const { return hosts_.hosts() > 1; }
+  bool several_processes() const { return processes_.processes() > 1; }
   // Returns whether the rank must copy its part of this step. The first rank that ends the step
   // decides for all.
   bool Join(std::int64_t done, double seconds);
@@ -81,8 +81,8 @@ class CheckpointWriter {
   Status Prepare() const;
 
   const CheckpointWriterOptions options_;
-  Collectives hosts_;
-  int parts_ = 0;  // of a snapshot: ranks of this host
+  Collectives processes_;
+  int parts_ = 0;  // of a snapshot: ranks of this process
   // By rank. Used by the rank's thread while copying, else by the writer's thread.
   std::vector<NamedState> copies_;
 
@@ -98,7 +98,7 @@ class CheckpointWriter {
   Status failure_ PENSTOCK_GUARDED_BY(mutex_);
   bool stop_ PENSTOCK_GUARDED_BY(mutex_) = false;
 
-  std::unique_ptr<Channel> aborts_;  // carries no frames; null for one host
+  std::unique_ptr<Channel> aborts_;  // carries no frames; null for one process
   std::thread thread_;               // last, because it uses the other members
 };
 

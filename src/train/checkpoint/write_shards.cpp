@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Serializes what this host can write.
+// Serializes what this process can write.
 Result<std::string> Offer(const NamedState& own) {
   ByteWriter writer;
   for (const StatePiece& piece : own) {
@@ -40,9 +40,9 @@ std::vector<OfferedPiece> ReadOffer(std::string_view bytes) {
   return offered;
 }
 
-Result<ShardPlan> Plan(Collectives& hosts, const NamedState& own) {
+Result<ShardPlan> Plan(Collectives& processes, const NamedState& own) {
   PENSTOCK_TRY(std::string offer, Offer(own));
-  PENSTOCK_TRY(const std::vector<std::string> all, hosts.AllGather(std::move(offer)));
+  PENSTOCK_TRY(const std::vector<std::string> all, processes.AllGather(std::move(offer)));
   std::vector<std::vector<OfferedPiece>> offers;
   for (const std::string& one : all) offers.push_back(ReadOffer(one));
   return PlanShards(offers);
@@ -62,24 +62,25 @@ Status CreateFolder(const std::string& path) {
   return MakeError(ErrorCode::kUnavailable, "cannot write the folder of {}", path);
 }
 
-std::string ShardPath(const std::string& path, int host, int hosts) {
-  return fmt::format("{}/{}", path, ShardName(host, hosts));
+std::string ShardPath(const std::string& path, int process, int processes) {
+  return fmt::format("{}/{}", path, ShardName(process, processes));
 }
 
-Result<WrittenShard> WriteOwnShard(const Collectives& hosts, const std::string& path,
+Result<WrittenShard> WriteOwnShard(const Collectives& processes, const std::string& path,
                                    const CheckpointInfo& info, const ShardPlan& plan,
                                    const NamedState& own) {
   std::error_code error;
   if (!fs::is_directory(path, error)) {
-    return InvalidArgument("{} does not exist there: all hosts must see the run's folder", path);
+    return InvalidArgument("{} does not exist there: all processes must see the run's folder",
+                           path);
   }
   std::vector<at::Tensor> values;  // own the bytes
   std::vector<std::string_view> bytes;
   for (const StatePiece& piece : own) {
     bytes.push_back(RawBytes(values.emplace_back(piece.values.to(at::kCPU).contiguous())));
   }
-  return WriteShard(ShardPath(path, hosts.host(), hosts.hosts()), MetadataOf(ManifestOf(info)),
-                    plan, hosts.host(), bytes);
+  return WriteShard(ShardPath(path, processes.process(), processes.processes()),
+                    MetadataOf(ManifestOf(info)), plan, processes.process(), bytes);
 }
 
 std::string Serialize(const WrittenShard& shard) {
@@ -99,7 +100,7 @@ WrittenShard ParseShard(std::string_view bytes) {
   return shard;
 }
 
-// Host 0 checks that it sees the shards of all hosts, and writes the manifest.
+// Process 0 checks that it sees the shards of all processes, and writes the manifest.
 Status Complete(const std::string& path, const CheckpointInfo& info, const ShardPlan& plan,
                 const std::vector<std::string>& reports) {
   std::vector<WrittenShard> shards;
@@ -111,7 +112,7 @@ Status Complete(const std::string& path, const CheckpointInfo& info, const Shard
     const std::string shard = fmt::format("{}/{}", path, name);
     if (fs::file_size(shard, error) == file.bytes && !error) continue;
     return MakeError(ErrorCode::kUnavailable,
-                     "{} was written, but does not exist there: all hosts must see the run's "
+                     "{} was written, but does not exist there: all processes must see the run's "
                      "folder",
                      shard);
   }
@@ -120,26 +121,26 @@ Status Complete(const std::string& path, const CheckpointInfo& info, const Shard
   return WriteFileDurably(fmt::format("{}/{}", path, kManifestName), {&whole, 1});
 }
 
-Status WriteAll(Collectives& hosts, const std::string& path, const CheckpointInfo& info,
+Status WriteAll(Collectives& processes, const std::string& path, const CheckpointInfo& info,
                 const ShardPlan& plan, const NamedState& own) {
-  PENSTOCK_TRY_STATUS(hosts.All(hosts.leads() ? CreateFolder(path) : Status()));
-  const Result<WrittenShard> written = WriteOwnShard(hosts, path, info, plan, own);
+  PENSTOCK_TRY_STATUS(processes.All(processes.leads() ? CreateFolder(path) : Status()));
+  const Result<WrittenShard> written = WriteOwnShard(processes, path, info, plan, own);
   PENSTOCK_TRY(const std::vector<std::string> reports,
-               hosts.ToLeader(Serialize(written.value_or(WrittenShard()))));
-  PENSTOCK_TRY_STATUS(hosts.All(written ? Status() : tl::unexpected(written.error())));
-  return hosts.All(hosts.leads() ? Complete(path, info, plan, reports) : Status());
+               processes.ToLeader(Serialize(written.value_or(WrittenShard()))));
+  PENSTOCK_TRY_STATUS(processes.All(written ? Status() : tl::unexpected(written.error())));
+  return processes.All(processes.leads() ? Complete(path, info, plan, reports) : Status());
 }
 
 }  // namespace
 
-Status WriteShards(Collectives& hosts, const std::string& path, const CheckpointInfo& info,
+Status WriteShards(Collectives& processes, const std::string& path, const CheckpointInfo& info,
                    const NamedState& own) {
-  PENSTOCK_TRY(const ShardPlan plan, Plan(hosts, own));
-  // Host 0 decides, because another host may still see an older state of the folder.
-  PENSTOCK_TRY(const bool exists, hosts.Any(hosts.leads() && IsCheckpointFolder(path)));
+  PENSTOCK_TRY(const ShardPlan plan, Plan(processes, own));
+  // Process 0 decides, because another process may still see an older state of the folder.
+  PENSTOCK_TRY(const bool exists, processes.Any(processes.leads() && IsCheckpointFolder(path)));
   if (exists) return {};
-  Status status = WriteAll(hosts, path, info, plan, own);
-  if (!status && hosts.leads()) RemoveCheckpoint(path);
+  Status status = WriteAll(processes, path, info, plan, own);
+  if (!status && processes.leads()) RemoveCheckpoint(path);
   return status;
 }
 

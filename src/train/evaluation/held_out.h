@@ -5,7 +5,7 @@
 #include <functional>
 #include <span>
 
-#include "train/evaluation/spread_model.h"
+#include "train/evaluation/distributed_model.h"
 
 namespace penstock {
 
@@ -14,9 +14,9 @@ namespace penstock {
 class HeldOutLoss {
  public:
   struct Parts {
-    SpreadModel& model;
+    DistributedModel& model;
     TokenSpan text;
-    int threads = 1;  // that this host may use
+    int threads = 1;  // that this process may use
     // Called before and after an evaluation between steps, for weights that are in shards.
     std::function<void()> gather, release;
   };
@@ -24,8 +24,8 @@ class HeldOutLoss {
   // What `parts` refers to must outlive the object.
   explicit HeldOutLoss(Parts parts) : parts_(std::move(parts)) {}
 
-  // Returns the loss after `steps` steps in nats per token, on all hosts, as EvaluateText. Called
-  // on all hosts while no rank runs. Meaningless after a stop.
+  // Returns the loss after `steps` steps in nats per token, on all processes, as EvaluateText.
+  // Called on all processes while no rank runs. Meaningless after a stop.
   double After(std::int64_t steps);
   // Computes the loss after the last step. Requires: the weights are gathered.
   double AfterLast(std::int64_t steps);

@@ -10,7 +10,7 @@
 #include "base/exception_line.h"
 #include "base/index.h"
 #include "train/data/data.h"
-#include "train/evaluation/spread_model.h"
+#include "train/evaluation/distributed_model.h"
 #include "train/model_fits.h"
 
 namespace penstock {
@@ -18,9 +18,10 @@ namespace {
 
 constexpr std::int64_t kEvaluatedAtOnce = 4096;  // tokens; enough to keep matmuls efficient
 
-// Returns the sum of the windows' losses on the host of the last stage, else 0. `tokens` contains
-// the windows and the last target.
-double WindowLoss(SpreadModel& model, std::int64_t number, TokenSpan tokens, std::int64_t windows) {
+// Returns the sum of the windows' losses on the process of the last stage, else 0. `tokens`
+// contains the windows and the last target.
+double WindowLoss(DistributedModel& model, std::int64_t number, TokenSpan tokens,
+                  std::int64_t windows) {
   const at::NoGradGuard no_grad;
   const auto outputs = model.Forward(number, ToTokens(tokens.first(tokens.size() - 1), windows));
   if (!outputs || !model.has_last()) return 0;
@@ -93,11 +94,11 @@ std::size_t EvaluatedLength(std::size_t size, std::int64_t sequence) {
 
 double EvaluateText(const LanguageModel& model, TokenSpan text, int threads,
                     const std::atomic<bool>* stop) {
-  SpreadModel here(model, stop);
+  DistributedModel here(model, stop);
   return EvaluateText(here, text, threads);
 }
 
-double EvaluateText(SpreadModel& model, TokenSpan text, int threads) {
+double EvaluateText(DistributedModel& model, TokenSpan text, int threads) {
   const std::int64_t sequence = model.config().sequence;
   const TokenSpan part = text.first(EvaluatedLength(text.size(), sequence));
   const auto windows = static_cast<std::int64_t>(part.size() - 1) / sequence;
@@ -120,7 +121,7 @@ double EvaluateText(SpreadModel& model, TokenSpan text, int threads) {
     try {
       run(first);
     } catch (const std::exception& error) {
-      // Other threads and hosts may wait for results of this one.
+      // Other threads and processes may wait for results of this one.
       model.Abort({ErrorCode::kUnavailable, ExceptionLine(error)});
       throw;
     }

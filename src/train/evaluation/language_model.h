@@ -17,11 +17,11 @@
 
 namespace penstock {
 
-class SpreadModel;
+class DistributedModel;
 
 struct LanguageModel {
   ModelConfig config;
-  std::vector<std::shared_ptr<StageModule>> stages;  // null for stages of other hosts
+  std::vector<std::shared_ptr<StageModule>> stages;  // null for stages of other processes
 
   // Partitions the model into stages with `counts` layers each, or about equally if `counts` is
   // empty. Builds the stages for which `here` returns true, or all if it is empty.
@@ -52,8 +52,8 @@ at::Tensor ToTokens(TokenSpan tokens, std::int64_t samples);
 // (data.h).
 double EvaluateText(const LanguageModel& model, TokenSpan text, int threads,
                     const std::atomic<bool>* stop = nullptr);
-// Evaluates on all hosts of the model. Each may use another number of threads.
-double EvaluateText(SpreadModel& model, TokenSpan text, int threads);
+// Evaluates on all processes of the model. Each may use another number of threads.
+double EvaluateText(DistributedModel& model, TokenSpan text, int threads);
 // Returns the part of the text that EvaluateText evaluates, for the baseline.
 std::span<const std::uint8_t> EvaluatedPart(std::span<const std::uint8_t> text,
                                             std::int64_t sequence);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "train/data/data.h"
-#include "train/evaluation/spread_model.h"
+#include "train/evaluation/distributed_model.h"
 
 namespace penstock {
 namespace {
@@ -61,14 +61,14 @@ std::string OnTerminal(std::string_view text) {
 // The tokens that the model reads: the last ones of a text, and a cache of those it has read.
 class Window {
  public:
-  Window(const SpreadModel& model, bool cached, std::int64_t vocabulary)
+  Window(const DistributedModel& model, bool cached, std::int64_t vocabulary)
       : vocabulary_(vocabulary),
         most_(model.config().sequence),
         caches_(cached && model.HasForwardSlice() ? model.stages() : 0, KeyValueCache(most_)) {}
 
-  // Returns the logits [vocabulary] of the token after `text` on the host of the last stage, an
+  // Returns the logits [vocabulary] of the token after `text` on the process of the last stage, an
   // undefined tensor elsewhere, and nothing after a stop. Calls must append to the same text.
-  std::optional<at::Tensor> Logits(SpreadModel& model, std::int64_t number,
+  std::optional<at::Tensor> Logits(DistributedModel& model, std::int64_t number,
                                    std::span<const TokenId> text) {
     Slide(text.size());
     const std::size_t first = caches_.empty() ? begin_ : read_;
@@ -118,11 +118,11 @@ std::vector<TokenId> StartOfText(const WriteOptions& options) {
 }
 
 std::string WriteText(const LanguageModel& model, const WriteOptions& options) {
-  SpreadModel here(model, options.stop);
+  DistributedModel here(model, options.stop);
   return WriteText(here, options);
 }
 
-std::string WriteText(SpreadModel& model, const WriteOptions& options) {
+std::string WriteText(DistributedModel& model, const WriteOptions& options) {
   const at::NoGradGuard no_grad;
   at::set_num_threads(1);  // a single short sample has too little work for several threads
   at::Generator generator = at::detail::createCPUGenerator(options.seed);

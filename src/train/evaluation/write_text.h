@@ -34,7 +34,7 @@ std::vector<TokenId> StartOfText(const WriteOptions& options);
 // lines of "%". Bytes that are not valid UTF-8, and control characters, become '?'. A model without
 // ForwardSlice runs without a cache. Throws std::runtime_error if the model's output is not finite.
 std::string WriteText(const LanguageModel& model, const WriteOptions& options);
-// Writes text on all hosts of the model. Uses the stop of the model, not `options.stop`.
-std::string WriteText(SpreadModel& model, const WriteOptions& options);
+// Writes text on all processes of the model. Uses the stop of the model, not `options.stop`.
+std::string WriteText(DistributedModel& model, const WriteOptions& options);
 
 }  // namespace penstock

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "runtime/hosts/collectives.h"
 #include "runtime/measure/trace.h"
+#include "runtime/processes/collectives.h"
 #include "train/log/step_part.h"
 
 namespace penstock {

@@ -182,7 +182,7 @@ Result<std::vector<StageNeed>> NeedsOfStages(const TrainConfig& config, const Sc
 // Returns the sum of the ranks' peaks. Simulates the schedule, because the order of each lane
 // determines which microbatches are in flight.
 Result<double> ActivationPeaks(const TrainConfig& config, const Schedule& schedule,
-                               const HostedRanks& ranks, const std::vector<StageNeed>& needs) {
+                               const LocalRanks& ranks, const std::vector<StageNeed>& needs) {
   Costs costs;
   const auto slices = static_cast<double>(schedule.slices);
   std::vector<double> workspace(schedule.lanes.size());
@@ -206,9 +206,9 @@ Result<double> ActivationPeaks(const TrainConfig& config, const Schedule& schedu
   return sum;
 }
 
-// Calls add(stage, needs of the stage) for the stages of the hosted ranks.
+// Calls add(stage, needs of the stage) for the stages of the local ranks.
 template <class Add>
-void ForEachStage(const Schedule& schedule, const HostedRanks& ranks,
+void ForEachStage(const Schedule& schedule, const LocalRanks& ranks,
                   const std::vector<StageNeed>& needs, Add&& add) {
   for (int stage = 0; stage < schedule.stages(); ++stage) {
     if (!ranks.has(schedule.placement.rank_of(stage))) continue;
@@ -228,7 +228,7 @@ double LeastStateBytes(const OptimizerConfig& config) {
 
 // Adds weights, gradients and optimizer state: all of them, or with shards, what is always in
 // memory.
-Status AddLeast(const TrainConfig& config, const Schedule& schedule, const HostedRanks& ranks,
+Status AddLeast(const TrainConfig& config, const Schedule& schedule, const LocalRanks& ranks,
                 const std::vector<StageNeed>& needs, MemoryNeed& total) {
   const double cast = config.precision == "bf16" ? 2 : 0;
   const double version = cast > 0 ? cast : kMasterBytes;
@@ -252,7 +252,7 @@ Status AddLeast(const TrainConfig& config, const Schedule& schedule, const Hoste
 }
 
 // Adds weights, gradients and optimizer state in shards. Builds the shapes of all layers.
-Status AddShards(const TrainConfig& config, const Schedule& schedule, const HostedRanks& ranks,
+Status AddShards(const TrainConfig& config, const Schedule& schedule, const LocalRanks& ranks,
                  MemoryNeed& total) {
   PENSTOCK_TRY(const std::vector<RankBytes> bytes, PredictRankBytes(config, schedule));
   for (const int rank : ranks.here()) {
@@ -264,7 +264,7 @@ Status AddShards(const TrainConfig& config, const Schedule& schedule, const Host
 }
 
 // Adds the copies of weights, gradients and optimizer state.
-void AddCopies(const TrainConfig& config, const Schedule& schedule, const HostedRanks& ranks,
+void AddCopies(const TrainConfig& config, const Schedule& schedule, const LocalRanks& ranks,
                const std::vector<StageNeed>& needs, MemoryNeed& total) {
   const double version = config.precision == "bf16" ? 2 : kMasterBytes;
   const auto of_gradient = static_cast<double>(GradientBytes(config.optimizer));
@@ -304,7 +304,7 @@ double BatchBytes(const TrainConfig& config) {
 // Returns a lower bound without a capture: weights, tokens, and the hidden states of one
 // microbatch.
 Result<MemoryNeed> LeastNeed(const TrainConfig& config, const Schedule& schedule,
-                             const HostedRanks& ranks) {
+                             const LocalRanks& ranks) {
   MemoryNeed need;
   PENSTOCK_TRY(const auto needs, NeedsOfStages(config, schedule, CountParameters));
   PENSTOCK_TRY_STATUS(AddLeast(config, schedule, ranks, needs, need));
@@ -342,7 +342,7 @@ std::string MemoryNeed::Text() const {
 }
 
 Result<MemoryNeed> EstimateMemory(const TrainConfig& config, const Schedule& schedule,
-                                  const HostedRanks& ranks) {
+                                  const LocalRanks& ranks) {
   MemoryNeed need;
   PENSTOCK_TRY(const auto needs, NeedsOfStages(config, schedule, Capture));
   const bool is_even = ZeroOf(config.parallel, schedule) == 0 && IsPlainAdamW(config.optimizer);
@@ -355,7 +355,7 @@ Result<MemoryNeed> EstimateMemory(const TrainConfig& config, const Schedule& sch
 }
 
 Result<std::string> CheckMemoryNeed(const TrainConfig& config, const Schedule& schedule,
-                                    const HostedRanks& ranks) {
+                                    const LocalRanks& ranks) {
   if (config.memory_limit == "none") return "memory: not checked";
   PENSTOCK_TRY(const AvailableMemory allowed, AllowedMemory(config.memory_limit));
   try {

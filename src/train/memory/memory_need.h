@@ -1,11 +1,11 @@
-// Estimates the memory that a run needs on one host before anything is allocated.
+// Estimates the memory that a run needs on one process before anything is allocated.
 #pragma once
 
 #include <string>
 
 #include "base/result.h"
 #include "config/train_config.h"
-#include "runtime/hosts/hosted_ranks.h"
+#include "runtime/processes/local_ranks.h"
 #include "schedule/schedule.h"
 
 namespace penstock {
@@ -30,11 +30,11 @@ struct MemoryNeed {
 // each kind of stage for a model of any size. Requires: ChooseSchedule has filled in the
 // configuration.
 Result<MemoryNeed> EstimateMemory(const TrainConfig& config, const Schedule& schedule,
-                                  const HostedRanks& ranks);
+                                  const LocalRanks& ranks);
 
 // Returns a line for the log about the run's need. Requires: as EstimateMemory. Errors:
 // kInvalidArgument if the need exceeds `config.memory_limit`, with both amounts and what to change.
 Result<std::string> CheckMemoryNeed(const TrainConfig& config, const Schedule& schedule,
-                                    const HostedRanks& ranks);
+                                    const LocalRanks& ranks);
 
 }  // namespace penstock

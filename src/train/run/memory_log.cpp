@@ -11,7 +11,7 @@
 
 namespace penstock {
 
-Status LogMemory(Collectives& hosts, const TrainConfig& config, const Schedule& schedule,
+Status LogMemory(Collectives& processes, const TrainConfig& config, const Schedule& schedule,
                  const Pipeline& pipeline, std::FILE* log) {
   if (pipeline.zero == 0) return {};
   ByteWriter writer;
@@ -21,8 +21,8 @@ Status LogMemory(Collectives& hosts, const TrainConfig& config, const Schedule& 
     writer.Put(static_cast<std::int64_t>(rank));
     writer.Put(RankBytes{held->weights.peak(), held->gradients.peak(), held->optimizer.peak()});
   }
-  PENSTOCK_TRY(const std::vector<std::string> all, hosts.ToLeader(writer.Take()));
-  if (!hosts.leads()) return {};
+  PENSTOCK_TRY(const std::vector<std::string> all, processes.ToLeader(writer.Take()));
+  if (!processes.leads()) return {};
   std::vector<RankBytes> measured(pipeline.rank_shards.size());
   for (const std::string& bytes : all) {
     for (ByteReader reader(bytes); !reader.at_end();) {

@@ -9,15 +9,15 @@
 
 namespace penstock {
 
-Status LogMesh(Collectives& hosts, const HostedRanks& ranks, const Mesh& mesh, std::FILE* log) {
-  if (hosts.hosts() == 1 && mesh.data == 1) return {};
-  PENSTOCK_TRY(const std::vector<std::string> machines, hosts.AllGather(MachineName()));
+Status LogMesh(Collectives& processes, const LocalRanks& ranks, const Mesh& mesh, std::FILE* log) {
+  if (processes.processes() == 1 && mesh.data == 1) return {};
+  PENSTOCK_TRY(const std::vector<std::string> machines, processes.AllGather(MachineName()));
   Log(log, "mesh: {} ranks = {} data x {} pipeline, {} process{}\n", mesh.ranks(), mesh.data,
-      mesh.pipeline, hosts.hosts(), hosts.hosts() == 1 ? "" : "es");
+      mesh.pipeline, processes.processes(), processes.processes() == 1 ? "" : "es");
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
-    const int host = ranks.host_of(rank);
+    const int process = ranks.process_of(rank);
     Log(log, "  rank {}: data {}, pipeline {}, process {} on {}\n", rank, mesh.data_index(rank),
-        mesh.pipeline_index(rank), host, machines[Index(host)]);
+        mesh.pipeline_index(rank), process, machines[Index(process)]);
   }
   return {};
 }

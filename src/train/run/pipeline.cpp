@@ -13,8 +13,8 @@
 #include "train/compiled/compiled.h"
 #include "train/compiled/example_inputs.h"
 #include "train/log/start_progress.h"
-#include "train/run/make_vocabulary.h"
 #include "train/run/resume.h"
+#include "train/run/vocabulary_shards.h"
 #include "train/shards/replica_groups.h"
 #include "train/stage/offload_and_recompute.h"
 #include "train/stage/stage_options.h"
@@ -98,7 +98,7 @@ BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config) {
 }
 
 BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config,
-                            const Schedule& schedule, const HostedRanks& ranks) {
+                            const Schedule& schedule, const LocalRanks& ranks) {
   return MakeBatchSource(std::make_shared<const Sampler>(sampler), config, schedule, ranks);
 }
 
@@ -112,7 +112,7 @@ BatchSource MakeBatchSource(std::shared_ptr<const SampleSource> samples,
 }
 
 BatchSource MakeBatchSource(std::shared_ptr<const SampleSource> samples, const TrainConfig& config,
-                            const Schedule& schedule, const HostedRanks& ranks) {
+                            const Schedule& schedule, const LocalRanks& ranks) {
   const Placement& placement = schedule.placement;
   bool has_first = false;
   bool has_last = false;
@@ -205,11 +205,11 @@ class SharedPrograms {
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
                                const BatchSource& source, const std::atomic<bool>* stop,
                                std::FILE* log) {
-  return BuildPipeline(config, schedule, HostedRanks(schedule.ranks()), nullptr, source, stop, log);
+  return BuildPipeline(config, schedule, LocalRanks(schedule.ranks()), nullptr, source, stop, log);
 }
 
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
-                               const HostedRanks& ranks, HostGroup* hosts,
+                               const LocalRanks& ranks, ProcessGroup* processes,
                                const BatchSource& source, const std::atomic<bool>* stop,
                                std::FILE* log) {
   const Placement& placement = schedule.placement;
@@ -224,14 +224,14 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
   pipeline.rank_shards.resize(schedule.ranks());
   for (const int rank : ranks.here()) pipeline.rank_shards[rank] = std::make_shared<RankShards>();
   PENSTOCK_TRY(ExpertGroups expert_groups,
-               MakeExpertGroups(schedule, config.parallel, ranks, hosts));
+               MakeExpertGroups(schedule, config.parallel, ranks, processes));
   for (const int rank : ranks.here()) {
     if (expert_groups.empty()) break;
     pipeline.rank_shards[rank]->experts =
         std::make_unique<GroupEnd>(std::move(expert_groups[Index(rank)]));
   }
   PENSTOCK_TRY(const ReplicaGroups groups,
-               MakeReplicaGroups(schedule, config.parallel, ranks, hosts));
+               MakeReplicaGroups(schedule, config.parallel, ranks, processes));
   pipeline.rate = std::make_shared<LearningRate>(LearningRate{config.optimizer, config.steps});
   PENSTOCK_TRY(const std::vector<LayerRange> ranges, StageRanges(config, length));
   PENSTOCK_TRY(const auto pools, MakePools(schedule, OffloadFolder(config), ranks));
@@ -241,7 +241,8 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
   pipeline.ranges = ranges;
   pipeline.shared = SharedParameters(config.model, ranges);
   PENSTOCK_TRY_STATUS(CheckShared(pipeline.shared, schedule));
-  PENSTOCK_TRY(pipeline.vocabulary, MakeVocabulary(config, schedule, ranks, hosts, source));
+  PENSTOCK_TRY(pipeline.vocabulary,
+               MakeVocabularyShards(config, schedule, ranks, processes, source));
   StartProgress progress(log);
   for (int stage = 0; stage < schedule.stages(); ++stage) {
     if (stop != nullptr && stop->load()) break;

@@ -8,8 +8,8 @@
 
 #include "base/result.h"
 #include "config/train_config.h"
-#include "runtime/hosts/host_group.h"
-#include "runtime/hosts/hosted_ranks.h"
+#include "runtime/processes/local_ranks.h"
+#include "runtime/processes/process_group.h"
 #include "schedule/schedule.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/data/data.h"
@@ -24,11 +24,12 @@ namespace penstock {
 struct Pipeline {
   LanguageModel model;                  // the stages' modules, trained in place
   std::vector<LanguageModel> replicas;  // of the other chains; equal to `model` after every step
-  // By stage; null for stages of other hosts.
+  // By stage; null for stages of other processes.
   std::vector<std::unique_ptr<TorchStage>> stages;
   std::vector<std::shared_ptr<Optimizer>> optimizers;
-  std::vector<std::shared_ptr<RankShards>> rank_shards;  // by rank; null for ranks of other hosts
-  // By rank; null for ranks of other hosts, and empty unless the vocabulary is sharded.
+  std::vector<std::shared_ptr<RankShards>>
+      rank_shards;  // by rank; null for ranks of other processes
+  // By rank; null for ranks of other processes, and empty unless the vocabulary is sharded.
   std::vector<std::shared_ptr<TorchVocabulary>> vocabulary;
   std::vector<SharedParameter> shared;  // parameters that several stages hold
   std::vector<LayerRange> ranges;       // by stage of the model
@@ -40,7 +41,7 @@ struct Pipeline {
 
   std::vector<Stage*> pointers() const;  // for RunRanks
   const TorchStage& last() const { return *stages.back(); }
-  // As TorchStage::StepLoss. Requires: the rank of the last stage is on this host.
+  // As TorchStage::StepLoss. Requires: the rank of the last stage is on this process.
   double StepLoss() const;
   // Whether the replica of the stage in this chain is the first one that has its shard. The others
   // are equal to it.
@@ -54,11 +55,11 @@ struct Pipeline {
 BatchSource MakeBatchSource(std::shared_ptr<const SampleSource> samples, const TrainConfig& config);
 // Returns a source without tokens or targets if no stage of these ranks reads them.
 BatchSource MakeBatchSource(std::shared_ptr<const SampleSource> samples, const TrainConfig& config,
-                            const Schedule& schedule, const HostedRanks& ranks);
+                            const Schedule& schedule, const LocalRanks& ranks);
 // Returns a source that reads a copy of the sampler.
 BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config);
 BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config,
-                            const Schedule& schedule, const HostedRanks& ranks);
+                            const Schedule& schedule, const LocalRanks& ranks);
 
 // Builds the stages of the schedule. Captures identical stages once. Logs its progress to `log`, if
 // given, every few seconds. After `stop` is set, returns soon with a pipeline that lacks stages.
@@ -66,16 +67,16 @@ BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config,
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
                                const BatchSource& source, const std::atomic<bool>* stop = nullptr,
                                std::FILE* log = nullptr);
-// Builds only the stages of this host's ranks. `hosts` is null for a single host, and must
-// outlive the pipeline. Every host calls it at the same place of its start.
+// Builds only the stages of this process's ranks. `processes` is null for a single process, and
+// must outlive the pipeline. Every process calls it at the same place of its start.
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
-                               const HostedRanks& ranks, HostGroup* hosts,
+                               const LocalRanks& ranks, ProcessGroup* processes,
                                const BatchSource& source, const std::atomic<bool>* stop,
                                std::FILE* log);
 
 // Gathers parameters that are in shards and experts that ranks divide, so that `model` (with
-// `replicas`, also each replica, but without the experts of other ranks) has all of this host's.
-// Every host calls it, while no rank runs. Throws std::runtime_error if another host is lost.
+// `replicas`, also each replica, but without the experts of other ranks) has all of this process's.
+// Every process calls it, while no rank runs. Throws std::runtime_error if another process is lost.
 void GatherWeights(Pipeline& pipeline, const Schedule& schedule, bool replicas = false);
 
 // Frees what GatherWeights gathered, so that the steps continue. Called while no rank runs.
@@ -85,8 +86,8 @@ void DropGatheredWeights(Pipeline& pipeline);
 // the first one saves it.
 NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int rank);
 
-// Sets the weights and the optimizer state of this host's stages, with all copies of replicas and
-// shared parameters, and continues after the checkpoint's step. Reads nothing else of the
+// Sets the weights and the optimizer state of this process's stages, with all copies of replicas
+// and shared parameters, and continues after the checkpoint's step. Reads nothing else of the
 // checkpoint. Optimizer state that the checkpoint does not have, because the optimizer's settings
 // were different, starts as in a new run; returns the number of such tensors. Requires: no rank has
 // run since BuildPipeline. Errors: as Restore; the pipeline is then unusable until another

@@ -190,8 +190,8 @@ Status WriteStartFiles(const RunRecord& record, TrainSummary& summary) {
   return FailedRun(SaveSchedule(*record.schedule, AddFile("schedule.csv", record, summary)));
 }
 
-Status WriteWeights(const RunRecord& record, Collectives& hosts, TrainSummary& summary) {
-  return FailedRun(SaveCheckpoint(hosts, *record.model,
+Status WriteWeights(const RunRecord& record, Collectives& processes, TrainSummary& summary) {
+  return FailedRun(SaveCheckpoint(processes, *record.model,
                                   {summary.steps, record.config, record.seconds},
                                   AddFile("model.safetensors", record, summary)));
 }

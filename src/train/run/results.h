@@ -6,9 +6,9 @@
 
 #include "base/result.h"
 #include "monitor/metrics.h"
-#include "runtime/hosts/collectives.h"
 #include "runtime/measure/drift.h"
 #include "runtime/measure/trace.h"
+#include "runtime/processes/collectives.h"
 #include "simulate/memory/memory_over_time.h"
 #include "simulate/simulate.h"
 #include "train/evaluation/language_model.h"
@@ -52,8 +52,8 @@ struct RunRecord {
 
 // Writes config.yaml and schedule.csv, which repeat the run.
 Status WriteStartFiles(const RunRecord& record, TrainSummary& summary);
-// Writes model.safetensors, the weights after summary.steps steps. Called on all hosts.
-Status WriteWeights(const RunRecord& record, Collectives& hosts, TrainSummary& summary);
+// Writes model.safetensors, the weights after summary.steps steps. Called on all processes.
+Status WriteWeights(const RunRecord& record, Collectives& processes, TrainSummary& summary);
 // Writes trace.json, report.html, loss.svg, and timeline.svg with the predicted and the measured
 // timeline of each rank below each other. Writes nothing without a comparison.
 Status WriteReports(const RunRecord& record, TrainSummary& summary);

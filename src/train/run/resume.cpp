@@ -101,12 +101,12 @@ Result<std::vector<std::string>> FindCandidates(const TrainConfig& config, std::
       own);
 }
 
-// Returns host 0's list on every host.
-Result<std::vector<std::string>> FromLeader(Collectives& hosts,
+// Returns process 0's list on every process.
+Result<std::vector<std::string>> FromLeader(Collectives& processes,
                                             const std::vector<std::string>& own) {
   ByteWriter writer;
   for (const std::string& each : own) writer.PutText(each);
-  PENSTOCK_TRY(const std::string bytes, hosts.FromLeader(writer.Take()));
+  PENSTOCK_TRY(const std::string bytes, processes.FromLeader(writer.Take()));
   std::vector<std::string> list;
   for (ByteReader reader(bytes); !reader.at_end();) list.push_back(reader.GetText());
   return list;
@@ -114,9 +114,9 @@ Result<std::vector<std::string>> FromLeader(Collectives& hosts,
 
 // Notes that a checkpoint is damaged. Returns an error if no other one is left, or if the run was
 // aborted.
-Status SkipDamaged(const Collectives& hosts, RunStart& start, Error reason, std::FILE* log) {
-  if (hosts.group() != nullptr && hosts.group()->aborted()) {
-    return tl::unexpected(hosts.group()->reason());
+Status SkipDamaged(const Collectives& processes, RunStart& start, Error reason, std::FILE* log) {
+  if (processes.group() != nullptr && processes.group()->aborted()) {
+    return tl::unexpected(processes.group()->reason());
   }
   start.damaged.push_back(reason.line());
   if (!start.others.empty()) {
@@ -128,16 +128,17 @@ Status SkipDamaged(const Collectives& hosts, RunStart& start, Error reason, std:
                          start.damaged.front());
 }
 
-// Opens the first of the other checkpoints that all hosts can open. Does nothing if there are none.
-Status OpenNext(Collectives& hosts, const TrainConfig& config, const OpenedTokenizer* tokenizer,
+// Opens the first of the other checkpoints that all processes can open. Does nothing if there are
+// none.
+Status OpenNext(Collectives& processes, const TrainConfig& config, const OpenedTokenizer* tokenizer,
                 RunStart& start, std::FILE* log) {
   while (!start.others.empty()) {
     const std::string path = start.others.front();
     start.others.erase(start.others.begin());
     Result<Checkpoint> opened = OpenCheckpoint(path);
-    const Status status = hosts.All(opened ? Status() : tl::unexpected(opened.error()));
+    const Status status = processes.All(opened ? Status() : tl::unexpected(opened.error()));
     if (!status) {
-      PENSTOCK_TRY_STATUS(SkipDamaged(hosts, start, status.error(), log));
+      PENSTOCK_TRY_STATUS(SkipDamaged(processes, start, status.error(), log));
       continue;
     }
     start.checkpoint.emplace(*std::move(opened));
@@ -170,23 +171,23 @@ std::string RunPath(const TrainConfig& config) {
   return fmt::format("{}/{}", config.folder, config.name);
 }
 
-Result<RunStart> FindStart(Collectives& hosts, const TrainConfig& config,
+Result<RunStart> FindStart(Collectives& processes, const TrainConfig& config,
                            const OpenedTokenizer& tokenizer, std::FILE* log) {
   std::vector<std::string> found;
-  if (hosts.leads()) {
+  if (processes.leads()) {
     PENSTOCK_TRY(found, FindCandidates(config, log));
   }
   RunStart start;
-  PENSTOCK_TRY(start.others, FromLeader(hosts, found));
-  PENSTOCK_TRY_STATUS(OpenNext(hosts, config, &tokenizer, start, log));
+  PENSTOCK_TRY(start.others, FromLeader(processes, found));
+  PENSTOCK_TRY_STATUS(OpenNext(processes, config, &tokenizer, start, log));
   return start;
 }
 
-Status RestoreStart(Collectives& hosts, const TrainConfig& config, Pipeline& pipeline,
+Status RestoreStart(Collectives& processes, const TrainConfig& config, Pipeline& pipeline,
                     RunStart& start, std::FILE* log) {
   while (start.checkpoint) {
     const Result<int> fresh = RestorePipeline(*start.checkpoint, pipeline);
-    const Status status = hosts.All(fresh ? Status() : tl::unexpected(fresh.error()));
+    const Status status = processes.All(fresh ? Status() : tl::unexpected(fresh.error()));
     if (status) {
       if (*fresh > 0) {
         Log(log,
@@ -197,12 +198,12 @@ Status RestoreStart(Collectives& hosts, const TrainConfig& config, Pipeline& pip
       Log(log, "resume: {}, after step {}\n", start.checkpoint->path(), start.step());
       return {};
     }
-    PENSTOCK_TRY_STATUS(SkipDamaged(hosts, start, status.error(), log));
+    PENSTOCK_TRY_STATUS(SkipDamaged(processes, start, status.error(), log));
     // An earlier checkpoint of the same folder, of the same run.
-    PENSTOCK_TRY_STATUS(OpenNext(hosts, config, nullptr, start, log));
+    PENSTOCK_TRY_STATUS(OpenNext(processes, config, nullptr, start, log));
   }
   if (config.weights.empty()) return {};
-  PENSTOCK_TRY_STATUS(hosts.All(LoadWeights(config, pipeline)));
+  PENSTOCK_TRY_STATUS(processes.All(LoadWeights(config, pipeline)));
   Log(log, "weights: {}\n", config.weights);
   return {};
 }

@@ -10,7 +10,7 @@
 #include "base/result.h"
 #include "config/train_config.h"
 #include "monitor/metrics.h"
-#include "runtime/hosts/collectives.h"
+#include "runtime/processes/collectives.h"
 #include "tokens/kinds/open_tokenizer.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/run/pipeline.h"
@@ -34,19 +34,20 @@ struct RunStart {
 std::string RunPath(const TrainConfig& config);
 
 // Finds the start that `config.resume` requests. For a folder, uses the newest complete checkpoint
-// that all hosts can open: its files exist and have the right sizes. Logs the others and
-// differences in the configuration. Called on all hosts; host 0 lists the folder.
+// that all processes can open: its files exist and have the right sizes. Logs the others and
+// differences in the configuration. Called on all processes; process 0 lists the folder.
 // Errors: kNotFound if there is no checkpoint (except for "auto"). kInvalidArgument if none can be
 // opened; if the checkpoint belongs to another model, was trained with another tokenizer than
 // `tokenizer`, lacks the optimizer state or has more steps than the run; or if a run that writes
 // checkpoints would start in the folder of another.
-Result<RunStart> FindStart(Collectives& hosts, const TrainConfig& config,
+Result<RunStart> FindStart(Collectives& processes, const TrainConfig& config,
                            const OpenedTokenizer& tokenizer, std::FILE* log);
 
-// Restores the pipeline from the start's checkpoint; does nothing if there is none. Each host reads
-// and verifies only what its own stages need. If that is damaged on any host, all hosts use the
-// checkpoint before, which replaces that of `start`. Called on all hosts. Errors: as FindStart.
-Status RestoreStart(Collectives& hosts, const TrainConfig& config, Pipeline& pipeline,
+// Restores the pipeline from the start's checkpoint; does nothing if there is none. Each process
+// reads and verifies only what its own stages need. If that is damaged on any process, all
+// processes use the checkpoint before, which replaces that of `start`. Called on all processes.
+// Errors: as FindStart.
+Status RestoreStart(Collectives& processes, const TrainConfig& config, Pipeline& pipeline,
                     RunStart& start, std::FILE* log);
 
 }  // namespace penstock

@@ -16,40 +16,44 @@ Result<std::string> ProgramChecksum() {
   return FormatCrc32(Crc32(program));
 }
 
-std::string NameOf(const Collectives& hosts, int host) { return hosts.group()->NameOf(host); }
+std::string NameOf(const Collectives& processes, int process) {
+  return processes.group()->NameOf(process);
+}
 
 }  // namespace
 
-Status CheckSameProgram(Collectives& hosts) {
-  if (hosts.hosts() == 1) return {};
-  // A host that cannot read its program is not refused.
-  PENSTOCK_TRY(const std::vector<std::string> all, hosts.AllGather(ProgramChecksum().value_or("")));
-  for (int host = 1; host < hosts.hosts(); ++host) {
-    if (all[host] == all[0] || all[host].empty() || all[0].empty()) continue;
+Status CheckSameProgram(Collectives& processes) {
+  if (processes.processes() == 1) return {};
+  // A process that cannot read its program is not refused.
+  PENSTOCK_TRY(const std::vector<std::string> all,
+               processes.AllGather(ProgramChecksum().value_or("")));
+  for (int process = 1; process < processes.processes(); ++process) {
+    if (all[process] == all[0] || all[process].empty() || all[0].empty()) continue;
     return InvalidArgument(
         "{} runs another build of Penstock than {} (checksums {} and {}): install the same on all "
-        "hosts",
-        NameOf(hosts, host), NameOf(hosts, 0), all[host], all[0]);
+        "processes",
+        NameOf(processes, process), NameOf(processes, 0), all[process], all[0]);
   }
   return {};
 }
 
-Status CheckSameRun(Collectives& hosts, const TrainConfig& config, const Schedule& schedule) {
-  if (hosts.hosts() == 1) return {};
-  PENSTOCK_TRY(const std::vector<std::string> configs, hosts.AllGather(ToYaml(config)));
-  PENSTOCK_TRY(const std::vector<std::string> schedules, hosts.AllGather(WriteCsv(schedule)));
-  for (int host = 1; host < hosts.hosts(); ++host) {
-    PENSTOCK_TRY(const TrainConfig first, ParseTrainConfig(configs[0], "host 0's configuration"));
+Status CheckSameRun(Collectives& processes, const TrainConfig& config, const Schedule& schedule) {
+  if (processes.processes() == 1) return {};
+  PENSTOCK_TRY(const std::vector<std::string> configs, processes.AllGather(ToYaml(config)));
+  PENSTOCK_TRY(const std::vector<std::string> schedules, processes.AllGather(WriteCsv(schedule)));
+  for (int process = 1; process < processes.processes(); ++process) {
+    PENSTOCK_TRY(const TrainConfig first,
+                 ParseTrainConfig(configs[0], "process 0's configuration"));
     PENSTOCK_TRY(const TrainConfig other,
-                 ParseTrainConfig(configs[host], "a host's configuration"));
+                 ParseTrainConfig(configs[process], "a process's configuration"));
     for (const KeyDifference& differs : DifferentKeys(first, other)) {
-      return InvalidArgument("{} is {} on {} and {} on {}: start all hosts with the same",
-                             differs.key, differs.before, NameOf(hosts, 0), differs.now,
-                             NameOf(hosts, host));
+      return InvalidArgument("{} is {} on {} and {} on {}: start all processes with the same",
+                             differs.key, differs.before, NameOf(processes, 0), differs.now,
+                             NameOf(processes, process));
     }
-    if (schedules[host] == schedules[0]) continue;
-    return InvalidArgument("{} and {} have different schedules: start all hosts with the same",
-                           NameOf(hosts, 0), NameOf(hosts, host));
+    if (schedules[process] == schedules[0]) continue;
+    return InvalidArgument("{} and {} have different schedules: start all processes with the same",
+                           NameOf(processes, 0), NameOf(processes, process));
   }
   return {};
 }

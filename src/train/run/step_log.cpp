@@ -61,8 +61,8 @@ void StepLog::Begin(Trace& trace, std::int64_t first, std::int64_t total) {
     const MutexLock lock(mutex_);
     reported_ = 0;
   }
-  if (place_.hosts.hosts() == 1) return;
-  channel_ = std::make_unique<Channel>(*place_.hosts.group());
+  if (place_.processes.processes() == 1) return;
+  channel_ = std::make_unique<Channel>(*place_.processes.group());
   channel_->Open(
       [this](int, const FrameTag& tag, const Message& message) { OnFrame(tag.number, message); },
       [this](const Error&) {
@@ -73,9 +73,9 @@ void StepLog::Begin(Trace& trace, std::int64_t first, std::int64_t total) {
 
 Status StepLog::End(std::int64_t steps) {
   if (!channel_) return {};
-  const HostGroup& group = *place_.hosts.group();
+  const ProcessGroup& group = *place_.processes.group();
   MutexLock lock(mutex_);
-  if (!place_.hosts.leads()) return failure_;
+  if (!place_.processes.leads()) return failure_;
   while (reported_ != steps && failure_ && !group.aborted()) changed_.Wait(lock);
   if (!failure_ || reported_ == steps) return failure_;
   return tl::unexpected(group.reason());
@@ -85,7 +85,7 @@ Status StepLog::AfterEvaluation(const HeldOutMetric& metric, bool is_best, doubl
   const MutexLock lock(mutex_);
   progress_.AddPause(seconds);
   held_out_.push_back(metric);
-  if (!place_.hosts.leads()) return {};
+  if (!place_.processes.leads()) return {};
   progress_.Finish();
   Log(out_, "step {}/{}  held-out loss {:.4f}{}  in {}\n", metric.step + 1, total_, metric.loss,
       is_best ? ", the lowest so far" : "", FormatSeconds(seconds));
@@ -150,7 +150,7 @@ void StepLog::AfterVerdict(std::int64_t step, const Verdict& verdict) {
 }
 
 void StepLog::Add(std::int64_t step, const StepPart& part, int rank) {
-  if (!place_.hosts.leads()) {
+  if (!place_.processes.leads()) {
     ByteWriter writer;
     part.Put(writer);
     if (rank >= 0 && SendsStamps(step))
@@ -196,8 +196,8 @@ bool StepLog::TakeTraceRequest() {
   return place_.trace_request != nullptr && place_.trace_request->exchange(false);
 }
 
-// A signal may request any step, and a host learns of it only after it has ended the step. So every
-// step is sent with its stamps if a signal can request it.
+// A signal may request any step, and a process learns of it only after it has ended the step. So
+// every step is sent with its stamps if a signal can request it.
 bool StepLog::SendsStamps(std::int64_t step) const {
   return WantsTrace(step) || (place_.trace_request != nullptr && HasStepTimelines());
 }

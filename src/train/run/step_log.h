@@ -1,7 +1,7 @@
 // StepLog: reports each step of a run after all ranks have ended it. Updates the progress line,
 // appends a line to metrics.jsonl and an event for TensorBoard, and writes the step's trace if it
-// is configured or requested. The leader of the hosts reports; the other hosts send it the parts of
-// their ranks.
+// is configured or requested. The leader of the processes reports; the other processes send it the
+// parts of their ranks.
 //
 // Threads: AfterStep, AfterVerdict and elapsed are thread-safe. Requires for all other methods: no
 // rank is running.
@@ -22,9 +22,9 @@
 #include "config/train_config.h"
 #include "monitor/event_file.h"
 #include "monitor/metrics.h"
-#include "runtime/hosts/collectives.h"
-#include "runtime/hosts/hosted_ranks.h"
 #include "runtime/measure/trace.h"
+#include "runtime/processes/collectives.h"
+#include "runtime/processes/local_ranks.h"
 #include "runtime/update/update.h"
 #include "train/log/progress.h"
 #include "train/log/step_part.h"
@@ -47,19 +47,19 @@ class StepLog {
     const TrainConfig& config;
     const RunFolder* folder;  // null except on the leader
     const LearningRate& rate;
-    Collectives& hosts;
-    const HostedRanks& ranks;
+    Collectives& processes;
+    const LocalRanks& ranks;
     const ClockOffset& clock;
     std::atomic<bool>* trace_request;  // see TrainOptions; may be null
   };
   // Metrics and training time continue from `start`.
   StepLog(const Place& place, const RunStart& start, std::FILE* out);
 
-  // Begins a block of steps, on all hosts. The ranks record step `first` and the following ones in
-  // `trace`. `total` is the number of steps of the run as currently estimated.
+  // Begins a block of steps, on all processes. The ranks record step `first` and the following ones
+  // in `trace`. `total` is the number of steps of the run as currently estimated.
   void Begin(Trace& trace, std::int64_t first, std::int64_t total);
-  // Ends a block of `steps` steps, on all hosts. The leader waits until all of them are reported.
-  // Errors: kUnavailable if a file cannot be written; the reason if the group is aborted.
+  // Ends a block of `steps` steps, on all processes. The leader waits until all of them are
+  // reported. Errors: kUnavailable if a file cannot be written; the reason if the group is aborted.
   Status End(std::int64_t steps);
 
   // Called by a rank after it has ended the step. `loss` comes from the rank of the last stage;
@@ -87,7 +87,7 @@ class StepLog {
 
  private:
   // Adds a part to the step on the leader; sends it to the leader elsewhere. `rank` is the rank of
-  // the part, or -1 for a verdict and for parts of other hosts.
+  // the part, or -1 for a verdict and for parts of other processes.
   void Add(std::int64_t step, const StepPart& part, int rank) PENSTOCK_REQUIRES(mutex_);
   // Reports the step if it has all of its parts.
   void ReportIfComplete(std::int64_t step) PENSTOCK_REQUIRES(mutex_);
@@ -115,7 +115,8 @@ class StepLog {
   CondVar changed_;
   std::map<std::int64_t, StepPart> open_ PENSTOCK_GUARDED_BY(mutex_);  // steps not reported yet
   std::int64_t reported_ PENSTOCK_GUARDED_BY(mutex_) = 0;              // steps since Begin
-  Status failure_ PENSTOCK_GUARDED_BY(mutex_);  // of a report that a frame of another host caused
+  Status failure_
+      PENSTOCK_GUARDED_BY(mutex_);  // of a report that a frame of another process caused
   Progress progress_ PENSTOCK_GUARDED_BY(mutex_);
   MetricsFile file_ PENSTOCK_GUARDED_BY(mutex_);
   std::optional<EventFile> events_ PENSTOCK_GUARDED_BY(mutex_);
@@ -123,7 +124,7 @@ class StepLog {
   std::vector<HeldOutMetric> held_out_ PENSTOCK_GUARDED_BY(mutex_);
   double last_seconds_ PENSTOCK_GUARDED_BY(mutex_) = 0;  // of the last step
   std::vector<std::string> traces_ PENSTOCK_GUARDED_BY(mutex_);
-  std::unique_ptr<Channel> channel_;  // of the block; null for one host
+  std::unique_ptr<Channel> channel_;  // of the block; null for one process
 };
 
 }  // namespace penstock

@@ -57,16 +57,17 @@ Status StepRunner::RunSteps() {
   return {};
 }
 
-// Evaluates if it is due. Returns whether the run ends here, on all hosts.
+// Evaluates if it is due. Returns whether the run ends here, on all processes.
 Result<bool> StepRunner::Evaluate() {
   const ValidationConfig& config = parts_.config.validation;
   PENSTOCK_TRY(bool stop, StopRequested());
   if (stop || config.freq == 0 || done_ == 0 || done_ % config.freq != 0) return stop;
-  PENSTOCK_TRY(const double last, parts_.hosts.FromLeader(static_cast<double>(best_.last_step())));
+  PENSTOCK_TRY(const double last,
+               parts_.processes.FromLeader(static_cast<double>(best_.last_step())));
   if (static_cast<std::int64_t>(last) + 1 < done_) PENSTOCK_TRY_STATUS(EvaluateNow());
   PENSTOCK_TRY(stop, StopRequested());
   if (stop || config.patience == 0) return stop;
-  PENSTOCK_TRY(const double since, parts_.hosts.FromLeader(static_cast<double>(best_.since())));
+  PENSTOCK_TRY(const double since, parts_.processes.FromLeader(static_cast<double>(best_.since())));
   if (since < config.patience) return false;
   total_ = done_;
   return true;
@@ -80,15 +81,16 @@ Status StepRunner::EvaluateNow() {
   if (stop) return {};  // the loss is not complete
   const HeldOutMetric metric{done_ - 1, loss};
   const bool is_best = best_.Add(metric);
-  PENSTOCK_TRY_STATUS(parts_.hosts.All(parts_.log.AfterEvaluation(metric, is_best, took.count())));
-  PENSTOCK_TRY(const double keep, parts_.hosts.FromLeader(is_best ? 1.0 : 0.0));
+  PENSTOCK_TRY_STATUS(
+      parts_.processes.All(parts_.log.AfterEvaluation(metric, is_best, took.count())));
+  PENSTOCK_TRY(const double keep, parts_.processes.FromLeader(is_best ? 1.0 : 0.0));
   if (keep == 0 || !parts_.config.checkpoint.best) return {};
   return parts_.checkpoints.KeepBest(done_, parts_.log.elapsed());
 }
 
-// Returns the same on all hosts.
+// Returns the same on all processes.
 Result<bool> StepRunner::StopRequested() {
-  return parts_.hosts.Any(parts_.options.stop != nullptr && parts_.options.stop->load());
+  return parts_.processes.Any(parts_.options.stop != nullptr && parts_.options.stop->load());
 }
 
 std::int64_t StepRunner::BlockSize(std::int64_t done) const {
@@ -107,7 +109,7 @@ std::int64_t StepRunner::BlockSize(std::int64_t done) const {
 
 // Estimates from the steps so far how many the time limit allows. The learning rate follows.
 Status StepRunner::Estimate(std::int64_t done) {
-  PENSTOCK_TRY(const double elapsed, parts_.hosts.FromLeader(parts_.log.elapsed()));
+  PENSTOCK_TRY(const double elapsed, parts_.processes.FromLeader(parts_.log.elapsed()));
   const double more = (parts_.config.seconds - elapsed) / elapsed * static_cast<double>(done);
   const auto most = static_cast<double>(parts_.config.steps - done);
   total_ = done + static_cast<std::int64_t>(std::clamp(more, 0.0, most));
@@ -139,7 +141,7 @@ Status StepRunner::RunBlock(std::int64_t first, std::int64_t steps) {
   parts_.log.Begin(*block_trace, first, total_);
   const std::vector<Stage*> stages = parts_.pipeline.pointers();
   run.ranks = &parts_.ranks;
-  run.group = parts_.hosts.group();
+  run.group = parts_.processes.group();
   PENSTOCK_TRY_STATUS(RunRanks(*schedule, stages, run));
   PENSTOCK_TRY_STATUS(parts_.log.End(rounds * schedule->steps));
   done_ += rounds * schedule->steps;

@@ -8,9 +8,9 @@
 
 #include "base/result.h"
 #include "config/train_config.h"
-#include "runtime/hosts/collectives.h"
-#include "runtime/hosts/hosted_ranks.h"
 #include "runtime/measure/trace.h"
+#include "runtime/processes/collectives.h"
+#include "runtime/processes/local_ranks.h"
 #include "schedule/schedule.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/evaluation/best_loss.h"
@@ -26,8 +26,8 @@ struct RunParts {
   const TrainConfig& config;
   const TrainOptions& options;
   const Schedule& schedule;
-  const HostedRanks& ranks;
-  Collectives& hosts;
+  const LocalRanks& ranks;
+  Collectives& processes;
   int threads;  // of each rank
   Pipeline& pipeline;
   StepLog& log;

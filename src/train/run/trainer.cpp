@@ -16,15 +16,15 @@
 #include "config/run_schedule.h"
 #include "config/sequence_lengths.h"
 #include "graph/ops/bf16_kernels.h"
-#include "runtime/hosts/collectives.h"
 #include "runtime/measure/gather_trace.h"
+#include "runtime/processes/collectives.h"
 #include "schedule/text/text.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/data/bigram.h"
 #include "train/data/run_tokenizer.h"
 #include "train/data/training_data.h"
+#include "train/evaluation/distributed_model.h"
 #include "train/evaluation/held_out.h"
-#include "train/evaluation/spread_model.h"
 #include "train/evaluation/write_text.h"
 #include "train/guard.h"
 #include "train/huggingface/follow_weights.h"
@@ -49,10 +49,10 @@ constexpr const char* kBf16InFp32 =
     "bf16: this processor has no bf16 instructions; matmuls and attention are computed in fp32 and "
     "rounded to bf16";
 
-// This host's part of a run.
-struct HostPart {
-  Collectives& hosts;
-  HostedRanks ranks;
+// This process's part of a run.
+struct ProcessPart {
+  Collectives& processes;
+  LocalRanks ranks;
   ClockOffset clock;
   int cores;
   std::FILE* log;  // discarded except on the leader
@@ -63,16 +63,18 @@ struct CloseFile {
 };
 using OwnFile = std::unique_ptr<std::FILE, CloseFile>;
 
-Result<HostedRanks> RanksOf(const TrainOptions& options, const Collectives& hosts, int ranks) {
-  if (options.host_of.empty()) return HostedRanks::Split(ranks, hosts.hosts(), hosts.host());
-  PENSTOCK_TRY(HostedRanks own, HostedRanks::Of(options.host_of, hosts.hosts(), hosts.host()));
+Result<LocalRanks> RanksOf(const TrainOptions& options, const Collectives& processes, int ranks) {
+  if (options.process_of.empty())
+    return LocalRanks::Split(ranks, processes.processes(), processes.process());
+  PENSTOCK_TRY(LocalRanks own,
+               LocalRanks::Of(options.process_of, processes.processes(), processes.process()));
   if (own.ranks() == ranks) return own;
-  return InvalidArgument("hosts are given for {} ranks, but the schedule has {}", own.ranks(),
+  return InvalidArgument("processes are given for {} ranks, but the schedule has {}", own.ranks(),
                          ranks);
 }
 
-// Returns the number of parameters of the whole model on the leader. Called on all hosts.
-Result<std::int64_t> CountParameters(Collectives& hosts, const LanguageModel& model,
+// Returns the number of parameters of the whole model on the leader. Called on all processes.
+Result<std::int64_t> CountParameters(Collectives& processes, const LanguageModel& model,
                                      const ParallelConfig& parallel) {
   std::map<std::string, std::int64_t> sizes;
   ByteWriter writer;
@@ -80,7 +82,7 @@ Result<std::int64_t> CountParameters(Collectives& hosts, const LanguageModel& mo
     writer.PutText(name);
     writer.Put(IsPerExpert(model.config, name) ? value.numel() * parallel.expert : value.numel());
   }
-  PENSTOCK_TRY(const std::vector<std::string> all, hosts.ToLeader(writer.Take()));
+  PENSTOCK_TRY(const std::vector<std::string> all, processes.ToLeader(writer.Take()));
   for (const std::string& bytes : all) {
     for (ByteReader reader(bytes); !reader.at_end();) {
       const std::string name = reader.GetText();
@@ -112,9 +114,9 @@ void PrintStart(const TrainConfig& config, const TrainingData& data, std::int64_
   std::fflush(log);
 }
 
-// Returns whether a stop was requested on any host.
-Result<bool> StopRequested(Collectives& hosts, const TrainOptions& options) {
-  return hosts.Any(options.stop != nullptr && options.stop->load());
+// Returns whether a stop was requested on any process.
+Result<bool> StopRequested(Collectives& processes, const TrainOptions& options) {
+  return processes.Any(options.stop != nullptr && options.stop->load());
 }
 
 void PrintUpdates(const std::vector<StepMetric>& metrics, std::FILE* log) {
@@ -123,33 +125,33 @@ void PrintUpdates(const std::vector<StepMetric>& metrics, std::FILE* log) {
       metrics.size(), count(&StepMetric::skipped));
 }
 
-// Returns the host of each stage of the model.
-std::vector<int> HostsOfStages(const Schedule& schedule, const HostedRanks& ranks) {
-  std::vector<int> hosts;
+// Returns the process of each stage of the model.
+std::vector<int> ProcessesOfStages(const Schedule& schedule, const LocalRanks& ranks) {
+  std::vector<int> processes;
   for (int stage = 0; stage < schedule.placement.chain_length(); ++stage) {
-    hosts.push_back(ranks.host_of(schedule.placement.rank_of(stage)));
+    processes.push_back(ranks.process_of(schedule.placement.rank_of(stage)));
   }
-  return hosts;
+  return processes;
 }
 
-// A run on this host, after all checks.
+// A run on this process, after all checks.
 struct PreparedRun {
   const TrainConfig& config;
   const TrainOptions& options;
   const Schedule& schedule;
-  const HostPart& part;
+  const ProcessPart& part;
   const RunFolder* folder;  // null except on the leader
   const TrainingData& data;
 };
 
-// The model of a run on all hosts, and its held-out loss.
+// The model of a run on all processes, and its held-out loss.
 struct Evaluation {
-  SpreadModel model;
+  DistributedModel model;
   HeldOutLoss loss;
 
   Evaluation(const PreparedRun& run, Pipeline& pipeline)
-      : model(pipeline.model, HostsOfStages(run.schedule, run.part.ranks), run.part.hosts.group(),
-              run.options.stop),
+      : model(pipeline.model, ProcessesOfStages(run.schedule, run.part.ranks),
+              run.part.processes.group(), run.options.stop),
         loss({model, run.data.held_out(), run.part.cores,
               [&] { GatherWeights(pipeline, run.schedule); },
               [&] { DropGatheredWeights(pipeline); }}) {}
@@ -158,9 +160,9 @@ struct Evaluation {
 // Computes the held-out loss and generates the passage. Sets summary.interrupted.
 Status EvaluateModel(const PreparedRun& run, Evaluation& evaluation, TrainSummary& summary) {
   const TrainConfig& config = run.config;
-  Collectives& hosts = run.part.hosts;
+  Collectives& processes = run.part.processes;
   summary.held_out_loss = evaluation.loss.AfterLast(summary.steps);
-  PENSTOCK_TRY(summary.interrupted, StopRequested(hosts, run.options));
+  PENSTOCK_TRY(summary.interrupted, StopRequested(processes, run.options));
   if (summary.interrupted) return {};
   if (!std::isfinite(summary.held_out_loss)) {
     return MakeError(ErrorCode::kUnavailable,
@@ -168,7 +170,7 @@ Status EvaluateModel(const PreparedRun& run, Evaluation& evaluation, TrainSummar
                      "smaller optimizer.lr",
                      summary.held_out_loss, summary.saved);
   }
-  if (hosts.leads() && run.data.is_bytes()) {
+  if (processes.leads() && run.data.is_bytes()) {
     const Corpus& corpus = *run.data.bytes;
     summary.baseline_loss =
         Bigram(corpus.train).MeanNats(EvaluatedPart(corpus.held_out, config.model.sequence));
@@ -178,31 +180,31 @@ Status EvaluateModel(const PreparedRun& run, Evaluation& evaluation, TrainSummar
   write.seed = config.seed;
   if (!run.data.is_bytes()) write.tokenizer = run.data.tokenizer.tokenizer.get();
   summary.passage = WriteText(evaluation.model, write);
-  PENSTOCK_TRY(summary.interrupted, StopRequested(hosts, run.options));
+  PENSTOCK_TRY(summary.interrupted, StopRequested(processes, run.options));
   return {};
 }
 
 // The work after the last step. Writes the weights first, because a stop may end the rest.
 Status Finish(const PreparedRun& run, const StepRunner& runner, Evaluation& evaluation,
               RunRecord record, TrainSummary& summary) {
-  Collectives& hosts = run.part.hosts;
+  Collectives& processes = run.part.processes;
   summary.tokens_per_second =
       runner.steps_per_second() * static_cast<double>(TokensPerStep(record.config));
-  PENSTOCK_TRY_STATUS(WriteWeights(record, hosts, summary));
+  PENSTOCK_TRY_STATUS(WriteWeights(record, processes, summary));
   summary.saved = summary.files.back();
-  if (hosts.leads()) PENSTOCK_TRY_STATUS(CheckSkipped(record.metrics));
+  if (processes.leads()) PENSTOCK_TRY_STATUS(CheckSkipped(record.metrics));
   PENSTOCK_TRY_STATUS(EvaluateModel(run, evaluation, summary));
   if (summary.interrupted) return {};
   Comparison comparison;
   if (runner.trace() != nullptr) {
-    PENSTOCK_TRY_STATUS(GatherTrace(hosts, run.part.ranks, run.part.clock, *runner.trace()));
-    if (!hosts.leads()) return {};
+    PENSTOCK_TRY_STATUS(GatherTrace(processes, run.part.ranks, run.part.clock, *runner.trace()));
+    if (!processes.leads()) return {};
     PENSTOCK_TRY(comparison, Compare(*runner.trace(), !run.config.data.lengths.empty()));
     Summarize(comparison, runner.first_traced(), summary);
     record.schedule = &runner.trace()->schedule();
     record.comparison = &comparison;
   }
-  return hosts.leads() ? WriteReports(record, summary) : Status();
+  return processes.leads() ? WriteReports(record, summary) : Status();
 }
 
 CheckpointWriterOptions CheckpointOptions(const PreparedRun& run, const Pipeline& pipeline) {
@@ -210,7 +212,7 @@ CheckpointWriterOptions CheckpointOptions(const PreparedRun& run, const Pipeline
   options.folder = CheckpointFolder(RunPath(run.config));
   if (run.folder != nullptr) options.check = [folder = run.folder] { return folder->Check(); };
   options.config = run.config;
-  options.group = run.part.hosts.group();
+  options.group = run.part.processes.group();
   options.ranks.resize(run.schedule.ranks());
   for (const int rank : run.part.ranks.here()) {
     options.ranks[rank] = [&pipeline, &schedule = run.schedule, rank] {
@@ -220,14 +222,14 @@ CheckpointWriterOptions CheckpointOptions(const PreparedRun& run, const Pipeline
   return options;
 }
 
-// Counts the parameters on all hosts. Moves superseded files, writes the first files and logs
+// Counts the parameters on all processes. Moves superseded files, writes the first files and logs
 // the start on the leader.
 Status BeginRun(const PreparedRun& run, const RunStart& start, const RunRecord& record,
                 const std::vector<std::string>& notes, TrainSummary& summary) {
-  const HostPart& part = run.part;
+  const ProcessPart& part = run.part;
   PENSTOCK_TRY(const std::int64_t parameters,
-               CountParameters(part.hosts, *record.model, record.config.parallel));
-  if (part.hosts.leads()) {
+               CountParameters(part.processes, *record.model, record.config.parallel));
+  if (part.processes.leads()) {
     PENSTOCK_TRY_STATUS(SetAsideSuperseded(record, start, part.log));
     PENSTOCK_TRY_STATUS(WriteStartFiles(record, summary));
     PENSTOCK_TRY_STATUS(CopyTokenizer(run.data.tokenizer, RunPath(record.config)));
@@ -235,7 +237,7 @@ Status BeginRun(const PreparedRun& run, const RunStart& start, const RunRecord& 
     for (const std::string& note : notes) Log(part.log, "{}\n", note);
   }
   const Mesh mesh{record.config.pipeline.ranks, record.config.parallel.data};
-  return LogMesh(part.hosts, part.ranks, mesh, part.log);
+  return LogMesh(part.processes, part.ranks, mesh, part.log);
 }
 
 // Prints why the run ended before its last step, and its best checkpoint.
@@ -262,7 +264,7 @@ Status RunSteps(const PreparedRun& run, std::int64_t first, StepRunner& runner, 
         skipped);
   }
   if (UpdateRuleOf(run.config.optimizer).needs_norm()) PrintUpdates(log.metrics(), out);
-  if (run.part.hosts.leads()) {
+  if (run.part.processes.leads()) {
     PENSTOCK_TRY_STATUS(run.folder->Check());
     PENSTOCK_TRY_STATUS(FailedRun(log.OpenFile()));
     PrintBest(run.config, runner, out);
@@ -279,18 +281,18 @@ Status RunSteps(const PreparedRun& run, std::int64_t first, StepRunner& runner, 
   return {};
 }
 
-// Returns the value if all hosts have one, otherwise the error of one of them with its name.
+// Returns the value if all processes have one, otherwise the error of one of them with its name.
 template <class T>
-Result<T> OnAll(Collectives& hosts, Result<T> own) {
-  PENSTOCK_TRY_STATUS(hosts.All(own ? Status() : tl::unexpected(own.error())));
+Result<T> OnAll(Collectives& processes, Result<T> own) {
+  PENSTOCK_TRY_STATUS(processes.All(own ? Status() : tl::unexpected(own.error())));
   return own;
 }
 
 Result<TrainSummary> TrainFrom(const PreparedRun& run, RunStart start,
                                const std::vector<std::string>& notes) {
   const TrainConfig& config = run.config;
-  const HostPart& part = run.part;
-  auto built = BuildPipeline(config, run.schedule, part.ranks, part.hosts.group(),
+  const ProcessPart& part = run.part;
+  auto built = BuildPipeline(config, run.schedule, part.ranks, part.processes.group(),
                              MakeBatchSource(run.data.samples, config, run.schedule, part.ranks),
                              run.options.stop, part.log);
   TrainSummary summary;
@@ -298,14 +300,14 @@ Result<TrainSummary> TrainFrom(const PreparedRun& run, RunStart start,
   summary.steps = start.step();
   summary.planned_steps = config.steps;
   // Checked before the result, because an interrupted pipeline lacks stages.
-  PENSTOCK_TRY(summary.interrupted, StopRequested(part.hosts, run.options));
+  PENSTOCK_TRY(summary.interrupted, StopRequested(part.processes, run.options));
   if (summary.interrupted) return summary;
-  PENSTOCK_TRY(Pipeline pipeline, OnAll(part.hosts, std::move(built)));
-  PENSTOCK_TRY_STATUS(RestoreStart(part.hosts, config, pipeline, start, part.log));
+  PENSTOCK_TRY(Pipeline pipeline, OnAll(part.processes, std::move(built)));
+  PENSTOCK_TRY_STATUS(RestoreStart(part.processes, config, pipeline, start, part.log));
   summary.steps = start.step();
   RunRecord record{config, &run.schedule, &pipeline.model, nullptr, {}, {}};
   PENSTOCK_TRY_STATUS(BeginRun(run, start, record, notes, summary));
-  StepLog log({config, run.folder, *pipeline.rate, part.hosts, part.ranks, part.clock,
+  StepLog log({config, run.folder, *pipeline.rate, part.processes, part.ranks, part.clock,
                run.options.trace_request},
               start, part.log);
   const std::int64_t first = start.step();
@@ -314,15 +316,15 @@ Result<TrainSummary> TrainFrom(const PreparedRun& run, RunStart start,
   CheckpointWriter checkpoints(CheckpointOptions(run, pipeline));
   const int threads = std::max(1, part.cores / static_cast<int>(part.ranks.here().size()));
   Evaluation evaluation(run, pipeline);
-  StepRunner runner({config, run.options, run.schedule, part.ranks, part.hosts, threads, pipeline,
-                     log, checkpoints, evaluation.loss},
+  StepRunner runner({config, run.options, run.schedule, part.ranks, part.processes, threads,
+                     pipeline, log, checkpoints, evaluation.loss},
                     best);
   PENSTOCK_TRY_STATUS(RunSteps(run, first, runner, log, checkpoints, summary));
   if (summary.interrupted) return summary;
   record.metrics = log.metrics();
   record.held_out = log.held_out();
   record.seconds = runner.seconds();
-  PENSTOCK_TRY_STATUS(LogMemory(part.hosts, config, run.schedule, pipeline, part.log));
+  PENSTOCK_TRY_STATUS(LogMemory(part.processes, config, run.schedule, pipeline, part.log));
   GatherWeights(pipeline, run.schedule);
   PENSTOCK_TRY_STATUS(Finish(run, runner, evaluation, std::move(record), summary));
   return summary;
@@ -330,67 +332,69 @@ Result<TrainSummary> TrainFrom(const PreparedRun& run, RunStart start,
 
 // Checks that need neither the text nor the weights. Returns lines for the log.
 Result<std::vector<std::string>> CheckBeforeStart(const TrainConfig& config,
-                                                  const Schedule& schedule, const HostPart& part) {
+                                                  const Schedule& schedule,
+                                                  const ProcessPart& part) {
   PENSTOCK_TRY_STATUS(CheckModel(config.model));
   PENSTOCK_TRY(std::vector<std::string> notes, CheckRun(config));
   PENSTOCK_TRY(notes.emplace_back(),
-               OnAll(part.hosts, CheckMemoryNeed(config, schedule, part.ranks)));
+               OnAll(part.processes, CheckMemoryNeed(config, schedule, part.ranks)));
   if (config.precision == "bf16" && NeedsBf16Kernels()) notes.emplace_back(kBf16InFp32);
   return notes;
 }
 
-// Chooses a rank per host, if the configuration leaves the number of ranks open.
-void ChooseRanks(const Collectives& hosts, TrainConfig& config) {
+// Chooses a rank per process, if the configuration leaves the number of ranks open.
+void ChooseRanks(const Collectives& processes, TrainConfig& config) {
   const bool is_open = config.pipeline.ranks == 0 && config.pipeline.csv.empty();
-  if (!is_open || hosts.hosts() == 1) return;
-  config.pipeline.ranks = std::max(2, hosts.hosts() / config.parallel.data);
+  if (!is_open || processes.processes() == 1) return;
+  config.pipeline.ranks = std::max(2, processes.processes() / config.parallel.data);
 }
 
-Result<TrainSummary> TrainOnHost(TrainConfig config, const TrainOptions& options,
-                                 Collectives& hosts) {
-  PENSTOCK_TRY_STATUS(CheckSameProgram(hosts));
-  ChooseRanks(hosts, config);
-  PENSTOCK_TRY(const std::vector<std::string> of_weights, OnAll(hosts, FollowWeights(config)));
-  PENSTOCK_TRY_STATUS(hosts.All(SetDocumentEnd(config)));
+Result<TrainSummary> TrainOnProcess(TrainConfig config, const TrainOptions& options,
+                                    Collectives& processes) {
+  PENSTOCK_TRY_STATUS(CheckSameProgram(processes));
+  ChooseRanks(processes, config);
+  PENSTOCK_TRY(const std::vector<std::string> of_weights, OnAll(processes, FollowWeights(config)));
+  PENSTOCK_TRY_STATUS(processes.All(SetDocumentEnd(config)));
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(config, Cores()));
-  PENSTOCK_TRY_STATUS(CheckSameRun(hosts, config, schedule));
-  PENSTOCK_TRY(HostedRanks ranks, RanksOf(options, hosts, schedule.ranks()));
-  const OwnFile null_log(hosts.leads() ? nullptr : std::fopen("/dev/null", "w"));
-  PENSTOCK_TRY(const ClockOffset clock, hosts.MeasureClock());
-  const HostPart part{hosts, std::move(ranks), clock, options.cores > 0 ? options.cores : Cores(),
-                      hosts.leads() ? options.log : null_log.get()};
+  PENSTOCK_TRY_STATUS(CheckSameRun(processes, config, schedule));
+  PENSTOCK_TRY(LocalRanks ranks, RanksOf(options, processes, schedule.ranks()));
+  const OwnFile null_log(processes.leads() ? nullptr : std::fopen("/dev/null", "w"));
+  PENSTOCK_TRY(const ClockOffset clock, processes.MeasureClock());
+  const ProcessPart part{processes, std::move(ranks), clock,
+                         options.cores > 0 ? options.cores : Cores(),
+                         processes.leads() ? options.log : null_log.get()};
   PENSTOCK_TRY(std::vector<std::string> notes, CheckBeforeStart(config, schedule, part));
   notes.insert(notes.begin(), of_weights.begin(), of_weights.end());
   std::unique_ptr<RunFolder> folder;
-  if (hosts.leads()) {
+  if (processes.leads()) {
     PENSTOCK_TRY(folder, RunFolder::Open(RunPath(config), part.log));
   }
-  PENSTOCK_TRY(const TrainingData data, OnAll(hosts, LoadTrainingData(config)));
+  PENSTOCK_TRY(const TrainingData data, OnAll(processes, LoadTrainingData(config)));
   notes.insert(notes.end(), data.notes.begin(), data.notes.end());
-  PENSTOCK_TRY(RunStart start, FindStart(hosts, config, data.tokenizer, part.log));
+  PENSTOCK_TRY(RunStart start, FindStart(processes, config, data.tokenizer, part.log));
   config.resume.clear();  // the recorded configuration must start from the first step
   return TrainFrom({config, options, schedule, part, folder.get(), data}, std::move(start), notes);
 }
 
-// Adds the host's name to exceptions, of which the other hosts have none.
-Result<TrainSummary> TrainOnNamedHost(const TrainConfig& config, const TrainOptions& options,
-                                      Collectives& hosts) {
-  if (hosts.hosts() == 1) return TrainOnHost(config, options, hosts);
+// Adds the process's name to exceptions, of which the other processes have none.
+Result<TrainSummary> TrainOnNamedProcess(const TrainConfig& config, const TrainOptions& options,
+                                         Collectives& processes) {
+  if (processes.processes() == 1) return TrainOnProcess(config, options, processes);
   try {
-    return TrainOnHost(config, options, hosts);
+    return TrainOnProcess(config, options, processes);
   } catch (const InternalError&) {
     throw;
   } catch (const std::exception& error) {
-    throw std::runtime_error(
-        fmt::format("{}: {}", hosts.group()->NameOf(hosts.host()), ExceptionLine(error)));
+    throw std::runtime_error(fmt::format("{}: {}", processes.group()->NameOf(processes.process()),
+                                         ExceptionLine(error)));
   }
 }
 
 Result<TrainSummary> TrainUnguarded(const TrainConfig& config, const TrainOptions& options) {
-  Collectives hosts(options.group);
-  PENSTOCK_TRY(TrainSummary summary, TrainOnNamedHost(config, options, hosts));
-  // A host must not leave the group before all hosts are done.
-  PENSTOCK_TRY_STATUS(hosts.All(Status()));
+  Collectives processes(options.group);
+  PENSTOCK_TRY(TrainSummary summary, TrainOnNamedProcess(config, options, processes));
+  // A process must not leave the group before all processes are done.
+  PENSTOCK_TRY_STATUS(processes.All(Status()));
   return summary;
 }
 

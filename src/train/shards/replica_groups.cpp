@@ -10,7 +10,7 @@
 namespace penstock {
 
 Result<ReplicaGroups> MakeReplicaGroups(const Schedule& schedule, const ParallelConfig& parallel,
-                                        const HostedRanks& ranks, HostGroup* hosts) {
+                                        const LocalRanks& ranks, ProcessGroup* processes) {
   const Placement& placement = schedule.placement;
   ReplicaGroups groups(schedule.stages());
   if (!HasReplicaGroups(parallel, schedule)) return groups;
@@ -23,7 +23,8 @@ Result<ReplicaGroups> MakeReplicaGroups(const Schedule& schedule, const Parallel
       group.ranks.push_back(placement.rank_of(replica * stages + stage));
     }
   }
-  PENSTOCK_TRY(std::vector<RankGroupEnds> made, MakeRankGroups(members, ranks, hosts, kNoTimeout));
+  PENSTOCK_TRY(std::vector<RankGroupEnds> made,
+               MakeRankGroups(members, ranks, processes, kNoTimeout));
   for (int stage = 0; stage < schedule.stages(); ++stage) {
     groups[stage] = std::move(made[Index(stage % stages)][Index(stage / stages)]);
   }
@@ -31,7 +32,7 @@ Result<ReplicaGroups> MakeReplicaGroups(const Schedule& schedule, const Parallel
 }
 
 Result<ExpertGroups> MakeExpertGroups(const Schedule& schedule, const ParallelConfig& parallel,
-                                      const HostedRanks& ranks, HostGroup* hosts) {
+                                      const LocalRanks& ranks, ProcessGroup* processes) {
   ExpertGroups groups;
   if (parallel.expert == 1) return groups;
   PENSTOCK_TRY(const std::optional<LinkSpeed> link, LinkOf(parallel));
@@ -47,7 +48,7 @@ Result<ExpertGroups> MakeExpertGroups(const Schedule& schedule, const ParallelCo
     }
   }
   PENSTOCK_TRY(std::vector<RankGroupEnds> made,
-               MakeRankGroups(members, ranks, hosts, kNoTimeout, link));
+               MakeRankGroups(members, ranks, processes, kNoTimeout, link));
   groups.resize(Index(schedule.ranks()));
   for (std::size_t i = 0; i < members.size(); ++i) {
     for (std::size_t part = 0; part < members[i].ranks.size(); ++part) {

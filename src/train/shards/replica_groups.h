@@ -7,26 +7,27 @@
 #include "base/result.h"
 #include "collective/rank_group.h"
 #include "config/train_config.h"
-#include "runtime/hosts/host_group.h"
-#include "runtime/hosts/hosted_ranks.h"
+#include "runtime/processes/local_ranks.h"
+#include "runtime/processes/process_group.h"
 #include "schedule/schedule.h"
 
 namespace penstock {
 
-// By stage; null for stages of other hosts, or if the run has no such groups.
+// By stage; null for stages of other processes, or if the run has no such groups.
 using ReplicaGroups = std::vector<std::shared_ptr<RankGroup>>;
 
-// Creates the groups. Every host calls it at the same place of its start. `hosts` is null for a
-// single host, and must outlive the groups. Errors: as MakeRankGroups.
+// Creates the groups. Every process calls it at the same place of its start. `processes` is null
+// for a single process, and must outlive the groups. Errors: as MakeRankGroups.
 Result<ReplicaGroups> MakeReplicaGroups(const Schedule& schedule, const ParallelConfig& parallel,
-                                        const HostedRanks& ranks, HostGroup* hosts);
+                                        const LocalRanks& ranks, ProcessGroup* processes);
 
-// By rank; null for ranks of other hosts.
+// By rank; null for ranks of other processes.
 using ExpertGroups = std::vector<std::shared_ptr<RankGroup>>;
 
 // Creates the groups of ranks that divide the experts of their stages (parallel.expert). Empty if
-// they do not. Ranks of one host emulate `parallel.link`, if set. As MakeReplicaGroups otherwise.
+// they do not. Ranks of one process emulate `parallel.link`, if set. As MakeReplicaGroups
+// otherwise.
 Result<ExpertGroups> MakeExpertGroups(const Schedule& schedule, const ParallelConfig& parallel,
-                                      const HostedRanks& ranks, HostGroup* hosts);
+                                      const LocalRanks& ranks, ProcessGroup* processes);
 
 }  // namespace penstock

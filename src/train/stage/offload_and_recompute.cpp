@@ -16,7 +16,7 @@ std::vector<bool> RecomputedMicrobatches(const Schedule& schedule, int stage) {
 
 Result<std::vector<std::shared_ptr<ActivationPool>>> MakePools(const Schedule& schedule,
                                                                const std::string& folder,
-                                                               const HostedRanks& ranks) {
+                                                               const LocalRanks& ranks) {
   std::vector<std::shared_ptr<ActivationPool>> pools(schedule.lanes.size());
   for (const int rank : ranks.here()) {
     const Lane& lane = schedule.lanes[rank];

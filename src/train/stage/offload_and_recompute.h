@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "runtime/hosts/hosted_ranks.h"
+#include "runtime/processes/local_ranks.h"
 #include "schedule/schedule.h"
 #include "train/stage/activation_pool.h"
 
@@ -16,10 +16,10 @@ namespace penstock {
 // it recomputes none.
 std::vector<bool> RecomputedMicrobatches(const Schedule& schedule, int stage);
 
-// Creates the pools of this host's ranks, with their files in `folder`. Returns them by rank; null
-// for other hosts' ranks and those without an OFFLOAD. Errors: as ActivationPool::Make.
+// Creates the pools of this process's ranks, with their files in `folder`. Returns them by rank;
+// null for other processes' ranks and those without an OFFLOAD. Errors: as ActivationPool::Make.
 Result<std::vector<std::shared_ptr<ActivationPool>>> MakePools(const Schedule& schedule,
                                                                const std::string& folder,
-                                                               const HostedRanks& ranks);
+                                                               const LocalRanks& ranks);
 
 }  // namespace penstock

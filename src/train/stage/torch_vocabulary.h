@@ -67,7 +67,7 @@ class TorchVocabulary final : public VocabularyShard {
 
   // Gather the whole tables in the masters' dtype: FinishGather returns the embedding on the first
   // stage's rank and the head on the last stage's. Called on all ranks while none runs: first
-  // StartGather, then FinishGather. Throws std::runtime_error if another host is lost.
+  // StartGather, then FinishGather. Throws std::runtime_error if another process is lost.
   void StartGather();
   std::vector<NamedTensor> FinishGather();
 

@@ -434,21 +434,21 @@ TEST_P(RankGroupConformance, WaitingUsesNoCpu) {
   waiter.join();
 }
 
-TEST_P(RankGroupConformance, LostHostEndsEveryWait) {
-  if (GetParam().hosts < 2) GTEST_SKIP() << "there is one host";
-  auto hosts = GetParam().make_hosts(2);
-  const HostedRanks ranks = HostedRanks::Split(2, 2, 0).value();
-  auto ends = MakeRankGroups({{"all", {0, 1}}}, ranks, hosts[0].get()).value();
+TEST_P(RankGroupConformance, LostProcessEndsEveryWait) {
+  if (GetParam().processes < 2) GTEST_SKIP() << "there is one process";
+  auto processes = GetParam().make_processes(2);
+  const LocalRanks ranks = LocalRanks::Split(2, 2, 0).value();
+  auto ends = MakeRankGroups({{"all", {0, 1}}}, ranks, processes[0].get()).value();
   ByteVector input(8);
   ByteVector output(16);
   const auto ticket = ends[0][0]->AllGather(input, output).value();
-  std::thread ending([&] { hosts.pop_back(); });
+  std::thread ending([&] { processes.pop_back(); });
   const Status status = ends[0][0]->Wait(ticket);
   ending.join();
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
   EXPECT_EQ(status.error().line(),
-            "all-gather 0 of group all: rank 0 waits for rank 1: host 1 is gone: its process has "
+            "all-gather 0 of group all: rank 0 waits for rank 1: process 1 is gone: it has "
             "ended or its connection is broken");
 }
 

@@ -15,41 +15,42 @@
 #include "base/index.h"
 #include "collective/local_group.h"
 #include "runtime/collectives/rank_groups.h"
-#include "runtime/hosts/local_hosts.h"
+#include "runtime/processes/local_processes.h"
 
 namespace penstock {
 
 struct RankGroupCase {
   std::string name;
-  // The hosts of a group: at most this many. 0: no hosts, but MakeLocalGroup.
-  int hosts = 0;
-  std::function<std::vector<std::unique_ptr<HostGroup>>(int hosts)> make_hosts = MakeLocalHosts;
+  // The processes of a group: at most this many. 0: no processes, but MakeLocalGroup.
+  int processes = 0;
+  std::function<std::vector<std::unique_ptr<ProcessGroup>>(int processes)> make_processes =
+      MakeLocalProcesses;
 };
 // The implementations to which the suite applies.
 std::vector<RankGroupCase> TestedRankGroups();
 
 inline void PrintTo(const RankGroupCase& tested, std::ostream* out) { *out << tested.name; }
 
-// Groups of the ranks of a run, whose ranks are dealt to the hosts in turn.
+// Groups of the ranks of a run, whose ranks are dealt to the processes in turn.
 class TestedGroups {
  public:
   TestedGroups(const RankGroupCase& tested, int ranks, const std::vector<RankGroupMembers>& members,
                std::chrono::milliseconds timeout = std::chrono::minutes(2)) {
-    if (tested.hosts == 0) {
+    if (tested.processes == 0) {
       MakeLocal(members, timeout);
       return;
     }
-    const int hosts = std::min(tested.hosts, ranks);
-    groups_ = tested.make_hosts(hosts);
-    std::vector<int> host_of;
-    for (int rank = 0; rank < ranks; ++rank) host_of.push_back(rank % hosts);
+    const int processes = std::min(tested.processes, ranks);
+    groups_ = tested.make_processes(processes);
+    std::vector<int> process_of;
+    for (int rank = 0; rank < ranks; ++rank) process_of.push_back(rank % processes);
     ends_.resize(members.size());
     for (std::size_t group = 0; group < members.size(); ++group) {
       ends_[group].resize(members[group].ranks.size());
     }
-    for (int host = 0; host < hosts; ++host) {
-      const HostedRanks hosted = HostedRanks::Of(host_of, hosts, host).value();
-      auto made = MakeRankGroups(members, hosted, groups_[Index(host)].get(), timeout).value();
+    for (int process = 0; process < processes; ++process) {
+      const LocalRanks local = LocalRanks::Of(process_of, processes, process).value();
+      auto made = MakeRankGroups(members, local, groups_[Index(process)].get(), timeout).value();
       for (std::size_t group = 0; group < made.size(); ++group) {
         for (std::size_t rank = 0; rank < made[group].size(); ++rank) {
           if (made[group][rank]) ends_[group][rank] = std::move(made[group][rank]);
@@ -69,7 +70,7 @@ class TestedGroups {
     }
   }
 
-  std::vector<std::unique_ptr<HostGroup>> groups_;
+  std::vector<std::unique_ptr<ProcessGroup>> groups_;
   std::vector<RankGroupEnds> ends_;
 };
 

@@ -9,18 +9,18 @@ namespace penstock {
 
 std::vector<RankGroupCase> TestedRankGroups() {
   return {{"local"},
-          {"one_host", 1},
-          {"two_hosts", 2},
-          {"a_host_per_rank", 5},
-          {"two_hosts_by_tcp", 2, MakeTcpLoopback},
-          {"a_host_per_rank_by_tcp", 5, MakeTcpLoopback}};
+          {"one_process", 1},
+          {"two_processes", 2},
+          {"a_process_per_rank", 5},
+          {"two_processes_by_tcp", 2, MakeTcpLoopback},
+          {"a_process_per_rank_by_tcp", 5, MakeTcpLoopback}};
 }
 
 namespace {
 
 TEST(RankGroupsTest, MembersAreChecked) {
   const auto message = [](std::vector<int> members) {
-    const HostedRanks half = HostedRanks::Split(4, 2, 0).value();
+    const LocalRanks half = LocalRanks::Split(4, 2, 0).value();
     const auto made = MakeRankGroups({{"g", std::move(members)}}, half, nullptr);
     return made ? std::string() : made.error().line();
   };
@@ -29,11 +29,11 @@ TEST(RankGroupsTest, MembersAreChecked) {
   EXPECT_EQ(message({0, 4}), "group 'g': rank 4 is not one of the 4 ranks of the run");
   EXPECT_EQ(message({1, 0, 1}), "group 'g': rank 1 is in it twice");
   EXPECT_EQ(message({0, 2}),
-            "group 'g': rank 2 is on another host, but the hosts are not connected");
+            "group 'g': rank 2 is on another process, but the processes are not connected");
 }
 
-// Host 2 has no rank of the first group, and still agrees on the channels of the others.
-TEST(RankGroupsTest, HostsWithoutMembersTakePart) {
+// Process 2 has no rank of the first group, and still agrees on the channels of the others.
+TEST(RankGroupsTest, ProcessesWithoutMembersTakePart) {
   const RankGroupCase three{"three", 3};
   TestedGroups groups(three, 3, {{"two", {0, 1}}, {"all", {2, 1, 0}}});
   std::vector<std::thread> threads;

@@ -137,7 +137,7 @@ TEST(ExecutorTest, RefusesToBindWithoutItsStages) {
   Bench bench(SmallGpipe(2, 1));
   Probes probes(bench.schedule);
   probes.stages[1] = nullptr;
-  EXPECT_TRUE(bench.Bind(0, probes.stages));  // another rank's stage may be on another host
+  EXPECT_TRUE(bench.Bind(0, probes.stages));  // another rank's stage may be on another process
   const auto bound = bench.Bind(1, probes.stages);
   ASSERT_FALSE(bound);
   EXPECT_EQ(bound.error().code, ErrorCode::kInvalidArgument);

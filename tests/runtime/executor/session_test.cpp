@@ -4,10 +4,10 @@
 
 #include <thread>
 
-#include "runtime/hosts/hosted_ranks.h"
+#include "runtime/processes/local_ranks.h"
 #include "schedule/validate/validate.h"
-#include "tests/runtime/hosts/on_hosts.h"
 #include "tests/runtime/probe_stage.h"
+#include "tests/runtime/processes/on_processes.h"
 #include "tests/runtime/random_schedule.h"
 
 namespace penstock {
@@ -103,11 +103,11 @@ TEST(RunSessionTest, TimeBetweenStepsIsNotAStandstill) {
   }
 }
 
-TEST(RunSessionTest, HostsRunTheSameStepsUntilOneEndsItsSession) {
+TEST(RunSessionTest, ProcessesRunTheSameStepsUntilOneEndsItsSession) {
   const Schedule schedule = SmallGpipe(4, 3);
-  const auto groups = MakeLocalHosts(2);
-  OnEachHost(groups, [&](HostGroup& group) {
-    const HostedRanks ranks = HostedRanks::Split(4, 2, group.host()).value();
+  const auto groups = MakeLocalProcesses(2);
+  OnEachProcess(groups, [&](ProcessGroup& group) {
+    const LocalRanks ranks = LocalRanks::Split(4, 2, group.process()).value();
     Probes probes(schedule);
     RunOptions options;
     options.ranks = &ranks;
@@ -117,10 +117,10 @@ TEST(RunSessionTest, HostsRunTheSameStepsUntilOneEndsItsSession) {
       const Status status = session.Step();
       ASSERT_TRUE(status) << status.error().line();
     }
-    if (group.host() == 0) return;
+    if (group.process() == 0) return;
     const Status status = session.Step();
     ASSERT_FALSE(status);
-    EXPECT_EQ(status.error().line(), "another host has ended the session");
+    EXPECT_EQ(status.error().line(), "another process has ended the session");
   });
   EXPECT_EQ(live_payloads.load(), 0);
 }

@@ -8,23 +8,23 @@
 #include <thread>
 
 #include "runtime/executor/run.h"
-#include "runtime/hosts/hosted_ranks.h"
+#include "runtime/processes/local_ranks.h"
 #include "schedule/text/text.h"
 #include "tests/runtime/expect_idle.h"
-#include "tests/runtime/hosts/on_hosts.h"
 #include "tests/runtime/probe_stage.h"
+#include "tests/runtime/processes/on_processes.h"
 
 namespace penstock {
 namespace {
 
 std::vector<TransportCase> RemoteTransports() {
   std::vector<TransportCase> remote = TestedTransports();
-  std::erase_if(remote, [](const TransportCase& tested) { return tested.hosts == 1; });
+  std::erase_if(remote, [](const TransportCase& tested) { return tested.processes == 1; });
   return remote;
 }
 
 std::string CaseName(const testing::TestParamInfo<TransportCase>& info) {
-  return info.param.name + std::to_string(info.param.hosts) + info.param.connected_by;
+  return info.param.name + std::to_string(info.param.processes) + info.param.connected_by;
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, TransportConformance, testing::ValuesIn(TestedTransports()),
@@ -193,13 +193,14 @@ TEST_P(TransportConformance, RunsAnySchedule) {
   Random random(31);
   for (int i = 0; i < 40; ++i) {
     const Schedule schedule = RandomSchedule(random);
-    const int hosts = std::min(GetParam().hosts, schedule.ranks());
+    const int processes = std::min(GetParam().processes, schedule.ranks());
     const int steps = Uniform(random, 1, 4);
-    const auto groups = GetParam().make_hosts(hosts);
+    const auto groups = GetParam().make_processes(processes);
     const MessageMap messages(schedule);
-    OnEachHost(groups, [&](HostGroup& group) {
+    OnEachProcess(groups, [&](ProcessGroup& group) {
       Probes probes(schedule);
-      const HostedRanks ranks = HostedRanks::Split(schedule.ranks(), hosts, group.host()).value();
+      const LocalRanks ranks =
+          LocalRanks::Split(schedule.ranks(), processes, group.process()).value();
       for (int stage = 0; stage < schedule.stages(); ++stage) {
         if (ranks.has(schedule.placement.rank_of(stage))) continue;
         probes.stages[stage] = nullptr;
@@ -231,12 +232,12 @@ TEST_P(RemoteTransportConformance, LostPeerEndsEveryWait) {
     Message got;
     EXPECT_FALSE(two.end(0).Receive(two.Back(0), 0, got));
   });
-  two.EndLastHost();
+  two.EndLastProcess();
   waiting.join();
   ASSERT_TRUE(two.end(0).aborted());
   EXPECT_EQ(two.end(0).reason().code, ErrorCode::kUnavailable);
   EXPECT_EQ(two.end(0).reason().message,
-            "host 1 is gone: its process has ended or its connection is broken");
+            "process 1 is gone: it has ended or its connection is broken");
 }
 
 }  // namespace

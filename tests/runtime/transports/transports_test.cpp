@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "runtime/hosts/hosted_ranks.h"
+#include "runtime/processes/local_ranks.h"
 #include "tests/runtime/transports/transport_conformance.h"
 #include "tests/tcp/tcp_loopback.h"
 
@@ -12,9 +12,9 @@ namespace penstock {
 
 std::vector<TransportCase> TestedTransports() {
   return {{"threads", 1},
-          {"hosts", 1},
-          {"hosts", 2},
-          {"hosts", 2, MakeTcpLoopback, "tcp"},
+          {"processes", 1},
+          {"processes", 2},
+          {"processes", 2, MakeTcpLoopback, "tcp"},
           {"bytes", 1},
           {"bytes", 2},
           {"bytes", 2, MakeTcpLoopback, "tcp"},
@@ -28,28 +28,28 @@ TEST(TransportsTest, EveryTransportIsInTheSuite) {
   std::set<std::string> remote;
   for (const TransportCase& one : TestedTransports()) {
     tested.insert(one.name);
-    if (one.hosts > 1) remote.insert(one.name);
+    if (one.processes > 1) remote.insert(one.name);
   }
   for (const TransportKind& kind : TransportKinds()) {
     EXPECT_TRUE(tested.contains(std::string(kind.name))) << kind.name;
-    EXPECT_EQ(remote.contains(std::string(kind.name)), kind.between_hosts) << kind.name;
+    EXPECT_EQ(remote.contains(std::string(kind.name)), kind.between_processes) << kind.name;
   }
 }
 
 TEST(TransportsTest, UnknownAndUnsuitableTransportsAreRefused) {
   const Schedule schedule = SmallGpipe(2, 1);
   const MessageMap messages(schedule);
-  const HostedRanks half = HostedRanks::Split(2, 2, 0).value();
-  const auto groups = MakeLocalHosts(2);
-  const auto message = [&](std::string_view name, HostGroup* group) {
+  const LocalRanks half = LocalRanks::Split(2, 2, 0).value();
+  const auto groups = MakeLocalProcesses(2);
+  const auto message = [&](std::string_view name, ProcessGroup* group) {
     const auto made = MakeTransport(name, {messages, half, group});
     return made ? std::string() : made.error().line();
   };
   EXPECT_EQ(message("thread", groups[0].get()),
             "no transport is named 'thread'; did you mean 'threads'?");
-  const std::string unfit = "transport '{}' does not connect the hosts that the ranks are on";
+  const std::string unfit = "transport '{}' does not connect the processes that the ranks are on";
   EXPECT_EQ(message("threads", groups[0].get()), fmt::format(fmt::runtime(unfit), "threads"));
-  EXPECT_EQ(message("hosts", nullptr), fmt::format(fmt::runtime(unfit), "hosts"));
+  EXPECT_EQ(message("processes", nullptr), fmt::format(fmt::runtime(unfit), "processes"));
 }
 
 }  // namespace

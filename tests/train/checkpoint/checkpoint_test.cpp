@@ -5,9 +5,9 @@
 #include <random>
 
 #include "base/files.h"
-#include "runtime/hosts/local_hosts.h"
+#include "runtime/processes/local_processes.h"
 #include "tests/checkpoint/small_checkpoint.h"
-#include "tests/runtime/hosts/on_hosts.h"
+#include "tests/runtime/processes/on_processes.h"
 #include "tests/train/checkpoint/all_tensors.h"
 #include "tests/train/temp_folder.h"
 #include "train/checkpoint/write_shards.h"
@@ -126,25 +126,25 @@ TEST(Checkpoint, RefusesAFileWithOneFlippedBit) {
   }
 }
 
-// Three hosts: "cut" has elements of each, "both" is on two of them.
+// Three processes: "cut" has elements of each, "both" is on two of them.
 class WriteShardsTest : public testing::Test {
  protected:
-  NamedState StateOf(int host) const {
-    const std::int64_t begin = 4 * host;
+  NamedState StateOf(int process) const {
+    const std::int64_t begin = 4 * process;
     NamedState state = {{"cut", cut_.view({-1}).slice(0, begin, begin + 4), {3, 4}, begin},
-                        {fmt::format("own{}", host), at::full({2, 2}, host)}};
-    if (host != 1) state.emplace_back("both", both_.t());  // not contiguous
+                        {fmt::format("own{}", process), at::full({2, 2}, process)}};
+    if (process != 1) state.emplace_back("both", both_.t());  // not contiguous
     return state;
   }
-  // Returns the error of each host.
+  // Returns the error of each process.
   std::vector<std::string> Write(const std::string& path) const {
-    const auto groups = MakeLocalHosts(3);
+    const auto groups = MakeLocalProcesses(3);
     std::vector<std::string> errors(3);
-    OnEachHost(groups, [&](HostGroup& group) {
-      Collectives hosts(&group);
+    OnEachProcess(groups, [&](ProcessGroup& group) {
+      Collectives processes(&group);
       const Status status =
-          WriteShards(hosts, path, {7, StoredConfig(), 2.5}, StateOf(group.host()));
-      if (!status) errors[group.host()] = status.error().line();
+          WriteShards(processes, path, {7, StoredConfig(), 2.5}, StateOf(group.process()));
+      if (!status) errors[group.process()] = status.error().line();
     });
     return errors;
   }
@@ -155,7 +155,7 @@ class WriteShardsTest : public testing::Test {
   const at::Tensor both_ = at::rand({2, 5});
 };
 
-TEST_F(WriteShardsTest, EveryHostWritesItsElements) {
+TEST_F(WriteShardsTest, EveryProcessWritesItsElements) {
   EXPECT_EQ(Write(path_), std::vector<std::string>(3));
   const std::map<std::string, at::Tensor> all = AllTensors(path_);
   EXPECT_EQ(all.size(), 5U);
@@ -176,7 +176,7 @@ TEST_F(WriteShardsTest, EveryHostWritesItsElements) {
 
 TEST_F(WriteShardsTest, RestoresRangesAndReadsNothingElse) {
   EXPECT_EQ(Write(path_), std::vector<std::string>(3));
-  // Damages all of the first host's shard.
+  // Damages all of the first process's shard.
   const std::string first = path_ + "/shard-1-of-3.safetensors";
   ASSERT_TRUE(WriteFileAtomically(first, std::string(ReadFile(first)->size(), 'x')));
   Checkpoint checkpoint = OpenCheckpoint(path_).value();
@@ -203,11 +203,11 @@ TEST_F(WriteShardsTest, DoesNotReplaceACheckpoint) {
   EXPECT_TRUE(OpenCheckpoint(path_)->reader.Verify());
 }
 
-TEST_F(WriteShardsTest, AFailureOnOneHostIsThatOfAllAndLeavesNothing) {
+TEST_F(WriteShardsTest, AFailureOnOneProcessIsThatOfAllAndLeavesNothing) {
   const std::vector<std::string> errors = Write(folder_ / "no/step-7");
   EXPECT_NE(errors[0].find("cannot create the folder"), std::string::npos) << errors[0];
   EXPECT_EQ(errors, std::vector<std::string>(3, errors[0]));
-  // The name of the second host's shard is taken by a folder that is not ours.
+  // The name of the second process's shard is taken by a folder that is not ours.
   folder_.Write("step-7/shard-2-of-3.safetensors/mine", "not ours");
   const std::vector<std::string> taken = Write(path_);
   EXPECT_NE(taken[0].find("shard-2-of-3.safetensors"), std::string::npos) << taken[0];

@@ -22,7 +22,7 @@ Prepared Prepare(TrainConfig config) {
 
 MemoryNeed NeedOf(const TrainConfig& config) {
   const Prepared run = Prepare(config);
-  const auto need = EstimateMemory(run.config, run.schedule, HostedRanks(run.schedule.ranks()));
+  const auto need = EstimateMemory(run.config, run.schedule, LocalRanks(run.schedule.ranks()));
   EXPECT_TRUE(need) << need.error().line();
   return need.value_or(MemoryNeed{});
 }
@@ -100,7 +100,7 @@ TEST(MemoryNeed, RefusesARunThatDoesNotFit) {
     change(config);
     const Prepared run = Prepare(config);
     const auto checked =
-        CheckMemoryNeed(run.config, run.schedule, HostedRanks(run.schedule.ranks()));
+        CheckMemoryNeed(run.config, run.schedule, LocalRanks(run.schedule.ranks()));
     if (checked) return std::string("fits: ") + *checked;
     EXPECT_EQ(checked.error().code, ErrorCode::kInvalidArgument);
     EXPECT_EQ(checked.error().line().find('\n'), std::string::npos);

@@ -6,25 +6,25 @@
 #include <algorithm>
 
 #include "graph/ir/graph_tools.h"
-#include "tests/train/run/hosts_run.h"
+#include "tests/train/run/processes_run.h"
 #include "train/compiled/compile_stages.h"
 #include "train/data/run_tokenizer.h"
 
 namespace penstock {
 namespace {
 
-class Documents : public HostsRun {
+class Documents : public ProcessesRun {
  protected:
   Documents() { text_ = folder_.Write("fortunes", DistinctDocuments(400, 40)); }
 };
 
-// Stages on other hosts receive the borders of documents in messages.
-TEST_F(Documents, HostsAndInterruptionsChangeNoBits) {
+// Stages on other processes receive the borders of documents in messages.
+TEST_F(Documents, ProcessesAndInterruptionsChangeNoBits) {
   for (const std::string model : {"llama", "gpt2"}) {
     const std::vector<std::string> options = {"model.name=" + model, "document_mask=true"};
     ASSERT_TRUE(RunAlone(options));
     const Outcome alone = CollectAndRemove("run");
-    for (const auto& summary : RunOnHosts(options)) {
+    for (const auto& summary : RunOnProcesses(options)) {
       ASSERT_TRUE(summary) << summary.error().line();
     }
     ExpectSame(alone, Collect("run"));

@@ -9,14 +9,14 @@
 #include "runtime/executor/run.h"
 #include "schedule/catalog.h"
 #include "tests/train/documents.h"
-#include "tests/train/run/hosts_run.h"
+#include "tests/train/run/processes_run.h"
 #include "train/data/training_data.h"
 #include "train/run/pipeline.h"
 
 namespace penstock {
 namespace {
 
-class Lengths : public HostsRun {
+class Lengths : public ProcessesRun {
  protected:
   Lengths() { text_ = folder_.Write("fortunes", DistinctDocuments(600, 90)); }
 
@@ -143,16 +143,16 @@ TEST_F(Lengths, LossesAreThoseOfTheDocuments) {
   }
 }
 
-// Messages between hosts have the lengths of their microbatches, and replicas have other ones.
-TEST_F(Lengths, HostsAndInterruptionsChangeNoBits) {
+// Messages between processes have the lengths of their microbatches, and replicas have other ones.
+TEST_F(Lengths, ProcessesAndInterruptionsChangeNoBits) {
   for (const std::vector<std::string>& more :
        std::vector<std::vector<std::string>>{{}, {"ranks=2", "data=2", "zero=2", "exact=false"}}) {
     const std::vector<std::string> options = With(more);
     const auto summary = RunAlone(options);
     ASSERT_TRUE(summary) << summary.error().line();
     const Outcome alone = CollectAndRemove("run");
-    for (const auto& of_host : RunOnHosts(options)) {
-      ASSERT_TRUE(of_host) << of_host.error().line();
+    for (const auto& of_process : RunOnProcesses(options)) {
+      ASSERT_TRUE(of_process) << of_process.error().line();
     }
     ExpectSame(alone, Collect("run"));
     std::vector<std::string> resumed = options;

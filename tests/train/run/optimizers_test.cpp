@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/checkpoint_folder.h"
-#include "tests/train/run/hosts_run.h"
+#include "tests/train/run/processes_run.h"
 
 namespace penstock {
 namespace {
@@ -12,7 +12,7 @@ const std::vector<std::string> kMuon = {
     "lr=0.02",  "optimizer.ema=0.9",
     "keep=0",   "optimizer.groups=[{match: 'norm', lr_scale: 0.5}, {match: 'wq', name: adamw}]"};
 
-class Optimizers : public HostsRun {
+class Optimizers : public ProcessesRun {
  protected:
   static std::vector<std::string> Muon(const std::vector<std::string>& more) {
     std::vector<std::string> options = kMuon;
@@ -39,8 +39,8 @@ TEST_F(Optimizers, ShardsHaveTheBitsOfTheWhole) {
     for (const char* zero : {"zero=1", "zero=2", "zero=3"}) {
       std::vector<std::string> sharded = options;
       sharded.emplace_back(zero);
-      for (const int hosts : {1, 2}) {
-        for (const auto& summary : RunOnHosts(sharded, nullptr, hosts)) {
+      for (const int processes : {1, 2}) {
+        for (const auto& summary : RunOnProcesses(sharded, nullptr, processes)) {
           ASSERT_TRUE(summary) << summary.error().line();
         }
         ExpectSameTensors(AllTensors(At("run", 5)), expected);
@@ -68,7 +68,7 @@ TEST_F(Optimizers, ResumeOnAnotherLayout) {
            {"ranks=2", "data=2", "zero=3"}, {"ranks=2", "data=2", "zero=1"}}) {
     std::vector<std::string> options = Muon(layout);
     options.push_back("resume=" + At("whole", 2));
-    for (const auto& summary : RunOnHosts(options)) {
+    for (const auto& summary : RunOnProcesses(options)) {
       ASSERT_TRUE(summary) << summary.error().line();
     }
     ExpectSameTensors(AllTensors(At("run", 5)), expected);

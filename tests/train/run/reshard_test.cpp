@@ -1,25 +1,26 @@
-// A run resumes from a checkpoint of another layout: stages, ranks, chunks, schedule and hosts.
+// A run resumes from a checkpoint of another layout: stages, ranks, chunks, schedule and processes.
 #include <gtest/gtest.h>
 
 #include "base/index.h"
 #include "config/run_schedule.h"
 #include "tests/checkpoint/small_checkpoint.h"
-#include "tests/train/run/hosts_run.h"
+#include "tests/train/run/processes_run.h"
 #include "train/run/pipeline.h"
 #include "train/run/resume.h"
 
 namespace penstock {
 namespace {
 
-class Reshard : public HostsRun {
+class Reshard : public ProcessesRun {
  protected:
   std::string At(const std::string& run, std::int64_t step) const {
     return CheckpointPath(CheckpointFolder(runs() + "/" + run), step);
   }
 
-  void RunWell(std::vector<std::string> options, int hosts, const std::vector<std::string>& more) {
+  void RunWell(std::vector<std::string> options, int processes,
+               const std::vector<std::string>& more) {
     options.insert(options.end(), more.begin(), more.end());
-    for (const auto& summary : RunOnHosts(options, nullptr, hosts)) {
+    for (const auto& summary : RunOnProcesses(options, nullptr, processes)) {
       ASSERT_TRUE(summary) << summary.error().line();
       EXPECT_EQ(summary->steps, 5);
     }
@@ -51,7 +52,7 @@ class Reshard : public HostsRun {
 };
 
 struct Layout {
-  int hosts;
+  int processes;
   std::vector<std::string> options;
 };
 
@@ -76,7 +77,7 @@ TEST_F(Reshard, EveryLayoutReadsAndWritesTheSameState) {
       {1, {"schedule=interleaved", "ranks=4", "chunks=2", "shard_vocabulary=true"}},
       {2, {"schedule=1f1b", "ranks=2", "stages=2"}},
   };
-  RunWell(model, layouts[0].hosts, layouts[0].options);
+  RunWell(model, layouts[0].processes, layouts[0].options);
   const std::map<std::string, at::Tensor> state = AllTensors(At("run", 5));
   std::string before = At("run", 5);
   for (std::size_t i = 1; i < layouts.size(); ++i) {
@@ -84,7 +85,7 @@ TEST_F(Reshard, EveryLayoutReadsAndWritesTheSameState) {
     std::vector<std::string> options = layouts[i].options;
     const std::string name = fmt::format("run{}", i);
     options.insert(options.end(), {"name=" + name, "resume=" + before});
-    RunWell(model, layouts[i].hosts, options);
+    RunWell(model, layouts[i].processes, options);
     if (HasFailure()) return;
     before = At(name, 5);
     ExpectSameTensors(AllTensors(before), state);
@@ -106,14 +107,14 @@ TEST_F(Reshard, ContinuesBitForBitOnOtherLayouts) {
     std::vector<std::string> options = layouts[i].options;
     const std::string name = fmt::format("run{}", i);
     options.insert(options.end(), {"name=" + name, "resume=" + At("run", 2)});
-    RunWell(model, layouts[i].hosts, options);
+    RunWell(model, layouts[i].processes, options);
     if (HasFailure()) return;
     ExpectSameTensors(AllTensors(At(name, 5)), AllTensors(At("run", 5)));
     EXPECT_EQ(Losses(name), Losses("run"));
   }
 }
 
-TEST_F(Reshard, AHostReadsOnlyTheStateOfItsStages) {
+TEST_F(Reshard, AProcessReadsOnlyTheStateOfItsStages) {
   RunWell({"schedule=1f1b"}, 1, {});
   const std::string checkpoint = At("run", 5);
   Damage(checkpoint, "optimizer.first_moment.embedding.weight");  // of stage 0
@@ -121,14 +122,14 @@ TEST_F(Reshard, AHostReadsOnlyTheStateOfItsStages) {
   const Schedule schedule = ChooseSchedule(config, 1).value();
   const std::vector<std::uint8_t> text(1000);
   const Sampler sampler(text, config.model.sequence, 1);
-  for (int host = 0; host < kHosts; ++host) {
-    const HostedRanks ranks = HostedRanks::Split(4, kHosts, host).value();
+  for (int process = 0; process < kProcesses; ++process) {
+    const LocalRanks ranks = LocalRanks::Split(4, kProcesses, process).value();
     const BatchSource source = MakeBatchSource(sampler, config, schedule, ranks);
     Pipeline pipeline =
         BuildPipeline(config, schedule, ranks, nullptr, source, nullptr, nullptr).value();
     Checkpoint from = OpenCheckpoint(checkpoint).value();
     const auto restored = RestorePipeline(from, pipeline);
-    if (host == 0) {
+    if (process == 0) {
       ASSERT_FALSE(restored);
       EXPECT_NE(restored.error().line().find(
                     "is damaged: 'optimizer.first_moment.embedding.weight' has a block"),
@@ -151,15 +152,15 @@ TEST_F(Reshard, AHostReadsOnlyTheStateOfItsStages) {
   }
 }
 
-// Host 1 finds the damage, because only it needs the tensor.
-TEST_F(Reshard, IfOneHostFindsDamageAllUseTheCheckpointBefore) {
+// Process 1 finds the damage, because only it needs the tensor.
+TEST_F(Reshard, IfOneProcessFindsDamageAllUseTheCheckpointBefore) {
   const std::vector<std::string> model = {"schedule=1f1b"};
-  RunWell(model, kHosts, {});
+  RunWell(model, kProcesses, {});
   const Outcome whole = Collect("run");
   const std::string damaged = FileOf(At("run", 5), "layers.1.wq.weight");
   EXPECT_TRUE(damaged.ends_with("shard-2-of-2.safetensors")) << damaged;
   Damage(At("run", 5), "layers.1.wq.weight");
-  RunWell(model, kHosts, {"resume=auto"});
+  RunWell(model, kProcesses, {"resume=auto"});
   EXPECT_NE(Log().find(damaged + " is damaged: 'layers.1"), std::string::npos) << Log();
   EXPECT_NE(Log().find("trying the previous one, " + At("run", 4)), std::string::npos);
   ExpectSame(Collect("run"), whole);
@@ -167,7 +168,7 @@ TEST_F(Reshard, IfOneHostFindsDamageAllUseTheCheckpointBefore) {
   for (const std::int64_t step : {2, 4, 5}) {
     Damage(At("run", step), "layers.1.wq.weight");
   }
-  for (const auto& summary : RunOnHosts({"schedule=1f1b", "resume=auto"})) {
+  for (const auto& summary : RunOnProcesses({"schedule=1f1b", "resume=auto"})) {
     ASSERT_FALSE(summary);
     EXPECT_EQ(summary.error().line().find("none of 3 checkpoints is complete: "), 0U)
         << summary.error().line();

@@ -7,14 +7,14 @@
 
 #include "base/files.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "tests/train/run/hosts_run.h"
+#include "tests/train/run/processes_run.h"
 
 namespace penstock {
 namespace {
 
 namespace fs = std::filesystem;
 
-class Validation : public HostsRun {
+class Validation : public ProcessesRun {
  protected:
   std::string Folder(const std::string& run) const { return runs() + "/" + run; }
   std::vector<HeldOutMetric> HeldOut(const std::string& run) const {
@@ -78,7 +78,7 @@ TEST_F(Validation, TrainsToTheSameBitsAndHasTheLossOfTheCheckpoint) {
   }
 }
 
-TEST_F(Validation, IsTheSameOnSeveralHosts) {
+TEST_F(Validation, IsTheSameOnSeveralProcesses) {
   const std::vector<std::string> options = {"validation.freq=2", "checkpoint.best=true"};
   for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
            {}, {"ranks=2", "data=2", "zero=3", "precision=bf16"}}) {
@@ -86,7 +86,7 @@ TEST_F(Validation, IsTheSameOnSeveralHosts) {
     const std::string alone = Text(HeldOut("run"));
     EXPECT_EQ(HeldOut("run").size(), 2U);
     const Outcome expected = CollectAndRemove("run");
-    for (const auto& summary : RunOnHosts(With(options, more))) {
+    for (const auto& summary : RunOnProcesses(With(options, more))) {
       ASSERT_TRUE(summary) << summary.error().line();
     }
     EXPECT_EQ(Text(HeldOut("run")), alone);
@@ -119,7 +119,7 @@ TEST_F(Validation, StopsEarly) {
   std::vector<Result<TrainSummary>> alone;
   alone.push_back(RunAlone(options));
   check(alone);
-  check(RunOnHosts(options));
+  check(RunOnProcesses(options));
 }
 
 TEST_F(Validation, KeepsTheBestCheckpoint) {

@@ -27,7 +27,7 @@ PatternSampler::PatternSampler(const Problem& problem)
     : problem_(problem), period_(BusiestWork(problem)) {}
 
 PeriodPattern PatternSampler::Draw() {
-  drawn_ = praised_ && dice_.Below(2) == 0 ? LikePraised() : DrawGait();
+  drawn_ = best_shape_ && rng_.Below(2) == 0 ? LikeBest() : DrawShape();
   if (drawn_.in_slots) {
     PeriodPattern pattern(problem_.placement.stages());
     if (InSlots(drawn_, pattern)) return pattern;
@@ -39,99 +39,99 @@ PeriodPattern PatternSampler::Draw() {
 void PatternSampler::Accepted() { stretch_ = std::max(1.0, stretch_ * 0.9); }
 void PatternSampler::Rejected() { stretch_ *= 1.005; }
 
-PatternSampler::Gait PatternSampler::DrawGait() {
-  Gait gait = {};
-  for (Paces& paces : gait.paces) {
+PatternSampler::PatternShape PatternSampler::DrawShape() {
+  PatternShape shape = {};
+  for (Paces& paces : shape.paces) {
     for (double& pace : paces.forward) pace = DrawPace();
     for (double& pace : paces.backward) pace = DrawPace();
   }
   const int ranks = problem_.placement.ranks();
-  gait.change = dice_.Below(2) == 0 ? ranks : dice_.Below(ranks);
-  gait.turn = DrawPause(3);
-  gait.turn_back = DrawPause(3);
-  gait.last = DrawPause(2);
-  gait.weight_lag = DrawPause(2);
-  gait.joined = !problem_.split || dice_.Below(2) == 0;
-  gait.stumble = dice_.Below(2) == 0 ? 0 : 2 + dice_.Below(8);
-  gait.in_slots = !problem_.split || dice_.Below(2) == 0;
-  if (dice_.Below(2) == 0) KeepInStep(gait);
-  return gait;
+  shape.change = rng_.Below(2) == 0 ? ranks : rng_.Below(ranks);
+  shape.turn = DrawPause(3);
+  shape.turn_back = DrawPause(3);
+  shape.last = DrawPause(2);
+  shape.weight_lag = DrawPause(2);
+  shape.joined = !problem_.split || rng_.Below(2) == 0;
+  shape.hiccup_period = rng_.Below(2) == 0 ? 0 : 2 + rng_.Below(8);
+  shape.in_slots = !problem_.split || rng_.Below(2) == 0;
+  if (rng_.Below(2) == 0) AlignToSlots(shape);
+  return shape;
 }
 
 // Sets the same pace down the ranks in either direction, and no pauses up. A microbatch that is
 // kept alive longer on one chunk of a rank is then kept alive for a shorter time on the other, and
 // all ranks need the same memory.
-void PatternSampler::KeepInStep(Gait& gait) {
-  for (Paces& paces : gait.paces) {
-    paces.forward[0] = paces.backward[1] = 1 + dice_.Below(5);
+void PatternSampler::AlignToSlots(PatternShape& shape) {
+  for (Paces& paces : shape.paces) {
+    paces.forward[0] = paces.backward[1] = 1 + rng_.Below(5);
     paces.forward[1] = paces.backward[0] = 1;
   }
-  gait.stumble = 0;
+  shape.hiccup_period = 0;
 }
 
-// Returns the praised gait with one trait drawn again.
-PatternSampler::Gait PatternSampler::LikePraised() {
-  Gait gait = *praised_;
-  const Gait fresh = DrawGait();
-  const int side = dice_.Below(2), chunk = dice_.Below(2);
-  switch (dice_.Below(8)) {
+// Returns the best shape with one trait drawn again.
+PatternSampler::PatternShape PatternSampler::LikeBest() {
+  PatternShape shape = *best_shape_;
+  const PatternShape fresh = DrawShape();
+  const int side = rng_.Below(2), chunk = rng_.Below(2);
+  switch (rng_.Below(8)) {
     case 0:
-      gait.paces[side].forward[chunk] = fresh.paces[side].forward[chunk];
+      shape.paces[side].forward[chunk] = fresh.paces[side].forward[chunk];
       break;
     case 1:
-      gait.paces[side].backward[chunk] = fresh.paces[side].backward[chunk];
+      shape.paces[side].backward[chunk] = fresh.paces[side].backward[chunk];
       break;
     case 2:
-      gait.change = fresh.change;
+      shape.change = fresh.change;
       break;
     case 3:
-      gait.turn = fresh.turn;
+      shape.turn = fresh.turn;
       break;
     case 4:
-      gait.turn_back = fresh.turn_back;
+      shape.turn_back = fresh.turn_back;
       break;
     case 5:
-      gait.last = fresh.last;
+      shape.last = fresh.last;
       break;
     case 6:
-      gait.weight_lag = fresh.weight_lag;
+      shape.weight_lag = fresh.weight_lag;
       break;
     default:
-      gait.stumble = fresh.stumble;
+      shape.hiccup_period = fresh.hiccup_period;
   }
-  return gait;
+  return shape;
 }
 
 double PatternSampler::DrawPace() {
-  switch (dice_.Below(5)) {
+  switch (rng_.Below(5)) {
     case 0:
-      return dice_.Between(1, 3);
+      return rng_.Between(1, 3);
     case 1:
-      return 1 + dice_.Below(5);
+      return 1 + rng_.Below(5);
     default:
       return 1;
   }
 }
 
 double PatternSampler::DrawPause(int one_in) {
-  return dice_.Below(one_in) == 0 ? dice_.Between(0, 1) : 0;
+  return rng_.Below(one_in) == 0 ? rng_.Between(0, 1) : 0;
 }
 
-double PatternSampler::ForwardPace(const Gait& gait, int stage) const {
-  const bool changed = problem_.placement.rank_of(stage) >= gait.change;
-  return gait.paces[changed ? 1 : 0].forward[ChunkParity(stage)];
+double PatternSampler::ForwardPace(const PatternShape& shape, int stage) const {
+  const bool changed = problem_.placement.rank_of(stage) >= shape.change;
+  return shape.paces[changed ? 1 : 0].forward[ChunkParity(stage)];
 }
 
-double PatternSampler::BackwardPace(const Gait& gait, int stage) const {
-  const bool changed = problem_.placement.rank_of(stage) >= gait.change;
-  return gait.paces[changed ? 1 : 0].backward[ChunkParity(stage)];
+double PatternSampler::BackwardPace(const PatternShape& shape, int stage) const {
+  const bool changed = problem_.placement.rank_of(stage) >= shape.change;
+  return shape.paces[changed ? 1 : 0].backward[ChunkParity(stage)];
 }
 
 bool PatternSampler::IsTurn(int from, int to) const {
   return problem_.placement.rank_of(from) == problem_.placement.rank_of(to);
 }
 
-PeriodPattern PatternSampler::InTimes(const Gait& gait) const {
+PeriodPattern PatternSampler::InTimes(const PatternShape& shape) const {
   const int stages = problem_.placement.stages();
   PeriodPattern pattern(stages);
   pattern.period = period_ * stretch_;
@@ -140,38 +140,38 @@ PeriodPattern PatternSampler::InTimes(const Gait& gait) const {
     const StageCosts& cost = problem_.costs.stages[s];
     pattern.forward[s] = time;
     if (s + 1 == stages || IsTurn(s, s + 1)) {
-      time += cost.forward + (s + 1 == stages ? gait.last : gait.turn) * period_;
+      time += cost.forward + (s + 1 == stages ? shape.last : shape.turn) * period_;
     } else {
-      time += ForwardPace(gait, s) * (cost.forward + problem_.costs.comm);
+      time += ForwardPace(shape, s) * (cost.forward + problem_.costs.comm);
     }
   }
   for (int s = stages - 1; s >= 0; --s) {
     const StageCosts& cost = problem_.costs.stages[s];
     const double duration = TimeOfGradient(cost, problem_.split);
     pattern.backward[s] = time;
-    pattern.weight[s] = time + duration + gait.weight_lag * period_;
+    pattern.weight[s] = time + duration + shape.weight_lag * period_;
     if (s > 0 && IsTurn(s, s - 1)) {
-      time += duration + gait.turn_back * period_;
+      time += duration + shape.turn_back * period_;
     } else {
-      time += BackwardPace(gait, s) * (duration + problem_.costs.comm);
+      time += BackwardPace(shape, s) * (duration + problem_.costs.comm);
     }
   }
   return pattern;
 }
 
 // Returns false if the remaining slots do not fit.
-bool PatternSampler::InSlots(const Gait& gait, PeriodPattern& pattern) {
+bool PatternSampler::InSlots(const PatternShape& shape, PeriodPattern& pattern) {
   const Placement& placement = problem_.placement;
   const int stages = placement.stages(), chunks = placement.chunks();
   const int slots = 3 * chunks;
   const double slot_time = period_ / slots;
   pattern.period = period_;
   std::vector<RepeatedSlots> ranks(placement.ranks(),
-                                   RepeatedSlots(slots, gait.joined ? chunks : 0));
+                                   RepeatedSlots(slots, shape.joined ? chunks : 0));
   const auto pause = [&](double periods) { return static_cast<int>(periods * slots); };
   const auto step = [&](double pace) {
-    const bool stumbles = gait.stumble > 0 && dice_.Below(gait.stumble) == 0;
-    return static_cast<int>(pace) - 1 + (stumbles ? 1 + dice_.Below(2) : 0);
+    const bool has_hiccup = shape.hiccup_period > 0 && rng_.Below(shape.hiccup_period) == 0;
+    return static_cast<int>(pace) - 1 + (has_hiccup ? 1 + rng_.Below(2) : 0);
   };
   int earliest = 0;
   for (int s = 0; s < stages; ++s) {
@@ -180,28 +180,28 @@ bool PatternSampler::InSlots(const Gait& gait, PeriodPattern& pattern) {
     pattern.forward[s] = slot * slot_time;
     earliest = slot + 1;
     if (s + 1 == stages)
-      earliest += pause(gait.last);
+      earliest += pause(shape.last);
     else if (IsTurn(s, s + 1))
-      earliest += pause(gait.turn);
+      earliest += pause(shape.turn);
     else
-      earliest += step(ForwardPace(gait, s));
+      earliest += step(ForwardPace(shape, s));
   }
   for (int s = stages - 1; s >= 0; --s) {
     RepeatedSlots& rank = ranks[placement.rank_of(s)];
-    const int slot = rank.Take(earliest, gait.joined);
+    const int slot = rank.Take(earliest, shape.joined);
     if (slot < 0) return false;
     pattern.backward[s] = slot * slot_time;
     pattern.weight[s] = (slot + 1) * slot_time;
     earliest = slot + (problem_.split ? 1 : 2);
     if (s > 0 && IsTurn(s, s - 1))
-      earliest += pause(gait.turn_back);
+      earliest += pause(shape.turn_back);
     else
-      earliest += step(BackwardPace(gait, s));
+      earliest += step(BackwardPace(shape, s));
   }
-  for (int s = stages - 1; s >= 0 && !gait.joined; --s) {
+  for (int s = stages - 1; s >= 0 && !shape.joined; --s) {
     RepeatedSlots& rank = ranks[placement.rank_of(s)];
     const int after = static_cast<int>(std::lround(pattern.backward[s] / slot_time));
-    const int slot = rank.Take(after + 1 + pause(gait.weight_lag), false);
+    const int slot = rank.Take(after + 1 + pause(shape.weight_lag), false);
     pattern.weight[s] = slot * slot_time;
   }
   return true;

@@ -10,7 +10,7 @@
 namespace penstock {
 
 // Uses the raw bits of the standard generator, since the distributions differ between libraries.
-class Dice {
+class Rng {
  public:
   // Returns 0 to n-1.
   int Below(int n) { return static_cast<int>(engine_() % static_cast<std::uint32_t>(n)); }
@@ -36,9 +36,9 @@ class PatternSampler {
   void Accepted();
   void Rejected();
   // Records that the last pattern led to the best schedule so far. Later ones are often similar.
-  void Praise() { praised_ = drawn_; }
+  void MarkLastAsBest() { best_shape_ = drawn_; }
 
-  Dice& dice() { return dice_; }
+  Rng& rng() { return rng_; }
 
  private:
   // Time from rank to rank, in durations of the action, on even and odd chunks.
@@ -46,34 +46,34 @@ class PatternSampler {
     double forward[2], backward[2];
   };
 
-  struct Gait {
+  struct PatternShape {
     Paces paces[2];  // on the ranks before `change`, and on the others
     int change;
     double turn, turn_back, last;  // pauses, in periods
     double weight_lag;
-    bool joined;  // in slots: W directly after I, which suits costs for which the two differ
-    int stumble;  // in slots: one step in this many takes one or two more slots; 0 for none
+    bool joined;        // in slots: W directly after I, which suits costs for which the two differ
+    int hiccup_period;  // in slots: one step in this many takes one or two more slots; 0 for none
     bool in_slots;
   };
 
-  Gait DrawGait();
-  void KeepInStep(Gait& gait);
-  Gait LikePraised();
+  PatternShape DrawShape();
+  void AlignToSlots(PatternShape& shape);
+  PatternShape LikeBest();
   double DrawPace();
   double DrawPause(int one_in);
-  PeriodPattern InTimes(const Gait& gait) const;
-  bool InSlots(const Gait& gait, PeriodPattern& pattern);
+  PeriodPattern InTimes(const PatternShape& shape) const;
+  bool InSlots(const PatternShape& shape, PeriodPattern& pattern);
   int ChunkParity(int stage) const { return stage / problem_.placement.ranks() % 2; }
-  double ForwardPace(const Gait& gait, int stage) const;
-  double BackwardPace(const Gait& gait, int stage) const;
+  double ForwardPace(const PatternShape& shape, int stage) const;
+  double BackwardPace(const PatternShape& shape, int stage) const;
   bool IsTurn(int from, int to) const;
 
   const Problem& problem_;
   const double period_;  // work of one microbatch on the busiest rank
   double stretch_ = 1;
-  Gait drawn_ = {};
-  std::optional<Gait> praised_;
-  Dice dice_;
+  PatternShape drawn_ = {};
+  std::optional<PatternShape> best_shape_;
+  Rng rng_;
 };
 
 }  // namespace penstock

@@ -1,0 +1,168 @@
+// Whole scenarios: simulations and sweeps as `penstock simulate` runs them.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include <atomic>
+
+#include "bindings/core/binding.h"
+#include "bindings/core/scenario_costs.h"
+#include "scenario/build/simulated.h"
+#include "scenario/build/unused_fields.h"
+#include "scenario/candidates.h"
+#include "scenario/fields.h"
+#include "scenario/sweep/run_sweep.h"
+
+namespace penstock::python {
+namespace {
+
+// Reads the words that name schedules, and the fields of a JSON object.
+Scenario ScenarioOf(const std::vector<std::string>& schedules, const std::string& fields,
+                    const Purpose& purpose) {
+  Scenario scenario;
+  ReadWords read = ValueOf(ReadCandidates(schedules));
+  scenario.schedules = std::move(read.candidates);
+  if (Status status = ReadFields(fields, purpose, scenario); !status) {
+    Error error = std::move(status).error();
+    error.where.clear();  // every key of this text is on its first line
+    throw PythonError(error);
+  }
+  if (!read.config.empty()) {
+    const auto primus = ValueOf(ReadScenarioFile(read.config, purpose, scenario));
+    if (primus) Refuse("{}: give it to 'penstock simulate'", read.config);
+  }
+  scenario.compares = scenario.schedules.size() > 1 || !scenario.sweep.empty();
+  if (scenario.sweep.empty()) Require(RefuseUnused(scenario, purpose));
+  return scenario;
+}
+
+nb::dict SpreadOf(const Spread& spread) {
+  nb::dict figures;
+  figures["mean"] = spread.mean;
+  figures["median"] = spread.median;
+  figures["p95"] = spread.p95;
+  return figures;
+}
+
+nb::dict FiguresOf(const Simulated& simulated) {
+  const PricedSchedule& chosen = simulated.chosen;
+  nb::dict figures;
+  figures["schedule"] = chosen.label;
+  figures["ranks"] = chosen.schedule.ranks();
+  figures["chunks"] = chosen.schedule.placement.chunks();
+  figures["microbatches"] = chosen.schedule.microbatches;
+  figures["makespan"] = simulated.result.makespan;
+  figures["bubble"] = simulated.result.bubble;
+  figures["span_bubble"] = simulated.result.span_bubble;
+  figures["peak_memory"] = simulated.result.peak_memory;
+  figures["messages"] = simulated.result.messages;
+  figures["time_unit"] = chosen.time_unit;
+  figures["memory_unit"] = chosen.memory_unit;
+  if (chosen.memory_limit) {
+    figures["memory_limit"] = *chosen.memory_limit;
+    figures["above_memory_limit"] = simulated.above_limit;
+  }
+  if (simulated.steady_step) figures["steady_step"] = *simulated.steady_step;
+  if (simulated.jittered) {
+    nb::dict jittered;
+    jittered["makespan"] = SpreadOf(simulated.jittered->makespan);
+    jittered["bubble"] = SpreadOf(simulated.jittered->bubble);
+    jittered["span_bubble"] = SpreadOf(simulated.jittered->span_bubble);
+    figures["jittered"] = std::move(jittered);
+  }
+  return figures;
+}
+
+nb::list SimulateScenario(const std::vector<std::string>& schedules, const std::string& fields,
+                          std::optional<int> repeat) {
+  std::vector<Simulated> all;
+  {
+    const nb::gil_scoped_release release;
+    const Purpose purpose{.runs_jitter = true, .shows_memory = true};
+    const Scenario scenario = ScenarioOf(schedules, fields, purpose);
+    all = ValueOf(SimulateEach(ValueOf(Build(scenario, purpose)), false));
+    for (Simulated& simulated : all) {
+      if (repeat) Require(AddSteadyStep(*repeat, simulated));
+    }
+  }
+  nb::list figures;
+  for (const Simulated& simulated : all) figures.append(FiguresOf(simulated));
+  return figures;
+}
+
+nb::list SweepScenario(const std::vector<std::string>& schedules, const std::string& fields) {
+  std::optional<SweepPlan> plan;
+  std::vector<SweptSchedule> swept;
+  {
+    const nb::gil_scoped_release release;
+    plan = ValueOf(SweepPlan::Of(ScenarioOf(schedules, fields, kSweepPurpose)));
+    std::atomic<bool> stop{false};
+    SweepWatch watch;
+    watch.stop = &stop;
+    watch.progress = [&stop](std::size_t) {
+      const nb::gil_scoped_acquire acquire;
+      if (PyErr_CheckSignals() != 0) stop = true;
+    };
+    auto result = RunSweep(*plan, watch);
+    if (stop) {
+      const nb::gil_scoped_acquire acquire;
+      throw nb::python_error();  // the signal's, such as KeyboardInterrupt
+    }
+    swept = ValueOf(std::move(result));
+  }
+  nb::list rows;
+  for (std::size_t i = 0; i < swept.size(); ++i) {
+    nb::dict row;
+    for (std::size_t axis = 0; axis < plan->axes().size(); ++axis) {
+      const SweepAxis& varied = plan->axes()[axis];
+      row[varied.key.c_str()] = varied.values[plan->ValueOf(i, axis)];
+    }
+    if (swept[i].simulated) {
+      row.update(FiguresOf(*swept[i].simulated));
+    } else {
+      row["schedule"] = plan->schedules()[plan->ScheduleOf(i)].label();
+      row["skipped"] = swept[i].skipped;
+    }
+    rows.append(std::move(row));
+  }
+  return rows;
+}
+
+// A field of the table as Python sees it.
+struct ListedField {
+  std::string name, group, help;
+  std::vector<std::string> choices;
+  bool varies;  // in sweeps
+};
+
+std::vector<ListedField> ListedFields() {
+  constexpr const char* kGroups[] = {"shape", "files", "costs", "model", "passes", "jitter"};
+  std::vector<ListedField> fields;
+  for (const ScenarioField& field : ScenarioFields()) {
+    fields.push_back({std::string(field.name), kGroups[static_cast<int>(field.group)],
+                      SpellMentions(field.help,
+                                    [](std::string_view name) { return std::string(name); }),
+                      {field.choices.begin(), field.choices.end()},
+                      field.in_candidates});
+  }
+  return fields;
+}
+
+}  // namespace
+
+void AddScenarios(nb::module_& module) {
+  nb::class_<ListedField>(module, "Field", "A field of a scenario: what simulations take.")
+      .def_ro("name", &ListedField::name)
+      .def_ro("group", &ListedField::group, "shape, files, costs, model, passes or jitter.")
+      .def_ro("help", &ListedField::help, "One sentence.")
+      .def_ro("choices", &ListedField::choices, "Words that it takes; may be empty.")
+      .def_ro("varies", &ListedField::varies, "Whether sweeps may vary it.")
+      .def("__repr__",
+           [](const ListedField& self) { return fmt::format("<penstock.Field {}>", self.name); });
+  module.def("fields", &ListedFields);
+  module.def("simulate_scenario", &SimulateScenario, "schedules"_a, "fields"_a, "repeat"_a.none());
+  module.def("sweep_scenario", &SweepScenario, "schedules"_a, "fields"_a);
+}
+
+}  // namespace penstock::python

@@ -1,0 +1,7 @@
+#include "cli/processes/processes.h"
+
+namespace penstock {
+
+Result<Processes> OpenProcesses() { return Processes(); }
+
+}  // namespace penstock

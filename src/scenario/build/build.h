@@ -1,0 +1,71 @@
+// Schedules with their costs, as a scenario asks for them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "scenario/scenario.h"
+#include "schedule/catalog.h"
+#include "schedule/costs.h"
+#include "schedule/schedule.h"
+#include "schedule/timeline.h"
+#include "simulate/runs/monte_carlo.h"
+
+namespace penstock {
+
+// A schedule with its costs.
+struct PricedSchedule {
+  std::string label;                     // the name or the file as the user wrote it
+  const Algorithm* algorithm = nullptr;  // null for a file
+  ScheduleParams params;                 // for a file, only what its lanes determine
+  Schedule schedule;                     // valid; empty if only closed forms are needed
+  Costs costs;                           // one entry per stage
+  // The unit of memory: bytes ("B"), or activations of one rank and microbatch (empty).
+  // `activation` is the size of the latter in this unit.
+  std::string memory_unit;
+  double activation = 1;
+  double mean_length = 1;  // of its microbatches
+  std::optional<MonteCarloOptions> jitter = {};
+  std::optional<double> memory_limit = {};  // per rank, in the unit of memory
+  // Whether the schedule stays within the limit: its algorithm supports one, or it is a file for
+  // which the user gives one. Other schedules are only marked.
+  bool heeds_limit = false;
+  // With a model: the memory of a device, in which each rank's states and activations must fit.
+  std::optional<double> device_memory = {};
+  int data = 1;  // with a model: replicas of the pipeline, each of which runs the microbatches
+  std::string time_unit = {};  // "s", or empty for the unit of the costs
+  std::string about = {};      // with a model: lines below the table
+  // The times of a dump or trace, of the schedule as it is.
+  std::optional<Timeline> measured = {};
+};
+
+// Which parameters an algorithm gets.
+enum class Given {
+  kAll,          // it refuses those that it does not read
+  kAllButLimit,  // but a limit that it does not read is left to the caller
+  kSupported,    // only those that it reads
+};
+
+// Returns the scenario of one candidate: with its own fields, and in a comparison without those
+// that it does not read.
+Result<Scenario> ScenarioOf(const Scenario& scenario, const Candidate& candidate);
+
+// Returns an algorithm with its parameters, units and limits. MakeSchedule() adds the schedule and
+// its costs.
+Result<PricedSchedule> Choose(const Scenario& scenario, const Algorithm& algorithm, Given given);
+Status MakeSchedule(const Scenario& scenario, PricedSchedule& chosen);
+
+// Prices a schedule that exists. `costs` are those before passes; empty: those of the scenario.
+Result<PricedSchedule> Price(const Scenario& scenario, Schedule schedule,
+                             std::optional<Costs> costs = {});
+
+// Generates one candidate, or reads and validates it.
+Result<PricedSchedule> BuildOne(const Scenario& scenario, const Candidate& candidate,
+                                const Purpose& purpose);
+// Builds every candidate. Refuses an empty list, and prices of what no schedule does. Requires:
+// RefuseUnused() has passed. Errors: kInvalidArgument about a field or with the candidate in front.
+Result<std::vector<PricedSchedule>> Build(const Scenario& scenario, const Purpose& purpose);
+
+}  // namespace penstock

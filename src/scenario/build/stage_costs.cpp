@@ -1,0 +1,168 @@
+#include "scenario/build/stage_costs.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/index.h"
+#include "base/text/numbers.h"
+#include "base/text/quote.h"
+#include "scenario/build/params.h"
+#include "schedule/cost_files/layer_costs.h"
+#include "schedule/pricing/microbatch_lengths.h"
+#include "schedule/pricing/rank_speed.h"
+
+namespace penstock {
+namespace {
+
+Result<std::pair<int, double>> ParseSlowRank(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  if (equals != std::string::npos) {
+    const auto rank = ParseInt(text.substr(0, equals));
+    const auto factor = ParseNumber(text.substr(equals + 1));
+    if (rank && factor) return std::pair(*rank, *factor);
+  }
+  return InvalidParameter("slow_rank", "{}: give a rank and its factor (3=1.2)", Quote(text));
+}
+
+// Refuses a topology whose links cannot be priced.
+Status CheckLinks(const Scenario& scenario, const Costs& costs) {
+  if (scenario.comm) {
+    return InvalidParameter("comm",
+                            "has no effect here: the levels of `topology` have latencies of their "
+                            "own; leave it out");
+  }
+  for (const LinkLevel& level : scenario.topology->levels) {
+    if (level.bandwidth == 0 || costs.message_bytes > 0) continue;
+    return InvalidParameter("topology", ": level {} has a bandwidth; give `message_bytes`",
+                            Quote(level.name));
+  }
+  return {};
+}
+
+Result<Costs> CostsOfModelStages(const Scenario& scenario, const ScheduleParams& params,
+                                 CostShape shape) {
+  PENSTOCK_TRY(const ModelOnCluster model, scenario.Load());
+  const int vocabulary_ranks = scenario.shards_vocabulary() ? shape.ranks : 0;
+  PENSTOCK_TRY(Costs costs, CostsOfChains(model, {shape.stages, shape.slices, vocabulary_ranks},
+                                          shape.replicas));
+  if (scenario.comm) {
+    costs.comm = scenario.comm->value;
+    costs.topology = {};
+  }
+  if (scenario.topology) {
+    PENSTOCK_TRY(costs.comm, LongestMessage(scenario, shape.ranks, costs.message_bytes));
+  }
+  costs.overlap = params.overlap;
+  return costs;
+}
+
+}  // namespace
+
+Result<Costs> CostsOf(const Scenario& scenario, const ScheduleParams& params,
+                      const Placement& placement, int slices) {
+  if (scenario.costs_by_layer()) {
+    return CostsByLayer(
+        scenario, params,
+        {placement.chain_length(), placement.replicas(), slices, placement.ranks()});
+  }
+  if (params.costs) {
+    const std::size_t given = params.costs->stages.size();
+    if (given == Index(placement.stages())) return *params.costs;
+    return InvalidParameter("stage_costs",
+                            "has {} stages, the schedule {}; give one entry per stage, or "
+                            "layer_costs, which fit any number",
+                            given, placement.stages());
+  }
+  Costs costs = Costs::Uniform(placement, slices, params.forward, params.backward_input,
+                               params.backward_weight, params.comm, params.kept_for_weight);
+  costs.overlap = params.overlap;
+  return costs;
+}
+
+Result<Costs> CostsByLayer(const Scenario& scenario, const ScheduleParams& params,
+                           CostShape shape) {
+  if (scenario.prices_model()) return CostsOfModelStages(scenario, params, shape);
+  Costs costs;
+  auto stages =
+      StagesOfLayers(scenario.layer_costs->entries, shape.stages, shape.replicas, shape.slices);
+  if (!stages) return InvalidParameter("layer_costs", ": {}", stages.error().line());
+  costs.stages = std::move(*stages);
+  costs.comm = params.comm;
+  costs.overlap = params.overlap;
+  return costs;
+}
+
+bool ChangesSpeed(const Scenario& scenario) {
+  return (scenario.launch && scenario.launch->value != 0) || !scenario.slow_rank.empty();
+}
+
+Status SetSpeed(const Scenario& scenario, const Placement& placement, Costs& costs) {
+  if (scenario.launch) AddLaunches(costs, scenario.launch->value);
+  std::map<int, double> factors;
+  for (const std::string& text : scenario.slow_rank) {
+    PENSTOCK_TRY(const auto slow, ParseSlowRank(text));
+    if (!factors.insert(slow).second) {
+      return InvalidParameter("slow_rank", "{}: rank {} is given twice", Quote(text), slow.first);
+    }
+  }
+  const Status status = SlowDown(costs, placement, factors);
+  if (!status) return InvalidParameter("slow_rank", ": {}", status.error().line());
+  costs.offload_sharing = scenario.offload_sharing.value_or(1);
+  if (costs.offload_sharing <= placement.ranks()) return {};
+  return InvalidParameter("offload_sharing", "{}: the schedule has {} ranks; give at most as many",
+                          costs.offload_sharing, placement.ranks());
+}
+
+Status SetTransfers(const Scenario& scenario, Costs& costs) {
+  if (scenario.transfers) {
+    PENSTOCK_TRY(costs.transfers, Of("transfers", ParseTransfers(*scenario.transfers)));
+  }
+  const bool scaled = std::ranges::any_of(
+      costs.stages, [](const StageCosts& stage) { return stage.message_scale != 1; });
+  if (scaled && costs.message_bytes == 0) {
+    return InvalidParameter(scenario.stage_costs ? "stage_costs" : "layer_costs",
+                            ": message_scale has no effect without a size; give `message_bytes`");
+  }
+  if (!scenario.topology) return {};
+  PENSTOCK_TRY_STATUS(CheckLinks(scenario, costs));
+  costs.topology = *scenario.topology;
+  return {};
+}
+
+Status SetLengths(const Scenario& scenario, const Schedule& schedule, Costs& costs) {
+  PENSTOCK_TRY(const std::vector<double> lengths, LengthsOf(scenario));
+  return ScaleByLength(costs, lengths,
+                       {schedule.placement, schedule.microbatches, schedule.slices});
+}
+
+Status SetCollectives(const Scenario& scenario, const PassList& passes, CollectiveSizes sizes,
+                      Costs& costs) {
+  if (!scenario.collectives) return RefuseReduced(passes);
+  if (scenario.prices_model()) {
+    return InvalidParameter("collectives",
+                            ": `model` determines them by `data` and `nodes`; leave them out");
+  }
+  for (const char* key : {"unshard", "reduce"}) {
+    if (!passes.PriceOf(key)) continue;
+    return InvalidParameter(
+        "price", "{}: the times of collectives follow from their sizes; leave it out", key);
+  }
+  if (!sizes.in_bytes) {
+    return InvalidParameter("collectives",
+                            ": their sizes must be in bytes; give `activation_bytes`, or "
+                            "stage_costs with units");
+  }
+  const std::optional<double> reduced = passes.PriceOf("reduced");
+  if (!passes.PriceOf("gathered") && !reduced) {
+    return InvalidParameter(
+        "collectives",
+        ": no size is given; give `price` gathered, and reduced if gradients differ");
+  }
+  const Status status =
+      PriceCollectives(*scenario.collectives, sizes.activation,
+                       reduced ? std::optional(*reduced / sizes.chunks) : std::nullopt, costs);
+  if (status) return {};
+  return InvalidParameter("collectives", ": {}", status.error().line());
+}
+
+}  // namespace penstock

@@ -1,0 +1,104 @@
+// Scenario: what a user asks. Which schedules, at which size, with which costs, passes and noise.
+//
+// The command line, configurations, a schedule's own options (interleaved:v=4), sweeps and Python
+// all fill the same members; fields.h declares for each of them its name, range and help. A member
+// that nobody set is empty, so sources of lower precedence may set it. build/build.h makes priced
+// schedules of a scenario.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "analytic/request/model_request.h"
+#include "scenario/time_value.h"
+#include "schedule/cost_files/collectives_config.h"
+#include "schedule/cost_files/cost_list.h"
+#include "schedule/topology.h"
+
+namespace penstock {
+
+// Fields by name ("microbatches") with their values as text. Only fields that take a list (pass,
+// price, slow_rank) may repeat.
+using FieldTexts = std::vector<std::pair<std::string, std::string>>;
+
+// One schedule that a scenario asks about.
+struct Candidate {
+  enum class Kind { kAlgorithm, kFile };
+  Kind kind = Kind::kAlgorithm;
+  std::string name;          // of the algorithm, or the path of the file or folder
+  FieldTexts options = {};   // override the scenario's
+  std::string written = {};  // as the user wrote it, if it has options
+
+  const std::string& label() const { return written.empty() ? name : written; }
+};
+
+// One field of a sweep with its values, at least one and all different.
+struct SweepAxis {
+  std::string key;
+  std::vector<std::string> values;
+};
+
+// The base has the model and its devices, which determine all costs if there is a model.
+struct Scenario : ModelRequest {
+  std::vector<Candidate> schedules;
+  std::vector<SweepAxis> sweep;
+  // Whether several schedules are compared. Each then ignores fields that others read, and memory
+  // limits that it does not support.
+  bool compares = false;
+
+  // Shape.
+  std::optional<int> ranks, chunks, microbatches;
+  std::optional<int> group, slices, waves, steps;
+  std::optional<bool> split;
+  std::optional<std::string> objective;
+  // What a file does not say.
+  std::optional<int> replicas;
+  std::optional<std::string> weights;
+  std::optional<int> iteration;
+  std::optional<std::string> trace_rule;
+  // Costs. Text is parsed where it is used, because its unit may depend on other fields.
+  std::optional<std::string> cost;
+  std::optional<CostList> stage_costs, layer_costs;
+  std::optional<TimeValue> comm, launch;
+  std::optional<std::string> overlap, transfers;
+  std::vector<std::string> slow_rank;  // "RANK=FACTOR"
+  std::optional<int> offload_sharing;
+  std::optional<std::string> microbatch_lengths;
+  std::optional<std::string> memory_limit, activation_bytes, message_bytes;
+  std::optional<Topology> topology;
+  std::optional<CollectivesConfig> collectives;
+  std::optional<std::string> time_unit;
+  // Passes and the prices of the actions that they add.
+  std::vector<std::string> pass, price;
+  // Noise.
+  std::optional<std::string> jitter;
+  std::optional<int> seed, runs;
+
+  // Where a file set a field: "a.yaml: line 3".
+  std::map<std::string, std::string, std::less<>> places;
+  // What the schedule that is priced says itself: memory in bytes (Primus's dumps), and a vocabulary
+  // that its ranks share.
+  bool file_in_bytes = false;
+  bool vocabulary_is_sharded = false;
+
+  bool prices_model() const { return model.has_value(); }
+  // Whether the costs fit any number of stages.
+  bool costs_by_layer() const { return prices_model() || layer_costs.has_value(); }
+  bool has_costs() const { return cost || stage_costs || costs_by_layer(); }
+  bool in_bytes() const;
+  // Whether the ranks share the vocabulary, by a pass or in the schedule.
+  bool shards_vocabulary() const;
+};
+
+// What is done with a scenario: decides which fields have an effect.
+struct Purpose {
+  bool prices = true;  // false: only the order of actions counts
+  bool runs_jitter = false;
+  bool shows_memory = false;  // by kind
+  bool sweeps = false;
+};
+
+}  // namespace penstock
