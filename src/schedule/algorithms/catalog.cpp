@@ -31,12 +31,11 @@ Status CheckSize(const Algorithm& algorithm, const ScheduleParams& params) {
   }
   // Each factor is an int, so dividing stepwise cannot overflow.
   const std::int64_t most_indices = kMaxForwards / stages;
-  if (params.microbatches > most_indices / params.slices / params.steps) {
-    return InvalidParameter(
-        "microbatches",
-        "{}: with {} stages, {} slices and {} steps, more than the {} forwards that a schedule can "
-        "have",
-        params.microbatches, stages, params.slices, params.steps, kMaxForwards);
+  const std::int64_t most = most_indices / params.slices / params.steps;
+  if (params.microbatches > most) {
+    return InvalidParameter("microbatches",
+                            "{}: must be at most {} with {} stages, {} slices and {} steps",
+                            params.microbatches, most, stages, params.slices, params.steps);
   }
   if (params.costs && params.costs->stages.size() != Index(stages)) {
     return InvalidParameter(
