@@ -54,7 +54,7 @@ Status Normalize(Scenario& scenario) {
   if (!scenario.has_costs()) scenario.cost = "1";
   if (scenario.cost) {
     PENSTOCK_TRY(const UniformCost cost, Of("cost", ParseCost(*scenario.cost)));
-    scenario.cost = fmt::format("{}, {}, {}, {}", cost.forward, cost.backward_input,
+    scenario.cost = fmt::format("{},{},{},{}", cost.forward, cost.backward_input,
                                 cost.backward_weight, cost.kept_for_weight);
   }
   if (scenario.prices_model() && !scenario.time_unit) scenario.time_unit = "s";
