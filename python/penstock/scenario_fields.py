@@ -27,6 +27,7 @@ ScenarioFields = TypedDict(
         "stage_costs": "Sequence[Mapping[str, Any]]",
         "layer_costs": "Sequence[Mapping[str, Any]]",
         "comm": "float | str",
+        "bandwidth": "str",
         "overlap": "float | str",
         "launch": "float | str",
         "slow_rank": "Sequence[str] | str",

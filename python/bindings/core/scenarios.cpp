@@ -140,11 +140,12 @@ std::vector<ListedField> ListedFields() {
   constexpr const char* kGroups[] = {"shape", "files", "costs", "model", "passes", "jitter"};
   std::vector<ListedField> fields;
   for (const ScenarioField& field : ScenarioFields()) {
-    fields.push_back({std::string(field.name), kGroups[static_cast<int>(field.group)],
-                      SpellMentions(field.help,
-                                    [](std::string_view name) { return std::string(name); }),
-                      {field.choices.begin(), field.choices.end()},
-                      field.in_candidates});
+    fields.push_back(
+        {std::string(field.name),
+         kGroups[static_cast<int>(field.group)],
+         SpellMentions(field.help, [](std::string_view name) { return std::string(name); }),
+         {field.choices.begin(), field.choices.end()},
+         field.in_candidates});
   }
   return fields;
 }

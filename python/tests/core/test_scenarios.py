@@ -21,7 +21,7 @@ def test_keywords_are_the_fields_of_the_table() -> None:
 def test_costs_have_every_field_that_prices() -> None:
     other_form = {"cost", "stage_costs", "layer_costs", "memory_limit"}  # uniform, per_stage, ...
     priced = {each.name for each in penstock.fields() if each.group == "costs"} - other_form
-    assert priced == set(typing.get_type_hints(Common)) - {"bandwidth", "prices"}
+    assert priced == set(typing.get_type_hints(Common)) - {"prices"}
 
 
 @pytest.mark.parametrize(
