@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from penstock import _core
 from penstock.arguments import checked, count
 from penstock.costs import Costs, as_fields
@@ -67,7 +69,10 @@ def _limit(limit: float | str | None, costs: Costs) -> float | str | None:
     """Returns the limit with the unit of the costs."""
     if limit is None or isinstance(limit, str):
         return limit
-    return f"{float(limit):.0f} B" if costs.memory_unit == "B" else float(limit)
+    number = float(limit)
+    if not math.isfinite(number):
+        raise _core.Error(f"memory_limit {number}: give a finite number")
+    return f"{number:.0f} B" if costs.memory_unit == "B" else number
 
 
 def schedules() -> Listing[_core.Algorithm]:

@@ -333,7 +333,6 @@ def _split(fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 def _keys(
     *,
     comm: float | str | None = None,
-    bandwidth: float | None = None,
     prices: Mapping[str, float] | None = None,
     topology: Sequence[Mapping[str, Any]] | None = None,
     slow_rank: Mapping[int, float] | None = None,
@@ -342,21 +341,14 @@ def _keys(
     """Returns the fields of a scenario for the keywords that all costs have."""
     keys: dict[str, Any] = {
         name: _number(name, value)
-        if name in ("message_bytes", "activation_bytes") and value is not None
+        if name in ("message_bytes", "activation_bytes", "bandwidth") and value is not None
         else value
         for name, value in others.items()
     }
     keys["topology"] = None if topology is None else [dict(level) for level in topology]
     keys["price"] = [f"{key}={_number(key, price)!r}" for key, price in (prices or {}).items()]
     keys["slow_rank"] = [f"{rank}={factor!r}" for rank, factor in (slow_rank or {}).items()]
-    if bandwidth is not None:
-        if topology is not None:
-            raise _core.Error("bandwidth: the levels of topology have their own; leave it out")
-        latency = _number("comm", comm or 0)
-        keys["topology"] = [
-            {"level": "link", "latency": latency, "bandwidth": _number("bandwidth", bandwidth)}
-        ]
-    elif comm is not None:
+    if comm is not None:
         keys["comm"] = comm if isinstance(comm, str) else _number("comm", comm)
     return {key: value for key, value in keys.items() if value not in (None, "", [])}
 

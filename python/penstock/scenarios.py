@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock import _core
 from penstock.arguments import checked
 from penstock.costs import as_fields
 from penstock.display import Listing
+from penstock.scenario_fields import ScenarioFields
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 
@@ -20,7 +24,7 @@ def fields() -> Listing[_core.Field]:
 
 @checked
 def simulate(
-    *schedules: str | os.PathLike[str], repeat: int | None = None, **scenario: Any
+    *schedules: str | os.PathLike[str], repeat: int | None = None, **scenario: Unpack[ScenarioFields]
 ) -> list[dict[str, Any]]:
     """Simulates schedules as ``penstock simulate`` does, and returns their figures.
 
@@ -49,7 +53,7 @@ def simulate(
 
 @checked
 def sweep(
-    *schedules: str | os.PathLike[str], over: Mapping[str, Sequence[Any]], **scenario: Any
+    *schedules: str | os.PathLike[str], over: Mapping[str, Sequence[Any]], **scenario: Unpack[ScenarioFields]
 ) -> list[dict[str, Any]]:
     """Simulates all combinations of values, on all cores: ``penstock simulate --sweep``.
 

@@ -152,7 +152,13 @@ std::string ToYaml(const ScenarioField& field, const Scenario& scenario) {
           },
           [&](Member<std::string> member) {
             const std::string& text = *(scenario.*member);
-            if (field.is_joined) return line(fmt::format("[{}]", text));
+            if (field.is_joined) {
+              std::string spaced = text;
+              for (std::size_t at = 0; (at = spaced.find(',', at)) != spaced.npos; at += 2) {
+                spaced.insert(at + 1, " ");
+              }
+              return line(fmt::format("[{}]", spaced));
+            }
             return line(ParseNumber(text) ? text : YamlQuote(text));
           },
           [&](Member<int> member) { return line(fmt::format("{}", *(scenario.*member))); },

@@ -179,6 +179,14 @@ std::vector<ScenarioField> CostFields() {
        .help = "Latency of a transfer between ranks, in the unit of `cost`; with `model`, a time "
                "with its unit (5ms)",
        .ordered_by = kOrders},
+      {.name = "bandwidth",
+       .member = &Scenario::bandwidth,
+       .group = kGroup,
+       .value_name = "X",
+       .help = "Bandwidth of the link of each rank, in bytes per unit of time (per second with "
+               "`model`); messages on it take turns",
+       .least = 0,
+       .ordered_by = kOrders},
       {.name = "overlap",
        .member = &Scenario::overlap,
        .group = kGroup,

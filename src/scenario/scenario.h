@@ -63,6 +63,7 @@ struct Scenario : ModelRequest {
   std::optional<std::string> cost;
   std::optional<CostList> stage_costs, layer_costs;
   std::optional<TimeValue> comm, launch;
+  std::optional<double> bandwidth;
   std::optional<std::string> overlap, transfers;
   std::vector<std::string> slow_rank;  // "RANK=FACTOR"
   std::optional<int> offload_sharing;

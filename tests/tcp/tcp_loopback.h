@@ -55,7 +55,7 @@ inline Socket ConnectToListener(const std::string& address) {
 }
 
 // Connects all processes, which have the options of `run`. Returns their groups, by process.
-// Destroying a group makes its process vanish for the others.
+// Destroying a group makes a process vanish for the others.
 inline std::vector<std::unique_ptr<ProcessGroup>> ConnectLoopback(int processes, TcpRun run) {
   TcpListeners listeners(processes);
   run.addresses = listeners.addresses;

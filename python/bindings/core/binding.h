@@ -29,7 +29,8 @@ inline std::string OneLine(std::string text) {
 // The Python exception penstock.Error, a ValueError. Its text is the one-line message.
 class PythonError : public std::runtime_error {
  public:
-  explicit PythonError(const Error& error) : std::runtime_error(OneLine(SpellMentions(
+  explicit PythonError(const Error& error)
+      : std::runtime_error(OneLine(SpellMentions(
             error.line(), [](std::string_view name) { return std::string(name); }))) {}
 };
 

@@ -36,15 +36,11 @@ Status CheckAlways(const Scenario& scenario) {
     PENSTOCK_TRY_STATUS(Of("transfers", ParseTransfers(*scenario.transfers)));
   }
   for (const std::string& price : scenario.price) PENSTOCK_TRY_STATUS(ParsePrice(price));
-  if (!scenario.topology) return {};
-  if (scenario.comm) {
-    return InvalidParameter(
-        "comm", ": the levels of topology have latencies of their own; leave it out");
-  }
-  for (const LinkLevel& level : scenario.topology->levels) {
+  PENSTOCK_TRY(const Topology links, LinksOf(scenario));
+  for (const LinkLevel& level : links.levels) {
     if (level.bandwidth == 0 || scenario.message_bytes || scenario.prices_model()) continue;
-    return InvalidParameter("topology", ": level {} has a bandwidth; give message_bytes",
-                            Quote(level.name));
+    return InvalidParameter(scenario.topology ? "topology" : "bandwidth",
+                            ": level {} has a bandwidth; give `message_bytes`", Quote(level.name));
   }
   return {};
 }
@@ -54,7 +50,7 @@ Status Normalize(Scenario& scenario) {
   if (!scenario.has_costs()) scenario.cost = "1";
   if (scenario.cost) {
     PENSTOCK_TRY(const UniformCost cost, Of("cost", ParseCost(*scenario.cost)));
-    scenario.cost = fmt::format("{}, {}, {}, {}", cost.forward, cost.backward_input,
+    scenario.cost = fmt::format("{},{},{},{}", cost.forward, cost.backward_input,
                                 cost.backward_weight, cost.kept_for_weight);
   }
   if (scenario.prices_model() && !scenario.time_unit) scenario.time_unit = "s";

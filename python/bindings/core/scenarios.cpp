@@ -114,15 +114,15 @@ nb::list SweepScenario(const std::vector<std::string>& schedules, const std::str
   nb::list rows;
   for (std::size_t i = 0; i < swept.size(); ++i) {
     nb::dict row;
-    for (std::size_t axis = 0; axis < plan->axes().size(); ++axis) {
-      const SweepAxis& varied = plan->axes()[axis];
-      row[varied.key.c_str()] = varied.values[plan->ValueOf(i, axis)];
-    }
     if (swept[i].simulated) {
-      row.update(FiguresOf(*swept[i].simulated));
+      row = FiguresOf(*swept[i].simulated);
     } else {
       row["schedule"] = plan->schedules()[plan->ScheduleOf(i)].label();
       row["skipped"] = swept[i].skipped;
+    }
+    for (std::size_t axis = 0; axis < plan->axes().size(); ++axis) {
+      const SweepAxis& varied = plan->axes()[axis];
+      row[varied.key.c_str()] = varied.values[plan->ValueOf(i, axis)];
     }
     rows.append(std::move(row));
   }
@@ -140,11 +140,12 @@ std::vector<ListedField> ListedFields() {
   constexpr const char* kGroups[] = {"shape", "files", "costs", "model", "passes", "jitter"};
   std::vector<ListedField> fields;
   for (const ScenarioField& field : ScenarioFields()) {
-    fields.push_back({std::string(field.name), kGroups[static_cast<int>(field.group)],
-                      SpellMentions(field.help,
-                                    [](std::string_view name) { return std::string(name); }),
-                      {field.choices.begin(), field.choices.end()},
-                      field.in_candidates});
+    fields.push_back(
+        {std::string(field.name),
+         kGroups[static_cast<int>(field.group)],
+         SpellMentions(field.help, [](std::string_view name) { return std::string(name); }),
+         {field.choices.begin(), field.choices.end()},
+         field.in_candidates});
   }
   return fields;
 }

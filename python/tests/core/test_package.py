@@ -61,7 +61,7 @@ def test_types(tmp_path: pathlib.Path) -> None:
 
 def test_the_package_itself_is_typed(tmp_path: pathlib.Path) -> None:
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path)]
-    for module in ("actions", "arguments", "catalog", "costs", "display", "schedule_data", "simulation"):
+    for module in ("actions", "arguments", "catalog", "costs", "display", "scenarios", "schedule_data", "simulation"):
         command += ["-m", f"penstock.{module}"]
     checked = subprocess.run(command, text=True, capture_output=True, cwd=tmp_path)
     assert checked.returncode == 0, checked.stdout

@@ -100,6 +100,14 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (lambda costs: SMALL.apply(costs=costs), {"costs": None}),
     (SMALL.lower, {"for_torch": False}),
     (SMALL.simulate, {"costs": None}),
+    (
+        lambda name, **fields: penstock.simulate(name, **fields),
+        {"name": "1f1b", "ranks": 2, "comm": 0.5, "jitter": 0.1, "runs": 2, "repeat": 2},
+    ),
+    (
+        lambda name, **fields: penstock.sweep(name, **fields),
+        {"name": "1f1b", "over": {"ranks": [2, 3]}, "slow_rank": ["0=1.5"]},
+    ),
     (SMALL.report, {"path": "x.svg", "costs": None}),
     (SMALL.show, {"costs": None, "width": 80}),
     (SMALL.to_csv, {"path": "x.csv"}),
@@ -150,11 +158,11 @@ def test_wrong_values(
 
 def test_every_public_function_is_tried() -> None:
     tried = {getattr(call, "__qualname__", "") for call, _ in CALLS}
-    takes_none = {"schedules", "passes", "devices", "models"}
-    through_lambda = {"Schedule.apply"}
+    takes_none = {"schedules", "passes", "devices", "models", "fields"}
+    through_lambda = {"Schedule.apply", "simulate", "sweep"}
     public = {name: getattr(penstock, name) for name in penstock.__all__}
     functions = {name for name, value in public.items() if inspect.isroutine(value)}
-    assert functions - takes_none <= tried
+    assert functions - takes_none - through_lambda <= tried
     for owner in (Costs, Schedule, Timeline, penstock.Comparison):
         for name, member in vars(owner).items():
             if name.startswith("_") or isinstance(member, property):

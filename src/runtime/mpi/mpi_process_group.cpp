@@ -315,7 +315,7 @@ class MpiProcessGroup final : public ProcessGroup {
         seen.time = now;
       }
       if (is_local && now - seen.time > kLongestBeat) is_peer_stopped_ = true;
-      if (is_local && bell_.HasEnded(other)) Lose(other, "its process has ended");
+      if (is_local && bell_.HasEnded(other)) Lose(other, "it has ended");
       if (now - seen.time > place_.timeout) {
         Lose(other, fmt::format("it has not responded for {} s", place_.timeout.count()));
       }

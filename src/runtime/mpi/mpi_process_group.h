@@ -28,7 +28,7 @@ struct MpiJob {
 Result<MpiJob> OpenMpiJob(std::function<void(const std::string& reason)> on_stuck);
 
 // Returns emulated processes within this one that exchange frames through MPI, for tests.
-// Initializes MPI unless this was done before. Destroying a group makes its process vanish for the
+// Initializes MPI unless this was done before. Destroying a group makes a process vanish for the
 // others.
 std::vector<std::unique_ptr<ProcessGroup>> MakeMpiLoopback(int processes);
 

@@ -9,7 +9,7 @@
 
 namespace penstock {
 
-// Returns the groups of all processes, by process. Destroying a group makes its process vanish for
+// Returns the groups of all processes, by process. Destroying a group makes a process vanish for
 // the others. No other thread may use the group at that time.
 std::vector<std::unique_ptr<ProcessGroup>> MakeLocalProcesses(int processes);
 

@@ -116,7 +116,8 @@ Result<ScheduleParams> ParamsOf(const Scenario& scenario) {
   params.split = scenario.split.value_or(false);
   PENSTOCK_TRY_STATUS(CheckTimes(scenario));
   if (scenario.comm) params.comm = scenario.comm->value;
-  if (scenario.topology) {
+  PENSTOCK_TRY(const Topology links, LinksOf(scenario));
+  if (!links.empty()) {
     PENSTOCK_TRY(const double bytes, MessageBytes(scenario, params.slices));
     PENSTOCK_TRY(params.comm, LongestMessage(scenario, params.ranks, bytes));
   }
@@ -174,11 +175,33 @@ Result<double> MessageBytes(const Scenario& scenario, int slices) {
   return size / slices;
 }
 
+Result<Topology> LinksOf(const Scenario& scenario) {
+  if (!scenario.topology && !scenario.bandwidth) return Topology();
+  const char* const both = scenario.topology && scenario.bandwidth ? "bandwidth"
+                           : scenario.topology && scenario.comm    ? "comm"
+                                                                   : nullptr;
+  if (both != nullptr) {
+    return InvalidParameter(
+        both, "has no effect here: the levels of `topology` have their own; leave it out");
+  }
+  if (scenario.topology) return *scenario.topology;
+  if (*scenario.bandwidth == 0) {
+    return InvalidParameter("bandwidth", "0: more than 0 is needed");
+  }
+  LinkLevel level;
+  level.name = "link";
+  level.latency = scenario.comm ? scenario.comm->value : 0;
+  level.bandwidth = *scenario.bandwidth;
+  return Topology{{level}};
+}
+
 Result<double> LongestMessage(const Scenario& scenario, int ranks, double bytes) {
-  const double time = scenario.topology->LongestTime(ranks, bytes * LargestScale(scenario));
+  PENSTOCK_TRY(const Topology links, LinksOf(scenario));
+  const double time = links.LongestTime(ranks, bytes * LargestScale(scenario));
   const Status status = CheckTime(time);
   if (status) return time;
-  return InvalidParameter("topology", ": the time of a message {}", status.error().line());
+  return InvalidParameter(scenario.topology ? "topology" : "bandwidth",
+                          ": the time of a message {}", status.error().line());
 }
 
 Result<std::vector<double>> LengthsOf(const Scenario& scenario) {

@@ -38,8 +38,11 @@ Result<double> ActivationBytes(const Scenario& scenario);
 // Returns the size of a message of one slice; 0 if none is given.
 Result<double> MessageBytes(const Scenario& scenario, int slices);
 
+// Returns the links between ranks: those of `topology`, or one level with `comm` and `bandwidth`.
+// Empty if messages take `comm` whatever their size.
+Result<Topology> LinksOf(const Scenario& scenario);
 // Returns the time of a message that shares no link, between the ranks and for the scale that make
-// it longest. Requires: there is a topology.
+// it longest. Requires: there are links.
 Result<double> LongestMessage(const Scenario& scenario, int ranks, double bytes);
 
 // Returns the lengths of the microbatches; empty if none are given.

@@ -24,15 +24,13 @@ Result<std::pair<int, double>> ParseSlowRank(const std::string& text) {
   return InvalidParameter("slow_rank", "{}: give a rank and its factor (3=1.2)", Quote(text));
 }
 
-// Refuses a topology whose links cannot be priced.
-Status CheckLinks(const Scenario& scenario, const Costs& costs) {
-  if (scenario.comm) {
-    return InvalidParameter("comm",
-                            "has no effect here: the levels of `topology` have latencies of their "
-                            "own; leave it out");
-  }
-  for (const LinkLevel& level : scenario.topology->levels) {
+// Refuses links with a bandwidth where messages have no size.
+Status CheckLinks(const Scenario& scenario, const Topology& links, const Costs& costs) {
+  for (const LinkLevel& level : links.levels) {
     if (level.bandwidth == 0 || costs.message_bytes > 0) continue;
+    if (!scenario.topology) {
+      return InvalidParameter("bandwidth", "has no effect without a size; give `message_bytes`");
+    }
     return InvalidParameter("topology", ": level {} has a bandwidth; give `message_bytes`",
                             Quote(level.name));
   }
@@ -49,7 +47,7 @@ Result<Costs> CostsOfModelStages(const Scenario& scenario, const ScheduleParams&
     costs.comm = scenario.comm->value;
     costs.topology = {};
   }
-  if (scenario.topology) {
+  if (scenario.topology || scenario.bandwidth) {
     PENSTOCK_TRY(costs.comm, LongestMessage(scenario, shape.ranks, costs.message_bytes));
   }
   costs.overlap = params.overlap;
@@ -123,9 +121,10 @@ Status SetTransfers(const Scenario& scenario, Costs& costs) {
     return InvalidParameter(scenario.stage_costs ? "stage_costs" : "layer_costs",
                             ": message_scale has no effect without a size; give `message_bytes`");
   }
-  if (!scenario.topology) return {};
-  PENSTOCK_TRY_STATUS(CheckLinks(scenario, costs));
-  costs.topology = *scenario.topology;
+  PENSTOCK_TRY(Topology links, LinksOf(scenario));
+  if (links.empty()) return {};
+  PENSTOCK_TRY_STATUS(CheckLinks(scenario, links, costs));
+  costs.topology = std::move(links);
   return {};
 }
 

@@ -1,0 +1,106 @@
+"""penstock.simulate and penstock.sweep: everything that the command line has."""
+
+from __future__ import annotations
+
+import pathlib
+import typing
+
+import pytest
+
+import penstock
+from penstock import Costs
+from penstock.costs import Common
+from penstock.scenario_fields import ScenarioFields
+
+
+def test_keywords_are_the_fields_of_the_table() -> None:
+    assert list(typing.get_type_hints(ScenarioFields)) == [each.name for each in penstock.fields()]
+    assert all(each.help for each in penstock.fields())
+
+
+def test_costs_have_every_field_that_prices() -> None:
+    other_form = {"cost", "stage_costs", "layer_costs", "memory_limit"}  # uniform, per_stage, ...
+    priced = {each.name for each in penstock.fields() if each.group == "costs"} - other_form
+    assert priced == set(typing.get_type_hints(Common)) - {"prices"}
+
+
+@pytest.mark.parametrize(
+    "costs",
+    [
+        {"comm": 0.5},
+        {"launch": 0.25, "slow_rank": {1: 1.5}},
+        {"microbatch_lengths": [1, 0.5, 2]},
+        {"message_bytes": 8, "topology": [{"level": "a", "latency": 1, "bandwidth": 4}]},
+        {"transfers": "batched", "comm": 1},
+        {"activation_bytes": 64, "overlap": "sum"},
+    ],
+)
+def test_a_schedule_with_costs_and_a_scenario_give_the_same_figures(
+    costs: dict[str, typing.Any],
+) -> None:
+    name = "dualpipev" if "overlap" in costs else "zbv"
+    fields = dict(costs)
+    if "slow_rank" in fields:
+        fields["slow_rank"] = [f"{rank}={by}" for rank, by in costs["slow_rank"].items()]
+    (figures,) = penstock.simulate(name, ranks=4, microbatches=9, **fields)
+    made = penstock.schedule(name, ranks=4, microbatches=9, costs=Costs.uniform(**costs))
+    run = made.simulate(Costs.uniform(**costs))
+    assert figures["makespan"] == run.makespan
+    assert figures["bubble"] == run.bubble
+    assert figures["peak_memory"] == run.peak_memory
+    assert (figures["time_unit"], figures["memory_unit"]) == (run.time_unit, run.memory_unit)
+
+
+def test_noise_and_steady_state() -> None:
+    (figures,) = penstock.simulate("1f1b", jitter=0.2, runs=20, seed=3, repeat=8)
+    assert figures["jittered"]["makespan"]["mean"] > figures["makespan"] >= figures["steady_step"]
+    assert penstock.simulate("1f1b", jitter=0.2, runs=20, seed=3, repeat=8) == [figures]
+
+
+def test_a_sweep_has_what_its_simulations_have() -> None:
+    over = {"tensor": [2, 4], "micro_batch_size": [1, 2]}
+    model = {"model": "llama-2-7b", "nodes": "1x8", "microbatches": 8}
+    rows = penstock.sweep("1f1b", "zbv", over=over, **model)
+    assert len(rows) == 8 and not any("skipped" in row for row in rows)
+    for row in rows:
+        chosen = {name: row[name] for name in over}
+        (alone,) = penstock.simulate(row["schedule"], **chosen, **model)
+        assert {**alone, **chosen} == row
+    skipped = [row for row in penstock.sweep("1f1b", over={"chunks": [1, 2]}) if "skipped" in row]
+    assert [row["chunks"] for row in skipped] == [2] and "chunks 2" in skipped[0]["skipped"]
+    assert len(penstock.sweep(over={"schedule": ["all"]}, ranks=4)) == len(penstock.schedules())
+
+
+def test_configurations_and_files(tmp_path: pathlib.Path) -> None:
+    config = tmp_path / "a.yaml"
+    config.write_text("schedule: [gpipe, zbv]\nranks: 3\ncomm: 1\n")
+    named = penstock.simulate(config)
+    assert [each["schedule"] for each in named] == ["gpipe", "zbv"]
+    assert penstock.simulate(config, comm=2)[0]["makespan"] > named[0]["makespan"]
+    config.write_text("schedule: gpipe\nranks: none\n")
+    with pytest.raises(penstock.Error, match="a.yaml: line 2: ranks"):
+        penstock.simulate(config)
+    penstock.schedule("zbv", ranks=2).to_csv(tmp_path / "b.csv")
+    assert penstock.simulate(tmp_path / "b.csv")[0]["ranks"] == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "part"),
+    [
+        ({"ranks": 0}, "ranks 0"),
+        ({"comm": "5ms"}, "comm 5ms"),
+        ({"group": 3}, "group"),
+        ({"tensor": 2}, "tensor has no effect here"),
+        ({"memory_limit": "x"}, "memory_limit 'x'"),
+        ({"price": "step=-1"}, "step=-1"),
+        ({"jitter": -1}, "jitter"),
+        ({"runs": 5}, "runs has no effect here"),
+        ({"weights": "flush"}, "weights has no effect here"),
+        ({"model": "llama-2-7b", "zero": 1}, "zero 1"),
+        ({"slow_rank": "9=2"}, "slow_rank"),
+    ],
+)
+def test_errors_name_the_keyword(fields: dict[str, typing.Any], part: str) -> None:
+    with pytest.raises(penstock.Error, match=part) as caught:
+        penstock.simulate("1f1b", **fields)
+    assert not any(sign in str(caught.value) for sign in ("--", "`", "\n", "line 1"))
