@@ -21,7 +21,7 @@ set(PENSTOCK_PUBLIC_HEADERS
   simulate/memory/memory_over_time.h simulate/memory/memory_by_kind.h simulate/pass_context.h
   explain/action_at.h explain/inputs.h explain/bubbles.h explain/critical_path.h explain/explanation.h
   report/report.h report/table.h report/palette.h report/terminal_colors.h report/terminal.h interop/primus/dump.h
-  runtime/stage.h runtime/message.h runtime/transport.h runtime/program.h runtime/update/update.h
+  runtime/stage.h runtime/stage_update.h runtime/message.h runtime/transport.h runtime/program.h runtime/update/update.h
   runtime/measure/trace.h runtime/measure/measure.h runtime/executor/run.h runtime/executor/session.h runtime/emulation/emulation.h)
 
 set(PENSTOCK_ENGINE_HEADERS

@@ -216,6 +216,19 @@ class Schedule:
         """
         return Schedule._of(_core.apply(self._frozen(), list(passes), (costs or Costs())._fields))
 
+    def replicate(self, replicas: int) -> Schedule:
+        """Returns the schedule of so many data-parallel replicas of the pipeline.
+
+        Each has ranks of its own, and runs these lanes with microbatches of its own. Replica d has
+        the ranks from ``d * ranks``. So ``ranks``, ``stages``, ``replicas`` and ``microbatches``
+        are multiplied.
+
+        Raises:
+            Error: the schedule is not valid, updates weights within a batch, or shards the
+                vocabulary.
+        """
+        return Schedule._of(_core.replicate(self._frozen(), replicas))
+
     def lower(self, *, for_torch: bool = False) -> Schedule:
         """Returns the schedule with its SEND and RECV actions, as runtimes execute it.
 

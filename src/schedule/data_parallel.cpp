@@ -25,8 +25,7 @@ Result<Schedule> AddDataParallelism(const Schedule& schedule, int data) {
   if (schedule.vocabulary) {
     return InvalidArgument(
         "schedule '{}' shards the vocabulary over its ranks, which works only without replicas: "
-        "use "
-        "one replica (parallel.data=1), or no vocabulary parallelism",
+        "use one replica, or no vocabulary parallelism",
         schedule.algorithm);
   }
   const int stages = schedule.stages();

@@ -28,7 +28,7 @@ inline double TakeNumber(const Message& message) {
   return *static_cast<const double*>(message.data());
 }
 
-class WeightStage final : public Stage {
+class WeightStage final : public Stage, public StageUpdate {
  public:
   // Returns a factor for the gradient of a step, to make it large or not finite.
   using Inject = std::function<double(int stage, std::int64_t step)>;
@@ -88,6 +88,7 @@ class WeightStage final : public Stage {
   }
   std::int64_t ActivationBytes() const override { return held_ * 8; }
 
+  StageUpdate& update() override { return *this; }
   Message ShareGradients(int) override { return MakeNumber(gradient_); }
   void TakeGradients(int chain, Message gradients) override {
     shared_[chain] = TakeNumber(gradients);

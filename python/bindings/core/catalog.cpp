@@ -10,6 +10,7 @@
 #include "bindings/core/frozen_schedule.h"
 #include "bindings/core/scenario_costs.h"
 #include "scenario/build/passes.h"
+#include "schedule/data_parallel.h"
 #include "schedule/passes/pass_table.h"
 #include "schedule/passes/passes.h"
 #include "schedule/text/text.h"
@@ -48,6 +49,14 @@ FrozenSchedule ApplyPasses(const FrozenSchedule& self, const std::vector<std::st
   Schedule changed = *schedule;
   Require(ValueOf(PassesOf(with_passes)).Run(changed, costs));
   return FreezeValid(std::move(changed), costs.steps_wait_for_all);
+}
+
+FrozenSchedule Replicate(const FrozenSchedule& self, int replicas) {
+  RequireValid(self);
+  const std::shared_ptr<const Schedule> schedule = self.schedule;
+  const bool waits = self.steps_wait_for_all;
+  const nb::gil_scoped_release release;
+  return FreezeValid(ValueOf(AddDataParallelism(*schedule, replicas)), waits);
 }
 
 FrozenSchedule Lower(const FrozenSchedule& self, bool for_torch) {
@@ -132,6 +141,7 @@ void AddCatalog(nb::module_& module) {
   });
   module.def("generate", &GenerateSchedule, "name"_a, "fields"_a, "costs"_a);
   module.def("apply", &ApplyPasses, "schedule"_a, "passes"_a, "prices"_a);
+  module.def("replicate", &Replicate, "schedule"_a, "replicas"_a);
   module.def("lower", &Lower, "schedule"_a, "for_torch"_a);
 }
 

@@ -74,6 +74,17 @@ std::optional<SharedGradient> ToShared(
   return SharedGradient{std::get<0>(*shared), std::get<1>(*shared), std::get<2>(*shared)};
 }
 
+// Returns a tensor of this shape and dtype without memory. Reading it throws the message.
+at::Tensor WithoutMemory(const at::Tensor& like, const std::string& message) {
+  c10::Storage storage(c10::Storage::use_byte_size_t(), like.nbytes(),
+                       at::DataPtr(nullptr, like.device()), nullptr, /*resizable=*/false);
+  storage.unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(message);
+  at::Tensor tensor = at::detail::make_tensor<at::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), like.dtype());
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous(like.sizes());
+  return tensor;
+}
+
 // Parses a value of RecomputeConfig.
 std::int64_t SavedBytes(const char* key, const std::string& text) {
   const Result<std::int64_t> bytes = ParseSavedBytes(text);
@@ -94,10 +105,19 @@ NB_MODULE(_engine, module) {
       .def(
           "set_recompute",
           [](PipelineOptions& self, const std::string& hold, const std::string& hold_for_weight) {
-            self.save_budget = SavedBytes("hold", hold);
-            self.save_budget_for_weight = SavedBytes("hold_for_weight", hold_for_weight);
+            self.save.budget = SavedBytes("hold", hold);
+            self.save.budget_for_weight = SavedBytes("hold_for_weight", hold_for_weight);
           },
           "hold"_a, "hold_for_weight"_a)
+      .def("set_replicas",
+           [](PipelineOptions& self, int data, int zero) {
+             self.parallel.data = data;
+             self.parallel.zero = zero;
+           })
+      .def("set_gradient_dtype",
+           [](PipelineOptions& self, bool is_bf16) {
+             self.gradient_dtype = is_bf16 ? at::kBFloat16 : at::kFloat;
+           })
       .def_rw("fuse", &PipelineOptions::fuse)
       .def_rw("clip", &PipelineOptions::clip)
       .def_rw("skip_nonfinite", &PipelineOptions::skip_nonfinite)
@@ -144,6 +164,7 @@ NB_MODULE(_engine, module) {
       .def_rw("functions", &StageParts::functions)
       .def_rw("parameters", &StageParts::parameters)
       .def_rw("masters", &StageParts::masters)
+      .def_rw("working", &StageParts::working)
       .def_rw("state", &StageParts::state)
       .def_rw("inputs", &StageParts::inputs)
       .def_rw("targets", &StageParts::targets)
@@ -189,6 +210,11 @@ NB_MODULE(_engine, module) {
       .def("__init__", &MakePipeline)
       .def("set_shared", &EnginePipeline::SetShared)
       .def("build", &EnginePipeline::Build)
+      .def("gather", &EnginePipeline::Gather)
+      .def("drop_gathered", &EnginePipeline::DropGathered)
+      .def("set_weights", &EnginePipeline::SetWeights)
+      .def("read_weights", &EnginePipeline::ReadWeights)
+      .def("updated", &EnginePipeline::Updated)
       .def("build_shape", &EnginePipeline::BuildShape)
       .def("add_shape", &EnginePipeline::AddShape)
       .def("drop_shape", &EnginePipeline::DropShape)
@@ -220,6 +246,7 @@ NB_MODULE(_engine, module) {
       .def("add_content", &Watch::AddContent)
       .def("add_watch", &Watch::AddWatch)
       .def("is_unchanged", &Watch::IsUnchanged);
+  module.def("without_memory", &WithoutMemory);
   module.def("is_capturing", &IsCapturing);
   module.def("needs_bf16_kernels", &NeedsBf16Kernels);
   module.def("random_op", &PeekRandomOp);

@@ -18,8 +18,7 @@
 #include "base/system/allocator.h"
 #include "graph/ir/print.h"
 #include "runtime/measure/measure.h"
-#include "runtime/versions.h"
-#include "train/stage/offload_and_recompute.h"
+#include "train/stage/stage_options.h"
 #include "train/stage/stage_spec.h"
 
 namespace penstock::python {
@@ -79,15 +78,14 @@ EnginePipeline::EnginePipeline(Schedule schedule, PipelineOptions options,
       processes_(std::move(processes)),
       collectives_(processes_.get()),
       ranks_(ranks),
-      pools_(ValueOf(MakePools(schedule_, options_.offload_folder, ranks_))),
-      rank_shards_(Index(schedule_.ranks())),
+      assembly_(ValueOf(StageAssembly::Make(schedule_, options_.parallel, options_.offload_folder,
+                                            ranks_, processes_.get()))),
       stages_(Index(schedule_.stages())),
       sources_(stages_.size()),
       programs_(Index(schedule_.placement.chain_length())),
       after_step_(Index(schedule_.ranks())),
       step_(options_.first_step) {
   KeepFreedMemory();
-  for (auto& shards : rank_shards_) shards = std::make_shared<RankShards>();
 }
 
 void EnginePipeline::SetShared(std::vector<std::vector<int>> stages) {
@@ -95,25 +93,13 @@ void EnginePipeline::SetShared(std::vector<std::vector<int>> stages) {
 }
 
 TorchStageOptions EnginePipeline::OptionsOf(int stage, const StageParts& parts) const {
-  const Placement& placement = schedule_.placement;
-  const int rank = placement.rank_of(stage);
-  TorchStageOptions options;
-  options.first = placement.previous(stage) < 0;
-  options.last = placement.next(stage) < 0;
+  TorchStageOptions options = ValueOf(ScheduledOptions(schedule_, options_.parallel, stage));
+  assembly_.Join(stage, options);
   options.targets = static_cast<int>(parts.targets.size());
-  options.replicas = placement.replicas();
-  options.chain = stage / placement.chain_length();
-  options.microbatches = schedule_.microbatches / placement.replicas() * schedule_.slices;
-  options.weights = schedule_.weights;
-  options.versions = ValueOf(VersionsOf(schedule_, stage));
-  options.recomputed = RecomputedMicrobatches(schedule_, stage);
-  if (schedule_.weights == WeightPolicy::kStashed) options.mean_over = 1;
   if (schedule_.slices > 1) options.slice_lengths = options_.slice_lengths;
   options.shared = parts.shared;
-  options.pool = pools_[Index(rank)];
-  options.rank_shards = rank_shards_[Index(rank)];
-  options.save_budget = options_.save_budget;
-  options.save_budget_for_weight = options_.save_budget_for_weight;
+  options.gradient_dtype = options_.gradient_dtype;
+  options.save = options_.save;
   static std::mutex capture;
   options.exclusive_capture = &capture;  // checkpoints set the state of torch's generator
   options.exact = options_.exact;
@@ -127,14 +113,16 @@ Tensors EnginePipeline::Build(int stage, StageParts parts) {
   const auto module =
       std::make_shared<PythonStage>(std::move(parts.functions), parts.parameters, parts.state);
   const nb::gil_scoped_release no_gil;
-  std::shared_ptr<PythonStage> weights = module;
-  if (!SameTensors(parts.parameters, parts.masters)) {
-    TensorsByName masters = parts.parameters;
-    for (std::size_t i = 0; i < masters.size(); ++i) masters[i].second = parts.masters[i];
-    weights = std::make_shared<PythonStage>(StageFunctions(), masters, TensorsByName());
-  }
+  const auto with_tensors = [&](const Tensors& tensors) {
+    TensorsByName named = parts.parameters;
+    for (std::size_t i = 0; i < named.size(); ++i) named[i].second = tensors.at(i);
+    return std::make_shared<PythonStage>(StageFunctions(), named, TensorsByName());
+  };
+  const std::shared_ptr<PythonStage> weights =
+      SameTensors(parts.parameters, parts.masters) ? module : with_tensors(parts.masters);
   TorchStageOptions options = OptionsOf(stage, parts);
   options.like = module;
+  if (!parts.working.empty()) options.working = with_tensors(parts.working);
   options.programs = programs_[model_stage];
   const StageExamples examples{parts.inputs, parts.targets};
   if (options.programs == nullptr) {
@@ -175,12 +163,20 @@ Tensors EnginePipeline::Build(int stage, StageParts parts) {
   return stages_[Index(stage)]->ExampleOutputs();
 }
 
+TensorsByName EnginePipeline::Updated(int stage) const {
+  TensorsByName updated;
+  for (const NamedParameter& each : stages_.at(Index(stage))->Parameters()) {
+    updated.emplace_back(each.name, each.value);
+  }
+  return updated;
+}
+
 void EnginePipeline::CheckBuffers(int stage, const StageProgram& program) const {
   if (schedule_.placement.replicas() == 1 || program.updated_buffers.empty()) return;
   throw std::runtime_error(fmt::format(
-      "stage {} updates buffers (running statistics), which the two replicas of a bidirectional "
-      "schedule cannot share: choose a schedule with one replica",
-      stage));
+      "stage {} updates buffers (running statistics), which the {} replicas of the model cannot "
+      "share: choose a schedule that is not bidirectional, without data_parallel",
+      schedule_.placement.model_stage(stage), schedule_.placement.replicas()));
 }
 
 Tensors EnginePipeline::BuildShape(int stage, StageFunctions functions, Tensors inputs,
@@ -251,6 +247,7 @@ Status EnginePipeline::Start() {
   };
   run.update.clip = options_.clip;
   run.update.skip_nonfinite = options_.skip_nonfinite;
+  run.update.zero = assembly_.zero();
   run.update.nonfinite_remedy = "lower the learning rate, or pass skip_nonfinite=True";
   run.trace = trace_.get();
   run.ranks = &ranks_;
@@ -297,6 +294,34 @@ bool EnginePipeline::AllFitLast(const std::vector<Batch>& batches) const {
 bool EnginePipeline::IsLikeLast(const nb::object& inputs, const nb::object& targets) const {
   return FitsLast(inputs, targets) &&
          std::ranges::all_of(watches_, [](const auto& watch) { return watch->IsUnchanged(); });
+}
+
+void EnginePipeline::Gather() {
+  const nb::gil_scoped_release no_gil;
+  for (const auto& stage : stages_) {
+    if (stage) stage->StartGather();
+  }
+  for (const auto& stage : stages_) {
+    if (stage) stage->FinishGather(/*keep=*/true);
+  }
+}
+
+void EnginePipeline::DropGathered() {
+  for (const auto& stage : stages_) {
+    if (stage) stage->DropGathered();
+  }
+}
+
+void EnginePipeline::SetWeights(int stage, const Tensors& whole) {
+  const nb::gil_scoped_release no_gil;
+  stages_.at(Index(stage))->SetWeights(whole);
+}
+
+void EnginePipeline::ReadWeights() {
+  const nb::gil_scoped_release no_gil;
+  for (const auto& stage : stages_) {
+    if (stage) stage->ReadWeights();
+  }
 }
 
 void EnginePipeline::SetSteps(std::int64_t steps) {
@@ -356,7 +381,8 @@ std::vector<double> EnginePipeline::Run(std::vector<Batch> batches,
 }
 
 bool EnginePipeline::ForgetStep() {
-  if (collectives_.processes() > 1 || batches_.size() > 1) return false;
+  // A failure also ends the groups of replicas.
+  if (collectives_.processes() > 1 || batches_.size() > 1 || assembly_.zero() > 0) return false;
   const nb::gil_scoped_release no_gil;
   bool forgotten = true;
   for (const auto& stage : stages_) forgotten = stage->ForgetStep(step_) && forgotten;

@@ -16,6 +16,7 @@
 
 #include "bindings/engine/python_stage.h"
 #include "bindings/engine/watch.h"
+#include "config/train_config.h"
 #include "runtime/executor/session.h"
 #include "runtime/measure/trace.h"
 #include "runtime/processes/collectives.h"
@@ -24,17 +25,16 @@
 #include "runtime/stage.h"
 #include "runtime/update/update.h"
 #include "schedule/schedule.h"
-#include "train/shards/rank_shards.h"
-#include "train/stage/activation_pool.h"
+#include "train/stage/stage_assembly.h"
 #include "train/stage/torch_stage.h"
 
 namespace penstock::python {
 
 struct PipelineOptions {
-  int threads = 1;  // intra-op threads of each rank
+  ParallelConfig parallel;  // only `data` and `zero` matter
+  int threads = 1;          // intra-op threads of each rank
   bool exact = false;
-  std::int64_t save_budget = kSaveAll;  // see CompileOptions
-  std::int64_t save_budget_for_weight = kSaveAll;
+  SavePolicy save = {};
   bool fuse = true;
   double clip = 0;  // see UpdateRule
   bool skip_nonfinite = false;
@@ -42,6 +42,7 @@ struct PipelineOptions {
   std::uint64_t seed = 0;
   std::int64_t first_step = 0;                   // the number of the first step
   std::string offload_folder = {};               // for OFFLOAD
+  at::ScalarType gradient_dtype = at::kFloat;    // see TorchStageOptions
   std::vector<std::int64_t> slice_lengths = {};  // tokens of each slice; empty: equal
 };
 
@@ -52,6 +53,8 @@ struct StageParts {
   // The tensors that are updated, in the same order: the parameters, or copies of them for another
   // chain or for a parameter that an earlier stage has too.
   Tensors masters;
+  // What the stage computes with, in the same order: casts of the masters. Empty: the masters.
+  Tensors working;
   TensorsByName state;                                // see StageModule::StateTensors
   Tensors inputs;                                     // examples
   Tensors targets;                                    // examples; empty unless it is a last stage
@@ -108,6 +111,9 @@ class EnginePipeline {
   void SetShared(std::vector<std::vector<int>> stages);
   // Compiles a stage. Stages of a chain are built in order. Returns examples of its outputs.
   Tensors Build(int stage, StageParts parts);
+  // Returns what a built stage updates: the names of parameters, and their values, which are flat
+  // ranges of them if replicas shard the optimizer's state.
+  TensorsByName Updated(int stage) const;
   // Compiles a built stage for another shape of its inputs. Nothing else changes until AddShape.
   // Returns examples of its outputs.
   Tensors BuildShape(int stage, StageFunctions functions, Tensors inputs, Tensors targets);
@@ -136,6 +142,15 @@ class EnginePipeline {
   // Returns whether nothing else changed either, so that the last step's checks, and what
   // optimizers were told, still hold.
   bool IsLikeLast(const nb::object& inputs, const nb::object& targets) const;
+  // Gathers masters that are in shards, in the tensors that Build got. DropGathered frees them
+  // again. Every process calls them, between runs.
+  void Gather();
+  void DropGathered();
+  // Sets the masters of a stage to whole tensors.
+  void SetWeights(int stage, const Tensors& whole);
+  // Casts the masters of all stages, which may have been changed in place, to what is computed
+  // with.
+  void ReadWeights();
   // Sets how many steps have run, on which random numbers depend.
   void SetSteps(std::int64_t steps);
 
@@ -165,7 +180,7 @@ class EnginePipeline {
   bool ForgetStep();
   // Notes what FitsLast compares with.
   void Remember(const Batch& batch);
-  // Throws if the two chains of a schedule would both update buffers.
+  // Throws if several replicas would update buffers.
   void CheckBuffers(int stage, const StageProgram& program) const;
   // Called on a rank's thread.
   void AfterStep(int rank, std::int64_t step);
@@ -180,8 +195,7 @@ class EnginePipeline {
   std::shared_ptr<ProcessGroup> processes_;
   Collectives collectives_;
   LocalRanks ranks_;
-  std::vector<std::shared_ptr<ActivationPool>> pools_;                      // by rank
-  std::vector<std::shared_ptr<RankShards>> rank_shards_;                    // by rank
+  StageAssembly assembly_;
   std::vector<std::unique_ptr<TorchStage>> stages_;                         // by stage
   std::vector<StageSource> sources_;                                        // by stage
   std::vector<std::shared_ptr<const std::vector<StageProgram>>> programs_;  // by stage of the model

@@ -20,6 +20,7 @@ from penstock.torch.branches import Sources
 from penstock.torch.engine import engine
 from penstock.torch.foreign import Trained
 from penstock.torch.memory_reads import RefuseMemoryReads
+from penstock.torch.weights import Casts
 
 
 class StageCode:
@@ -53,6 +54,8 @@ class StageCode:
         #: Names of the stage's parameters by id, and what other stages train.
         self.names: dict[int, str] = {}
         self.trained = Trained([])
+        #: The parameters that the code reads in place of the module's, to compute in another dtype.
+        self.casts: Casts | None = None
         #: The outputs that get no gradient, because no later stage reads them.
         self.without_gradient: frozenset[int] = frozenset()
         #: What each output depends on, or the loss of a last stage; after it has run.
@@ -68,13 +71,20 @@ class StageCode:
         """The number of the stage in the chain."""
         return self._index
 
+    def computing(self) -> contextlib.AbstractContextManager[None]:
+        """Returns a context in which the module has the parameters that its code reads."""
+        return contextlib.nullcontext() if self.casts is None else self.casts.in_place(self._module)
+
     def forward(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         """Returns the tensors of the stage's outputs."""
         self._phase = "forward"
         engine.set_random_op(self.first_random_op)
         what = f"stage {self._index}, forward"
         with in_user_code(what), self._autocast(), RefuseMemoryReads():
-            arguments = self._inputs.fill(tensors)
+            given = tensors
+            if self.casts is not None and self._index == 0:
+                given = [self.casts.input(each) for each in tensors]
+            arguments = self._inputs.fill(given)
             buffers = list(_buffers(self._module))
             try:
                 with _tracing() if self.is_traced else contextlib.nullcontext():
@@ -133,6 +143,8 @@ class StageCode:
                 factor = factor.reshape(-1)[0]
                 if self.may_be_unweighted:
                     given = weighting.block_unweighted(outputs, factor)
+            if self.casts is not None:  # The loss is computed in fp32.
+                given = [each.float() if each.is_floating_point() else each for each in given]
             value = self.outputs.fill(given)
             all_targets = None if self._targets is None else (self._targets.fill(targets),)
             loss, metrics = losses.evaluate(self._loss, value, all_targets)
@@ -202,7 +214,8 @@ def _reads_values(error: Exception) -> bool:
 def compile_stage(code: StageCode, build: Callable[[], Any]) -> Any:
     """Compiles a stage by a call of the engine, and returns examples of its outputs."""
     before, code.next_random_op = code.next_random_op, None
-    outputs = _compile_stage(code, build)
+    with code.computing():
+        outputs = _compile_stage(code, build)
     # The second chain has the program of the first one, so the stage's code has not run again.
     code.next_random_op = before if code.next_random_op is None else engine.random_op()
     return outputs

@@ -21,7 +21,14 @@ from penstock.torch.loss_tensors import LossTensors
 from penstock.torch.optimizers import StageOptimizer
 from penstock.torch.processes import Processes, failure_line
 from penstock.torch.shapes import Shape, ShapeNumbers
-from penstock.torch.weights import SharedParameter, StageWeights, parameters_of, share_weights
+from penstock.torch.weights import (
+    Casts,
+    SharedParameter,
+    StageWeights,
+    checksum,
+    parameters_of,
+    share_weights,
+)
 
 #: Inputs and targets of a batch.
 Tensors = tuple[list[torch.Tensor], list[torch.Tensor]]
@@ -43,6 +50,8 @@ class Model:
     reports_outputs: bool
     may_be_unweighted: bool  # whether a factor of a loss may be 0
     loss_tensors: LossTensors
+    is_sharded: bool  # whether replicas divide the states of optimizers
+    casts: Casts | None  # of parameters, if stages compute in another dtype
 
     def module(self, index: int) -> nn.Module:
         module = self.modules[index]
@@ -54,6 +63,20 @@ def sharing_of(model: Model, unused: Unused | None) -> list[SharedParameter]:
     """Returns the parameters that stages share, without those that the loss does not depend on."""
     named = parameters_of(model.modules, model.loss_tensors)
     return share_weights(named, unused.used if unused else None)
+
+
+def contents_of(model: Model) -> dict[int, dict[str, int]]:
+    """Returns a checksum of each tensor of this process's stages, by stage of the model."""
+    contents: dict[int, dict[str, int]] = {}
+    for stage in model.local:
+        weights, index = model.weights[stage], stage % len(model.modules)
+        assert weights is not None
+        names = [name for name, _ in weights.parameters]
+        contents[index] = {
+            name: checksum(tensor)
+            for name, tensor in (*zip(names, weights.own, strict=True), *weights.state)
+        }
+    return contents
 
 
 class Compiled:
@@ -93,10 +116,14 @@ class Compiled:
         #: By stage of the model: what each output depends on, of the last compilation.
         self.sources: dict[int, list[Sources | None]] = {}
         self._unused = unused
-        self._trained = Trained(parameters_of(model.modules, model.loss_tensors))
         self.shared = sharing_of(model, unused)
         model.processes.check_same(self.number, [holders.stages for holders in self.shared])
         model.processes.check_loss(self.number, [name for name, _ in model.loss_tensors.parameters])
+        ids = {id(holders.parameter) for holders in self.shared}
+        for weights in filter(None, model.weights):
+            weights.check_shared(ids)
+        if schedule.replicas > 1:
+            model.processes.check_equal(self.number, contents_of(model))
         self.engine.set_shared([list(holders.stages) for holders in self.shared])
         self.shapes = ShapeNumbers(shape)
         self._compile(self.number, batch, shape, self._build)
@@ -144,6 +171,7 @@ class Compiled:
     ) -> None:
         """Compiles the stages in order, of which each sends examples of its outputs to the next."""
         model, chain = self._model, len(self._model.modules)
+        self._trained = Trained(parameters_of(model.modules, model.loss_tensors))
         inputs, targets = self._examples(batch, shape)
         codes: dict[int, StageCode] = {}  # the second chain has the programs of the first one
         self.sources = {}
@@ -213,7 +241,7 @@ class Compiled:
         )
         code.is_weighted, code.reports_outputs = self._is_weighted, model.reports_outputs
         code.may_be_unweighted = model.may_be_unweighted
-        code.trained = self._trained
+        code.trained, code.casts = self._trained, model.casts
         if self._unused is not None:
             code.without_gradient = self._unused.outputs[index]
         if is_last and self.last_code is not None:
@@ -240,13 +268,16 @@ class Compiled:
         assert weights is not None and stepper is not None
         parts = engine.StageParts()
         parts.functions = self._functions(code, stage)
-        parts.parameters, parts.masters = weights.parameters, weights.masters
+        parts.working = weights.begin_build()
+        parts.parameters, parts.masters = weights.parameters, weights.next_masters
         parts.state = weights.state
         stepper.bind(parts)
         parts.inputs, parts.targets = examples
         for holders in self.shared:
             parts.share(holders.entry(index))
         outputs = compile_stage(code, lambda: self.engine.build(stage, parts))
+        if model.is_sharded:
+            stepper.set_shard(self.engine.updated(stage))
         if code.metrics is not None:  # a last stage
             self.last_code = code
             self.engine.set_metrics(len(code.metrics))

@@ -17,6 +17,7 @@ from penstock.torch.arguments import line_of
 from penstock.torch.last_step import LastStep
 from penstock.torch.own_time import OwnTimeLimit
 from penstock.torch.processes import Processes
+from penstock.torch.weights import Casts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Evaluated:
     loss_weight: weighting.LossWeight | None
     reports_outputs: bool
     timeout: float  # seconds that a process waits for the others
+    casts: Casts | None  # of parameters, if stages compute in another dtype
 
     def step(self, inputs: Any, targets: Any, microbatches: int) -> LastStep:
         """Returns what a step without backward computes, on every process."""
@@ -109,20 +111,18 @@ def _evaluate(of: Evaluated, inputs: Sequence[Any], finish: Finish) -> list[Any]
         if process == of.processes.process and module is not None
     ]
     try:
-        with _nothing_changed(own):
-            return _run(of.modules, of.processes_of_stages, letters, inputs, finish)
+        with _nothing_changed(own), contextlib.ExitStack() as stack:
+            if of.casts is not None:
+                for module in own:
+                    stack.enter_context(of.casts.in_place(module))
+            return _run(of, letters, inputs, finish)
     except BaseException as error:
         letters.send_error(line_of(error))
         raise
 
 
-def _run(
-    modules: Sequence[nn.Module | None],
-    rank_processes: Sequence[int],
-    letters: _Letters,
-    inputs: Sequence[Any],
-    finish: Finish,
-) -> list[Any]:
+def _run(of: Evaluated, letters: _Letters, inputs: Sequence[Any], finish: Finish) -> list[Any]:
+    modules, rank_processes, casts = of.modules, of.processes_of_stages, of.casts
     stages, here = len(modules), letters.process
     values: dict[tuple[int, int], Any] = {}  # by stage and microbatch: its input
     results: list[Any] = [None] * len(inputs)
@@ -137,12 +137,16 @@ def _run(
     for _, stage, microbatch in order:
         if stage == 0:
             value = inputs[microbatch]
+            if casts is not None:
+                value = pytree.tree_map_only(torch.Tensor, casts.input, value)
         elif (stage, microbatch) in values:
             value = values.pop((stage, microbatch))
         else:
             value = letters.receive((stage, microbatch))
         value = _call(modules[stage], stage, value)
         if stage == stages - 1:
+            if casts is not None:
+                value = pytree.tree_map_only(torch.Tensor, _in_fp32, value)
             results[microbatch] = finish(microbatch, value)
         elif rank_processes[stage + 1] == here:
             values[stage + 1, microbatch] = value
@@ -152,6 +156,10 @@ def _run(
         letters.send_to_others((stages, 0), results)
         return results
     return list(letters.receive((stages, 0)))
+
+
+def _in_fp32(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if tensor.is_floating_point() else tensor
 
 
 def _call(module: nn.Module | None, stage: int, value: Any) -> Any:

@@ -56,8 +56,12 @@ class StageOptimizer:
         self,
         weights: StageWeights,
         make: MakeOptimizer | None,
+        is_sharded: bool,
     ) -> None:
+        """``is_sharded``: whether replicas divide the states of optimizers (ZeRO)."""
         self._weights = weights
+        #: By name, what the stage updates of its parameters: flat ranges. None: all, whole.
+        self._shard: dict[str, torch.Tensor] | None = None
         self._names = [name for name, _ in weights.parameters]
         self._native: Any = None
         self._is_stale = True  # whether the optimizer has loaded another state
@@ -66,14 +70,20 @@ class StageOptimizer:
         self.optimizer: torch.optim.Optimizer | None = None
         if make is None or not weights.masters:
             return
-        parameters: list[Any] = list(weights.masters)
+        parameters: list[Any] = list(weights.updated)
         if takes_names(make):
-            parameters = list(zip(self._names, weights.masters, strict=True))
+            parameters = list(zip(self._names, weights.updated, strict=True))
         with in_code_of("optimizer"):
             self.optimizer = make(parameters)
         if not isinstance(self.optimizer, torch.optim.Optimizer):
             raise Error(
                 f"optimizer returned {type(self.optimizer).__name__}, not a torch.optim.Optimizer"
+            )
+        if is_sharded and type(self.optimizer) is not AdamW:
+            kind = type(self.optimizer)
+            raise Error(
+                f"optimizer: {kind.__module__}.{kind.__qualname__} cannot be divided among the "
+                "replicas (zero): use penstock.torch.AdamW, or zero=0"
             )
         if type(self.optimizer) is AdamW:
             self._native = engine.FusedAdamW()
@@ -85,6 +95,11 @@ class StageOptimizer:
             parts.update_by_adamw(self._native)
         else:
             parts.update_by_function(self._update, self._names)
+
+    def set_shard(self, updated: list[tuple[str, torch.Tensor]]) -> None:
+        """Declares which parts of the parameters, by name, the stage updates."""
+        self._shard = dict(updated)
+        self._is_stale = True
 
     @property
     def is_native(self) -> bool:
@@ -154,8 +169,8 @@ class StageOptimizer:
     def _bind_state(self, optimizer: torch.optim.Optimizer) -> None:
         """Creates the state that torch would create, and passes its tensors on."""
         names = {
-            id(master): name
-            for name, master in zip(self._names, self._weights.masters, strict=True)
+            id(parameter): name
+            for name, parameter in zip(self._names, self._weights.updated, strict=True)
         }
         for index, group in enumerate(optimizer.param_groups):
             if any(id(parameter) not in names for parameter in group["params"]):
@@ -165,22 +180,37 @@ class StageOptimizer:
                 )
         self._native.clear()
         for group in optimizer.param_groups:
-            parameters = group["params"]
-            for parameter in parameters:
-                state = optimizer.state[parameter]
-                if not state:
-                    state["step"] = torch.zeros((), dtype=torch.float32)
-                    state["exp_avg"] = torch.zeros_like(parameter)
-                    state["exp_avg_sq"] = torch.zeros_like(parameter)
-            states = [optimizer.state[parameter] for parameter in parameters]
+            parts = []  # name, parameter, and what the stage updates of it
+            for parameter in group["params"]:
+                name = names[id(parameter)]
+                if self._shard is None:
+                    parts.append((name, parameter, parameter.detach()))
+                elif name in self._shard:
+                    parts.append((name, parameter, self._shard[name]))
+            for name, parameter, values in parts:
+                self._check_state(optimizer.state[parameter], name, values)
+            states = [optimizer.state[parameter] for _, parameter, _ in parts]
             self._native.add_group(
-                [names[id(parameter)] for parameter in parameters],
-                [parameter.detach() for parameter in parameters],
+                [name for name, _, _ in parts],
+                [values for _, _, values in parts],
                 [state["exp_avg"] for state in states],
                 [state["exp_avg_sq"] for state in states],
                 [state["step"] for state in states],
             )
         self._is_stale = False
+
+    def _check_state(self, state: dict[str, Any], name: str, values: torch.Tensor) -> None:
+        """Creates the state of a parameter, or of a part of it, unless it exists."""
+        if not state:
+            state["step"] = torch.zeros((), dtype=torch.float32)
+            state["exp_avg"] = torch.zeros_like(values)
+            state["exp_avg_sq"] = torch.zeros_like(values)
+        elif state["exp_avg"].shape != values.shape:
+            raise Error(
+                f"stage {self._stage}: the optimizer's state of '{name}' has the shape "
+                f"{list(state['exp_avg'].shape)}, but {list(values.shape)} is needed: load a state "
+                "that was saved with the same data_parallel, zero and processes"
+            )
 
     def _update(self, gradients: list[torch.Tensor | None]) -> None:
         """Called on the rank's thread with a step's gradients, which the engine then clears.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,11 +29,11 @@ from penstock.torch.foreign import Trained
 from penstock.torch.last_step import LastStep
 from penstock.torch.loss_tensors import LossTensors, loss_tensors
 from penstock.torch.optimizers import AdamW, MakeOptimizer, StageOptimizer
-from penstock.torch.schedule_of_stages import schedule_of_stages
+from penstock.torch.schedule_of_stages import schedule_of_stages, zero_of
 from penstock.torch.shapes import Shape
 from penstock.torch.unchanged import Unchanged
 from penstock.torch.views import Views
-from penstock.torch.weights import StageWeights
+from penstock.torch.weights import Casts, StageWeights, Storage
 
 _Tensors = tuple[list[torch.Tensor], list[torch.Tensor]]  # inputs and targets of a step
 
@@ -54,8 +55,8 @@ class Pipeline(Views):
             `penstock.torch.split` divides a whole model.
         schedule: a name of the catalog (``penstock.schedules()``), a ``penstock.Schedule``, or the
             path of a ``.csv`` file.
-        ranks: the number of ranks. Given by a Schedule.
-        microbatches: of one step. Given by a Schedule.
+        ranks: the number of ranks of each replica. Given by a Schedule.
+        microbatches: of one step, of all replicas together. A Schedule gives those of one replica.
         loss: ``loss(output, targets)`` of one microbatch, a scalar; the step's loss is their mean,
             weighted by samples. It may return a pair of the loss and a dict of metrics, scalars
             whose means `last` has. It is called ``loss(output)`` if ``step`` gets no targets.
@@ -80,11 +81,25 @@ class Pipeline(Views):
         threads: intra-op threads of each rank. Default: the cores divided by the local ranks; with
             ``exact``, ``torch.get_num_threads()``, because sums depend on it.
         seed: of dropout and other random ops. Default: torch's initial seed.
+        data_parallel: replicas of the pipeline, each on ranks of its own, which divide the
+            microbatches of a step. After a step all replicas have the same parameters, those of the
+            modules.
+        zero: what the replicas of a stage divide among themselves. 1: the states of optimizers;
+            2: also gradients; 3: also weights. With ``precision``, also the weights that optimizers
+            update. Needs ``penstock.torch.AdamW``. Weights that are divided are in the modules only
+            after `gather`.
+        precision: the dtype that stages compute in, ``torch.bfloat16``: casts of the weights and of
+            the inputs. The modules' weights, their updates and the loss are in float32. None: the
+            dtypes of the modules.
+        gradient_dtype: of sums of gradients over microbatches and replicas: ``torch.float32`` or
+            ``torch.bfloat16``.
         slices: pieces of each microbatch along dimension 1, for causal models; see
             `penstock.torch.slices`.
         recompute: the activations that a microbatch keeps; the others are computed again. ``hold``:
             from F to its backward, ``hold_for_weight``: from I to W; each ``"all"`` (default),
             ``"least"`` or a size (``"1.5MiB"``), as in a configuration of ``penstock train``.
+        offload: where OFFLOAD actions of the schedule move activations, ``{"pool": FOLDER}`` as in
+            a configuration. Default: a temporary folder.
         timeout: seconds without progress on any rank after which a step fails.
         outputs: whether `last` has what the last stage returned in a step.
 
@@ -113,16 +128,40 @@ class Pipeline(Views):
         threads: int | None = None,
         seed: int | None = None,
         slices: int = 1,
+        data_parallel: int = 1,
+        zero: int = 0,
+        precision: torch.dtype | None = None,
+        gradient_dtype: torch.dtype = torch.float32,
         recompute: Mapping[str, str] | None = None,
+        offload: Mapping[str, str | os.PathLike[str]] | None = None,
         timeout: float = 300.0,
         outputs: bool = False,
     ) -> None:
         given = locals()
-        ranks, microbatches, threads, slices, seed = settings.check(given)
+        numbers = settings.check(given)
         self._busy = threading.Lock()
         self._stages = settings.stage_list(stages)
         self._processes = processes.join()
-        self.schedule = schedule_of_stages(schedule, len(self._stages), ranks, microbatches, slices)
+        self.schedule = schedule_of_stages(
+            schedule,
+            len(self._stages),
+            numbers.ranks,
+            numbers.microbatches,
+            numbers.slices,
+            numbers.data_parallel,
+            numbers.zero,
+        )
+        self._zero = zero_of(numbers.zero, numbers.data_parallel, self.schedule)
+        has_groups = self._zero >= 2 or self.schedule.replicas == numbers.data_parallel
+        self._storage = Storage(
+            compute=precision,
+            zero=self._zero,
+            shards_weights=self._zero == 3
+            or (self._zero > 0 and precision is not None and has_groups),
+            has_updates=optimizer is not None,
+        )
+        self._casts = None if precision is None else Casts(precision)
+        self._is_shed = False
         settings.check_schedule(self.schedule, given)
         self._loss, self._loss_weight, self._reports_outputs = loss, loss_weight, outputs
         self._local = [
@@ -135,19 +174,21 @@ class Pipeline(Views):
         options = engine.PipelineOptions()
         local_ranks = {self.schedule.rank_of_stage[stage] for stage in self._local}
         # Sums depend on the number of threads: exact results need as many as autograd has.
-        options.threads = threads or (
+        options.threads = numbers.threads or (
             torch.get_num_threads()
             if exact
             else max(1, self._processes.cores() // max(1, len(local_ranks)))
         )
         options.exact, options.fuse = exact, True
         options.set_recompute(**settings.held(recompute))
+        options.set_replicas(numbers.data_parallel, numbers.zero)
+        options.set_gradient_dtype(gradient_dtype == torch.bfloat16)
         options.clip, options.skip_nonfinite = float(clip_grad_norm), skip_nonfinite
         options.watchdog = self._timeout = float(timeout)
         self._measures_norm = options.clip > 0 or skip_nonfinite
-        options.seed = (torch.initial_seed() if seed is None else seed) % 2**63
+        options.seed = (torch.initial_seed() if numbers.seed is None else numbers.seed) % 2**63
         self._scratch = tempfile.TemporaryDirectory(prefix="penstock-")
-        options.offload_folder = self._scratch.name
+        options.offload_folder = settings.pool(offload) or self._scratch.name
         self._options = options
         self._compiled: Compiled | None = None  # after the first step
         self._built: Any = None  # its engine.Pipeline
@@ -179,6 +220,8 @@ class Pipeline(Views):
             self._reports_outputs,
             loss_weight is not None,
             self._loss_tensors,
+            self._zero > 0,
+            self._casts,
         )
         #: The optimizer of each stage; None for stages of other processes and stages that train
         #: nothing. Empty without an optimizer.
@@ -316,6 +359,10 @@ class Pipeline(Views):
         """The same if nothing of it has changed since the last step."""
         for weights in self._copied:
             weights.refresh()
+        if self._storage.shards_weights:
+            self._shed()
+        elif self._casts is not None:
+            self._built.read_weights()
         self._last_shapes = of_shapes[-1]
         losses: list[float] = self._built.run(batches, of_shapes, self._check_attributes)
         self._step_schedulers()
@@ -372,12 +419,16 @@ class Pipeline(Views):
 
     def _build(self, batch: batches.Checked, shape: Shape, is_weighted: bool) -> None:
         """Compiles the stages for the first time, or with factors of losses."""
+        self._gather()
         self._options.slice_lengths = batch.layout.slice_lengths(self.schedule.slices)
         self._options.first_step = self._steps
         tensors = batches.with_factors(batch, is_weighted, self.schedule)
         compiled = compile_on_all(self._model, batch.layout, tensors, shape, is_weighted)
         for unchanged in self._unchanged:
             unchanged.note_constants()
+        for weights in self._weights:
+            if weights is not None:
+                weights.end_build()
         self._compiled, self._built, self._number = compiled, compiled.engine, compiled.number
         self._last_code, self._is_weighted = compiled.last_code, is_weighted
         self._batch, self._autocast = batch.layout, autocast_setting()
@@ -398,6 +449,7 @@ class Pipeline(Views):
                     f"{number} has another: pad it, or make a new Pipeline"
                 )
 
+            self._gather()
             compiled.add_on_all(shape, all_tensors[number])
         numbers = [compiled.shapes.use(of_batch) for of_batch in wanted]
         for dropped in compiled.shapes.drop_surplus(needed):
@@ -456,13 +508,16 @@ class Pipeline(Views):
         indices = sorted({stage % (last + 1) for stage in self._local})
         all_unchanged = [
             Unchanged(
-                self._module(index), index, self._loss_tensors.parameters if index == last else ()
+                self._module(index),
+                index,
+                self._loss_tensors.parameters if index == last else (),
+                sheds=self._storage.shards_weights,
             )
             for index in indices
         ]
         if isinstance(self._loss, nn.Module) and last in indices:
             refuse_hooks(self._loss, last)
-            all_unchanged.append(Unchanged(self._loss, last))
+            all_unchanged.append(Unchanged(self._loss, last, sheds=self._storage.shards_weights))
         return all_unchanged
 
     def _make_optimizers(
@@ -476,9 +531,9 @@ class Pipeline(Views):
             index = stage % len(self._stages)
             extra = self._loss_tensors if index == len(self._stages) - 1 else LossTensors()
             weights[stage] = of_stage = StageWeights(
-                self._module(index), index, trained, extra, has_updates=make is not None
+                self._module(index), index, trained, extra, self._storage, self._casts
             )
-            steppers[stage] = StageOptimizer(of_stage, make)
+            steppers[stage] = StageOptimizer(of_stage, make, self._zero > 0)
         return weights, steppers
 
     def _module(self, index: int) -> nn.Module:

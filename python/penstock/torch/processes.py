@@ -126,6 +126,21 @@ class Processes:
                     f"{theirs} on another: pass the stages that have them on every process"
                 )
 
+    def check_equal(self, pipeline: int, contents: dict[int, dict[str, int]]) -> None:
+        """Raises Error unless replicas on other processes begin with equal weights.
+
+        Args:
+            contents: by stage of the model and name, a checksum of each tensor.
+        """
+        for other, theirs in enumerate(self.gather(pipeline, "contents", contents)):
+            for stage, name in ((s, n) for s in contents.keys() & theirs.keys() for n in theirs[s]):
+                if contents[stage].get(name) != theirs[stage][name]:
+                    raise Error(
+                        f"stage {stage}: '{name}' has other values on process {other} than on "
+                        f"process {self.process}, but replicas begin with equal ones: call "
+                        "torch.manual_seed before the modules are made, or load the same state"
+                    )
+
     def next_pipeline(self) -> int:
         """Returns the number of the next pipeline, the same on all processes."""
         self._pipelines += 1

@@ -9,9 +9,53 @@ from penstock.torch.arguments import shown
 
 
 def schedule_of_stages(
-    given: str | Schedule, stages: int, ranks: int | None, microbatches: int | None, slices: int
+    given: str | Schedule,
+    stages: int,
+    ranks: int | None,
+    microbatches: int | None,
+    slices: int,
+    data_parallel: int,
+    zero: int,
 ) -> Schedule:
-    """Returns the schedule, and checks that it has as many stages as the model."""
+    """Returns the schedule of all replicas, and checks that it has as many stages as the model.
+
+    ``microbatches`` is the number of all replicas together.
+    """
+    if microbatches is not None and microbatches % data_parallel != 0:
+        raise Error(
+            f"microbatches is {microbatches}, which the {data_parallel} replicas of data_parallel "
+            "do not divide: give a multiple"
+        )
+    of_one = None if microbatches is None else microbatches // data_parallel
+    pipeline = _of_one_replica(given, stages, ranks, of_one, slices, data_parallel)
+    try:
+        made = pipeline.replicate(data_parallel)
+    except Error as error:
+        raise Error(f"data_parallel: {error}") from None
+    shards = made.replicas > 1 and zero_of(zero, data_parallel, made) >= _SHARDS_GRADIENTS
+    if shards and zero == 3:
+        made = made.apply("sharding=1:0")
+    return made.apply("reduce-grad") if shards else made
+
+
+def zero_of(zero: int, data_parallel: int, schedule: Schedule) -> int:
+    """Returns what replicas shard: the two of a bidirectional schedule share no gradients."""
+    if schedule.replicas == 1:
+        return 0
+    return min(zero, 1) if data_parallel == 1 else zero
+
+
+_SHARDS_GRADIENTS = 2  # from this ZeRO stage on
+
+
+def _of_one_replica(
+    given: str | Schedule,
+    stages: int,
+    ranks: int | None,
+    microbatches: int | None,
+    slices: int,
+    data_parallel: int,
+) -> Schedule:
     label = given if isinstance(given, (str, os.PathLike)) else None
     if label is not None and os.fspath(label).endswith(".csv"):
         given = Schedule.from_csv(label)
@@ -22,7 +66,8 @@ def schedule_of_stages(
             ("microbatches", microbatches, made.microbatches),
         ):
             if asked is not None and asked != has:
-                raise Error(f"{name} is {asked}, but the schedule has {has}: leave it out")
+                each = " per replica" if data_parallel > 1 else ""
+                raise Error(f"{name} is {asked}{each}, but the schedule has {has}: leave it out")
     elif not isinstance(given, str):
         raise Error(f"schedule is {shown(given)}: give a name, a penstock.Schedule, or a CSV file")
     else:

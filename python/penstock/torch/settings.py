@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,21 +15,44 @@ from penstock import Error, Schedule
 from penstock.torch.arguments import flag, function, in_code_of, number, shown, whole
 
 
-_COUNTS = ("ranks", "microbatches", "threads", "slices")
+_COUNTS = ("ranks", "microbatches", "threads", "slices", "data_parallel")
+_MOST_ZERO = 3
 
 
-def check(given: dict[str, Any]) -> tuple[int | None, int | None, int | None, int, int | None]:
+@dataclasses.dataclass(frozen=True)
+class Numbers:
+    """The whole numbers among the keyword arguments of Pipeline."""
+
+    ranks: int | None
+    microbatches: int | None
+    threads: int | None
+    slices: int
+    data_parallel: int
+    zero: int
+    seed: int | None
+
+
+def check(given: dict[str, Any]) -> Numbers:
     """Raises Error for a wrong value among the keyword arguments of Pipeline.
 
-    Returns ranks, microbatches, threads, slices and seed, which may be numbers of NumPy, as int.
+    Returns those that are whole, which may be numbers of NumPy, as int.
     """
-    counts = [
-        None if given[name] is None else whole(name, given[name], 1, ", or leave it out")
+    counts: dict[str, Any] = {
+        name: None if given[name] is None else whole(name, given[name], 1, ", or leave it out")
         for name in _COUNTS
-    ]
-    if counts[3] is None:
-        raise Error("slices is None: give at least 1")
-    seed = None if given["seed"] is None else whole("seed", given["seed"])
+    }
+    for name in ("slices", "data_parallel"):
+        if counts[name] is None:
+            raise Error(f"{name} is None: give at least 1")
+    counts["seed"] = None if given["seed"] is None else whole("seed", given["seed"])
+    counts["zero"] = whole("zero", given["zero"], 0)
+    if counts["zero"] > _MOST_ZERO:
+        raise Error(f"zero is {counts['zero']}: give 0 to {_MOST_ZERO}")
+    if counts["zero"] > 0 and given["optimizer"] is None:
+        raise Error(
+            "zero shards what an optimizer updates, but optimizer is None: leave zero out, or give "
+            "an optimizer"
+        )
     for name in ("skip_nonfinite", "exact", "outputs"):
         flag(name, given[name])
     wanted = "give the largest norm, inf to measure it only, or 0 for no limit"
@@ -43,7 +68,17 @@ def check(given: dict[str, Any]) -> tuple[int | None, int | None, int | None, in
     function("lr_scheduler", given["lr_scheduler"], "an optimizer")
     if given["lr_scheduler"] is not None and given["optimizer"] is None:
         raise Error("lr_scheduler needs an optimizer, which is None: leave lr_scheduler out")
-    return counts[0], counts[1], counts[2], counts[3], seed
+    if given["precision"] not in (None, torch.bfloat16):
+        raise Error(
+            f"precision is {shown(given['precision'])}: give torch.bfloat16, or None to compute in "
+            "the dtypes of the modules"
+        )
+    if given["gradient_dtype"] not in (torch.float32, torch.bfloat16):
+        raise Error(
+            f"gradient_dtype is {shown(given['gradient_dtype'])}: give torch.float32 or "
+            "torch.bfloat16"
+        )
+    return Numbers(**counts)
 
 
 def held(recompute: Any) -> dict[str, str]:
@@ -62,6 +97,18 @@ def held(recompute: Any) -> dict[str, str]:
                 f"recompute: {key} is {shown(value)}: give 'all', 'least' or a size ('1.5MiB')"
             )
     return {**all_held, **recompute}
+
+
+def pool(offload: Any) -> str | None:
+    """Returns the folder that the argument ``offload`` of a Pipeline names."""
+    if offload is None:
+        return None
+    if not isinstance(offload, Mapping) or set(offload) != {"pool"}:
+        raise Error(f"offload is {shown(offload)}: give a dict with the key pool")
+    folder: str = os.path.abspath(offload["pool"])
+    if not os.path.isdir(folder):
+        raise Error(f"offload: pool {folder!r} is not a folder: create it first")
+    return folder
 
 
 def stage_list(stages: Any) -> list[nn.Module | None]:

@@ -15,8 +15,8 @@ from penstock.torch.engine import engine
 
 
 # A parameter or buffer as it was when the stage was compiled: what it is, the dict that holds it,
-# its name there, the tensor, its address, and whether it is trained.
-_Tensor = tuple[str, dict[str, Any], str, torch.Tensor, int, bool]
+# its name there, the tensor, its address (None if it changes), and whether it is trained.
+_Tensor = tuple[str, dict[str, Any], str, torch.Tensor, "int | None", bool]
 
 
 # A tensor that compiled stages have as a constant: what it is, the dict that holds it, its name
@@ -35,9 +35,17 @@ class Unchanged:
     """
 
     def __init__(
-        self, module: nn.Module, index: int, others: Sequence[tuple[str, torch.Tensor]] = ()
+        self,
+        module: nn.Module,
+        index: int,
+        others: Sequence[tuple[str, torch.Tensor]] = (),
+        *,
+        sheds: bool = False,
     ) -> None:
-        """Remembers the module's parameters and buffers, and other parameters of the stage."""
+        """Remembers the module's parameters and buffers, and other parameters of the stage.
+
+        ``sheds``: trained parameters lose their memory and get other memory again.
+        """
         self._module, self._index = module, index
         self._modes: list[tuple[str, nn.Module, bool]] = []
         self._hooks: list[Any] = []
@@ -50,7 +58,8 @@ class Unchanged:
         self.watch: Any = None
         table: dict[str, Any] = dict(others)
         for name, tensor in others:
-            self._tensors.append((f"'{name}'", table, name, tensor, tensor.data_ptr(), True))
+            address = None if sheds else tensor.data_ptr()
+            self._tensors.append((f"'{name}'", table, name, tensor, address, True))
         for prefix, each in module.named_modules():
             kinds = (("parameter", each._parameters), ("buffer", each._buffers))
             for kind, holder in kinds:
@@ -59,8 +68,9 @@ class Unchanged:
                     if tensor is None or key in each._non_persistent_buffers_set:
                         continue
                     what = f"{kind} '{prefix}.{key}'" if prefix else f"{kind} '{key}'"
+                    address = None if sheds and tensor.requires_grad else tensor.data_ptr()
                     self._tensors.append(
-                        (what, holder, key, tensor, tensor.data_ptr(), tensor.requires_grad)
+                        (what, holder, key, tensor, address, tensor.requires_grad)
                     )
 
     def begin(self) -> None:
@@ -106,9 +116,10 @@ class Unchanged:
             watch.add_item(vars(module), "training", training)
         for hooks in self._hooks:
             watch.add_size(hooks)
-        for _, holder, key, tensor, _, _ in self._tensors:
+        for _, holder, key, tensor, address, _ in self._tensors:
             watch.add_item(holder, key, tensor)
-            watch.add_tensor(tensor)
+            if address is not None:
+                watch.add_tensor(tensor)
         for _, holder, key, tensor, content in self._constants:
             watch.add_item(holder, key, tensor)
             watch.add_watch(content)
@@ -164,7 +175,8 @@ class Unchanged:
         for what, holder, key, tensor, address, is_trained in self._tensors:
             if tensor._backward_hooks:
                 refuse_hooks(self._module, self._index)
-            if holder.get(key) is not tensor or tensor.data_ptr() != address:
+            has_moved = address is not None and tensor.data_ptr() != address
+            if holder.get(key) is not tensor or has_moved:
                 self._refuse(
                     f"{what} was replaced after the Pipeline was made: change values in place "
                     "(copy_, load_state_dict without assign=True), or make a new Pipeline"

@@ -15,6 +15,7 @@ from penstock.torch.capture import StageCode
 from penstock.torch.engine import exclusive
 from penstock.torch.last_step import LastStep
 from penstock.torch.processes import Processes
+from penstock.torch.weights import Casts, StageWeights
 
 
 class Views:
@@ -39,6 +40,9 @@ class Views:
     _last_loss: float | None
     _last: LastStep | None
     _last_code: StageCode | None
+    _weights: Sequence[StageWeights | None]
+    _casts: Casts | None
+    _is_shed: bool  # whether the modules' parameters have no memory
 
     @exclusive
     def eval_step(self, inputs: Any, targets: Any = None) -> Any:
@@ -71,9 +75,42 @@ class Views:
             self._loss_weight,
             self._reports_outputs,
             self._timeout,
+            self._casts,
         )
+        self._gather()
         self._last = evaluated.step(inputs, targets, self.schedule.microbatches)
         return self._last.outputs if self._last.loss is None else self._last.loss
+
+    @exclusive
+    def gather(self) -> None:
+        """Gives the modules their whole weights, which replicas divide (``zero``) during steps.
+
+        They stay until the next `step`, which takes changes of them over. Every process calls it.
+        Without such weights it does nothing.
+        """
+        self._gather()
+
+    def _gather(self) -> None:
+        if not self._is_shed:
+            return
+        self._built.gather()
+        for weights in self._weights:
+            if weights is not None:
+                weights.fill()
+        self._built.drop_gathered()
+        self._is_shed = False
+
+    def _shed(self) -> None:
+        """Gives the engine the weights of the modules, and takes their memory away."""
+        if self._is_shed:
+            return
+        for stage, weights in enumerate(self._weights):
+            if weights is not None:
+                self._built.set_weights(stage, weights.own)
+        for weights in self._weights:
+            if weights is not None:
+                weights.shed()
+        self._is_shed = True
 
     @exclusive
     def timeline(self) -> Timeline:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import dataclasses
-from collections.abc import Collection, Sequence
+import zlib
+from collections.abc import Collection, Iterator, Sequence
 
 import torch
 from torch import nn
 
 from penstock import Error
+from penstock.torch.engine import engine
 from penstock.torch.loss_tensors import LossTensors
 
 
 _TRAINED = (torch.float32, torch.bfloat16, torch.float16)
+_IN_SHARDS = "the weights are divided among replicas (zero): call gather() of the Pipeline before"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -63,12 +68,94 @@ def share_weights(
     ]
 
 
+@dataclasses.dataclass(frozen=True)
+class Storage:
+    """How a Pipeline stores weights."""
+
+    #: The dtype that stages compute in; None: that of the weights.
+    compute: torch.dtype | None = None
+    #: What replicas divide (ZeRO): from 1 on the states of optimizers, from 3 on all weights.
+    zero: int = 0
+    #: Whether they divide the weights, so that modules have none during steps.
+    shards_weights: bool = False
+    has_updates: bool = True
+
+    def check(self, what: str, parameter: torch.Tensor) -> None:
+        """Raises Error for a parameter that cannot be stored so."""
+        if parameter.dtype not in _TRAINED:
+            raise Error(
+                f"{what} is {parameter.dtype}, but the engine trains float32, bfloat16 and "
+                "float16: convert it (module.float()), or freeze it"
+            )
+        if self.zero == 0:
+            return
+        if parameter.dtype != torch.float32:
+            raise Error(f"{what} is {parameter.dtype}, but zero shards float32: convert it")
+        if not parameter.is_contiguous():
+            raise Error(f"{what} is not contiguous, as zero requires: call contiguous()")
+
+
+class Casts:
+    """Copies of a pipeline's parameters in another dtype, which code is captured with.
+
+    They have memory only while stages are captured.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
+        self._casts: dict[int, tuple[torch.Tensor, nn.Parameter]] = {}  # by id of the parameter
+
+    def of(self, parameter: torch.Tensor) -> nn.Parameter:
+        """Returns the copy of a parameter, which is made by the first call."""
+        if id(parameter) not in self._casts:
+            cast = nn.Parameter(self._cast(parameter), requires_grad=parameter.requires_grad)
+            self._casts[id(parameter)] = parameter, cast
+        return self._casts[id(parameter)][1]
+
+    def _cast(self, parameter: torch.Tensor) -> torch.Tensor:
+        dtype = self._dtype if parameter.is_floating_point() else parameter.dtype
+        return parameter.detach().to(dtype, copy=True)
+
+    def input(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Returns an input of the first stage as it is computed with."""
+        return tensor.to(self._dtype) if tensor.is_floating_point() else tensor
+
+    @contextlib.contextmanager
+    def in_place(self, module: nn.Module) -> Iterator[None]:
+        """Gives a module the copies of its parameters."""
+        places = [
+            (each._parameters, key, parameter)
+            for each in module.modules()
+            for key, parameter in each._parameters.items()
+            if parameter is not None
+        ]
+        casts = {id(parameter): self.of(parameter) for _, _, parameter in places}
+        with torch.no_grad():
+            for _, _, parameter in places:
+                cast = casts[id(parameter)]
+                if cast.requires_grad:
+                    cast.data = self._cast(parameter)
+                else:
+                    cast.copy_(parameter)
+        try:
+            for holder, key, parameter in places:
+                holder[key] = casts[id(parameter)]
+            yield
+        finally:
+            for holder, key, parameter in places:
+                holder[key] = parameter
+            for cast in casts.values():
+                if cast.requires_grad:
+                    cast.data = engine.without_memory(cast, "it is a copy for captures")
+
+
 class StageWeights:
     """The tensors of one stage in one chain.
 
     The first one of this process that has a parameter trains the module's own tensor. The others,
     which share it or belong to another chain, train copies, which get the same updates. Without
-    updates, all use the module's tensor.
+    updates, all use the module's tensor. With weights in shards, all train copies, and the module's
+    tensors have memory only between runs of steps (`shed`).
     """
 
     def __init__(
@@ -77,40 +164,56 @@ class StageWeights:
         stage: int,
         trained: set[int],
         loss: LossTensors,
-        has_updates: bool,
+        storage: Storage,
+        casts: Casts | None,
     ) -> None:
         """``trained``: ids of parameters that earlier stages train; this one's are added.
 
         ``loss``: what a last stage has of the loss.
         """
         self.stage = stage
+        self._storage = storage
+        #: What the code of the stage reads, by name.
         self.parameters: list[tuple[str, nn.Parameter]] = []
+        #: The module's tensors, in the same order, and what is trained: these, or copies.
+        self.own: list[nn.Parameter] = []
         self.masters: list[nn.Parameter] = []
+        self.next_masters: list[nn.Parameter] = []  # of an engine that is being built
         #: By parameter: whether no earlier stage of this process trains it.
         self.is_first: list[bool] = []
         self.state: list[tuple[str, torch.Tensor]] = []
-        self._own: list[torch.Tensor] = []  # parameters that have copies
+        self._copied: list[torch.Tensor] = []  # tensors of the module that have copies
         self._copies: list[torch.Tensor] = []  # in the same order
+        if casts is not None and loss.parameters:
+            raise Error(
+                f"precision: the loss trains '{loss.parameters[0][0]}', which stages do not cast: "
+                "put it into the last stage"
+            )
         for name, parameter in (*module.named_parameters(), *loss.parameters):
-            _check(f"stage {stage}: parameter '{name}'", parameter)
+            what = f"stage {stage}: parameter '{name}'"
+            _check(what, parameter)
+            read = parameter if casts is None else casts.of(parameter)
             if not parameter.requires_grad:
-                self.state.append((name, parameter))
+                self.state.append((name, read))
+                if read is not parameter:
+                    self._copied.append(parameter.detach())
+                    self._copies.append(read.detach())
                 continue
-            if parameter.dtype not in _TRAINED:
-                raise Error(
-                    f"stage {stage}: parameter '{name}' is {parameter.dtype}, but the engine "
-                    "trains float32, bfloat16 and float16: convert it (module.float()), or "
-                    "freeze it"
-                )
-            self.parameters.append((name, parameter))
+            storage.check(what, parameter)
+            self.parameters.append((name, read))
+            self.own.append(parameter)
             self.is_first.append(id(parameter) not in trained)
             master = parameter
-            if has_updates and not self.is_first[-1]:
+            if storage.has_updates and not storage.shards_weights and not self.is_first[-1]:
                 master = nn.Parameter(parameter.detach().clone())
-                self._own.append(parameter.detach())
+                self._copied.append(parameter.detach())
                 self._copies.append(master.detach())
             trained.add(id(parameter))
             self.masters.append(master)
+        if storage.zero > 0 and not self.parameters:
+            raise Error(
+                f"stage {stage} has no weights to train, as zero requires: join it with another one"
+            )
         for prefix, each in module.named_modules():
             for name, buffer in each.named_buffers(recurse=False):
                 if name in each._non_persistent_buffers_set or buffer is None:
@@ -126,6 +229,46 @@ class StageWeights:
             _check(f"the loss: '{name}'", tensor)
             self.state.append((name, tensor))
 
+    def check_shared(self, shared: Collection[int]) -> None:
+        """Raises Error if no weight can be divided. ``shared``: ids of those that stages share."""
+        if self._storage.zero == 3 and all(id(parameter) in shared for parameter in self.own):
+            raise Error(
+                f"stage {self.stage} shares all of its weights with other stages, which zero=3 "
+                "cannot divide: use zero=2"
+            )
+
+    @property
+    def updated(self) -> list[nn.Parameter]:
+        """What the optimizer knows the parameters by."""
+        return self.own if self._storage.shards_weights else self.masters
+
+    def begin_build(self) -> list[torch.Tensor]:
+        """Prepares masters for a new engine. Returns casts of them for it to compute with, if any.
+
+        Requires: the module's tensors have memory.
+        """
+        self.next_masters = self.masters
+        if self._storage.shards_weights:
+            self.next_masters = [nn.Parameter(each.detach().clone()) for each in self.own]
+        if self._storage.compute is None:
+            return []
+        return [each.detach().to(self._storage.compute, copy=True) for each in self.next_masters]
+
+    def end_build(self) -> None:
+        """Has the engine that was built last train the weights."""
+        self.masters = self.next_masters
+
+    def shed(self) -> None:
+        """Takes the memory of the module's parameters away. Reading them is an error."""
+        for parameter in self.own:
+            parameter.data = engine.without_memory(parameter, _IN_SHARDS)
+
+    def fill(self) -> None:
+        """Gives the module's parameters memory with the values of the masters."""
+        for parameter, master, is_first in zip(self.own, self.masters, self.is_first, strict=True):
+            if is_first:
+                parameter.data = master.detach().clone()
+
     @property
     def has_copies(self) -> bool:
         """Whether it trains copies of parameters, so that refresh does something."""
@@ -137,7 +280,16 @@ class StageWeights:
         Nothing tells whether they have changed: fused optimizers, ``p.data`` and NumPy do not
         raise ``_version``. So this copies before each run of steps.
         """
-        torch._foreach_copy_(self._copies, self._own)
+        torch._foreach_copy_(self._copies, self._copied)
+
+
+def checksum(tensor: torch.Tensor) -> int:
+    """Returns a checksum of a tensor's values, which equal tensors of all processes have."""
+    whole = tensor.detach().contiguous()
+    if whole.numel() == 0:
+        return 0
+    size = whole.numel() * whole.element_size()
+    return zlib.crc32((ctypes.c_char * size).from_address(whole.data_ptr()))
 
 
 def _check(what: str, tensor: torch.Tensor) -> None:

@@ -180,9 +180,9 @@ bool Executor::RunStep(std::int64_t round, std::int64_t step) {
   progress_.store(Progress(round, 0, false), std::memory_order_relaxed);
   for (Stage* stage : stages_) stage->BeginStep(step);
   stamps_ = binding_.trace->Begin(binding_.rank, round);
-  if (round > 0 && !TakeShards(round - 1)) return false;
-  if (binding_.update.steps_early() && round > 0 && !RunEarlyForwards(round, step)) return false;
-  std::size_t done = binding_.update.steps_early() && round > 0 ? early_actions_ : 0;
+  const bool settles = binding_.update.steps_early() && round > 0;
+  if (settles && (!TakeShards(round - 1) || !RunEarlyForwards(round, step))) return false;
+  std::size_t done = settles ? early_actions_ : 0;
   for (const BoundPoint& point : points_) {
     if (!RunActions(done, point.action, round)) return false;
     if (!AtPoint(point.point, round, step)) return false;
@@ -195,7 +195,8 @@ bool Executor::RunStep(std::int64_t round, std::int64_t step) {
   }
   if (!RunActions(done, actions_.size(), round)) return false;
   binding_.trace->End(binding_.rank, round);
-  return true;
+  // So that weights are whole between steps.
+  return binding_.update.steps_early() || TakeShards(round);
 }
 
 bool Executor::RunActions(std::size_t begin, std::size_t end, std::int64_t round) {

@@ -97,8 +97,8 @@ bool Executor::AtPoint(const UpdatePoint& point, std::int64_t round, std::int64_
   Verdict verdict;
   if (!Agree(round, step, verdict)) return false;
   for (Stage* stage : stages_) {
-    if (!verdict.apply) stage->DropGradients();
-    if (verdict.apply && verdict.scale != 1) stage->ScaleGradients(verdict.scale);
+    if (!verdict.apply) stage->update().DropGradients();
+    if (verdict.apply && verdict.scale != 1) stage->update().ScaleGradients(verdict.scale);
   }
   return true;
 }
@@ -122,15 +122,16 @@ bool Executor::SettleLastStep(std::int64_t round, std::int64_t step, bool& amend
   if (!Agree(round, step, verdict)) return false;
   amended = !verdict.unchanged();
   for (Stage* stage : stages_) {
+    StageUpdate& update = stage->update();
     if (!amended) {
-      stage->CommitStep();
+      update.CommitStep();
       continue;
     }
-    stage->RollBackStep();
+    update.RollBackStep();
     if (verdict.apply) {
-      stage->ScaleGradients(verdict.scale);
+      update.ScaleGradients(verdict.scale);
     } else {
-      stage->DropGradients();
+      update.DropGradients();
     }
     stage->Step();
   }
@@ -162,9 +163,8 @@ bool Executor::ShareShardsAgain(std::int64_t round) {
 }
 
 bool Executor::Finish(std::int64_t rounds, std::int64_t step) {
-  if (rounds == 0) return true;
+  if (rounds == 0 || !binding_.update.steps_early()) return true;
   if (!TakeShards(rounds - 1)) return false;
-  if (!binding_.update.steps_early()) return true;
   bool amended = false;
   if (!SettleLastStep(rounds - 1, step, amended)) return false;
   if (!amended) return true;

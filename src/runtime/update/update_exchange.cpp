@@ -92,13 +92,13 @@ bool UpdateExchange::TakeFromReplicas(int stage, std::int64_t round, ReplicaSlot
 }
 
 void UpdateExchange::ShareGradients(int stage, std::int64_t round) {
-  Stage& own = *place_.stages[stage];
+  StageUpdate& own = place_.stages[stage]->update();
   SendToReplicas(stage, round, &MessageMap::GradientSlot,
                  [&](int chain) { return own.ShareGradients(chain); });
 }
 
 bool UpdateExchange::AddGradients(int stage, std::int64_t round) {
-  Stage& own = *place_.stages[stage];
+  StageUpdate& own = place_.stages[stage]->update();
   const bool taken = TakeFromReplicas(
       stage, round, &MessageMap::GradientSlot,
       [&](int chain, Message gradients) { own.TakeGradients(chain, std::move(gradients)); });
@@ -107,7 +107,7 @@ bool UpdateExchange::AddGradients(int stage, std::int64_t round) {
 }
 
 void UpdateExchange::ShareParameters(int stage, std::int64_t round) {
-  Stage& own = *place_.stages[stage];
+  StageUpdate& own = place_.stages[stage]->update();
   for (const SharedWith& with : SharedWith::Of(*place_.schedule, stage)) {
     place_.transport->Send(messages_.SharedSlot(with.parameter, stage, with.stage), round,
                            own.ShareParameter(with.parameter));
@@ -115,7 +115,7 @@ void UpdateExchange::ShareParameters(int stage, std::int64_t round) {
 }
 
 bool UpdateExchange::AddParameters(int stage, std::int64_t round) {
-  Stage& own = *place_.stages[stage];
+  StageUpdate& own = place_.stages[stage]->update();
   const std::vector<SharedWith> all = SharedWith::Of(*place_.schedule, stage);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const SharedWith& with = all[i];
@@ -131,12 +131,12 @@ bool UpdateExchange::AddParameters(int stage, std::int64_t round) {
 }
 
 void UpdateExchange::ShareShard(int stage, std::int64_t round) {
-  Stage& own = *place_.stages[stage];
+  StageUpdate& own = place_.stages[stage]->update();
   SendToReplicas(stage, round, &MessageMap::ShardSlot, [&](int) { return own.ShareShard(); });
 }
 
 bool UpdateExchange::TakeShards(int stage, std::int64_t round) {
-  Stage& own = *place_.stages[stage];
+  StageUpdate& own = place_.stages[stage]->update();
   return TakeFromReplicas(stage, round, &MessageMap::ShardSlot, [&](int chain, Message shard) {
     own.TakeShard(chain, std::move(shard));
   });
@@ -144,7 +144,7 @@ bool UpdateExchange::TakeShards(int stage, std::int64_t round) {
 
 void UpdateExchange::Measure(int stage) {
   if (!counts(stage)) return;
-  Stage& measured = *place_.stages[stage];
+  StageUpdate& measured = place_.stages[stage]->update();
   const std::span<const double> norms = measured.SquaredNorms();
   for (std::size_t i = 0; i < norms.size() && !rule_.skip_nonfinite; ++i) {
     if (!std::isfinite(norms[i])) FailOnNonFinite(rule_, measured.ParameterName(i));

@@ -25,8 +25,8 @@ Result<StageGraphs> CapturedGraphs(const TrainConfig& config, int stage,
   CompileOptions with_config = options;
   with_config.fuse = config.fuse;
   PENSTOCK_TRY(SavePolicy policy, SavePolicyOf(config.recompute));
-  with_config.save_budget = policy.save_budget;
-  with_config.save_budget_for_weight = policy.save_budget_for_weight;
+  with_config.save_budget = policy.budget;
+  with_config.save_budget_for_weight = policy.budget_for_weight;
   with_config.recompute_modules = std::move(policy.modules);
   TrainConfig chosen = config;
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(chosen, Cores()));

@@ -15,8 +15,7 @@
 #include "train/log/start_progress.h"
 #include "train/run/resume.h"
 #include "train/run/vocabulary_shards.h"
-#include "train/shards/replica_groups.h"
-#include "train/stage/offload_and_recompute.h"
+#include "train/stage/stage_assembly.h"
 #include "train/stage/stage_options.h"
 #include "train/stage/stage_spec.h"
 
@@ -167,14 +166,14 @@ Result<std::unique_ptr<MatrixExchange>> MakeExchange(const TrainConfig& config,
     exchanged.push_back({name, tensor.sizes().vec(), rules.Of(name, Index(tensor.dim())).muon});
   }
   const bool any = std::ranges::any_of(exchanged, &ExchangedParameter::orthogonalized);
-  if (options.zero == 0 || !any) return std::unique_ptr<MatrixExchange>();
-  if (options.group == nullptr) {
+  if (options.replicas.zero == 0 || !any) return std::unique_ptr<MatrixExchange>();
+  if (options.replicas.group == nullptr) {
     return InvalidArgument(
         "Muon cannot shard its state over the two replicas of a bidirectional schedule: set "
         "parallel.zero=0, or parallel.data=2 and parallel.zero=2");
   }
   return std::make_unique<MatrixExchange>(ShardsOf(parameters, options), std::move(exchanged),
-                                          options.group);
+                                          options.replicas.group);
 }
 
 // The programs of a run's stages. Identical stages share them.
@@ -219,22 +218,14 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
   const LanguageModel empty{config.model, std::vector<std::shared_ptr<StageModule>>(Index(length))};
   pipeline.model = empty;
   pipeline.replicas.assign(Index(placement.replicas() - 1), empty);
-  pipeline.zero = ZeroOf(config.parallel, schedule);
-  pipeline.replicas_per_shard = ReplicasPerShard(config.parallel, schedule);
-  pipeline.rank_shards.resize(schedule.ranks());
-  for (const int rank : ranks.here()) pipeline.rank_shards[rank] = std::make_shared<RankShards>();
-  PENSTOCK_TRY(ExpertGroups expert_groups,
-               MakeExpertGroups(schedule, config.parallel, ranks, processes));
-  for (const int rank : ranks.here()) {
-    if (expert_groups.empty()) break;
-    pipeline.rank_shards[rank]->experts =
-        std::make_unique<GroupEnd>(std::move(expert_groups[Index(rank)]));
-  }
-  PENSTOCK_TRY(const ReplicaGroups groups,
-               MakeReplicaGroups(schedule, config.parallel, ranks, processes));
+  PENSTOCK_TRY(
+      const StageAssembly assembly,
+      StageAssembly::Make(schedule, config.parallel, OffloadFolder(config), ranks, processes));
+  pipeline.zero = assembly.zero();
+  pipeline.replicas_per_shard = assembly.replicas_per_shard();
+  pipeline.rank_shards = assembly.rank_shards();
   pipeline.rate = std::make_shared<LearningRate>(LearningRate{config.optimizer, config.steps});
   PENSTOCK_TRY(const std::vector<LayerRange> ranges, StageRanges(config, length));
-  PENSTOCK_TRY(const auto pools, MakePools(schedule, OffloadFolder(config), ranks));
   const at::Tensor tokens = at::zeros({config.batch, SliceLengths(config).front()}, at::kLong);
   StageExamples examples{{}, {at::zeros_like(tokens)}};
   SharedPrograms shared_programs(config.model);
@@ -267,15 +258,15 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
       progress.Report("building stages", stage, schedule.stages(), "slice", slice, schedule.slices);
     };
     report(0);
-    LanguageModel& model =
-        options.chain == 0 ? pipeline.model : pipeline.replicas[options.chain - 1];
+    LanguageModel& model = options.replicas.chain == 0
+                               ? pipeline.model
+                               : pipeline.replicas[options.replicas.chain - 1];
     const LayerRange range =
-        WithExpertPart(ranges[model_stage], config.parallel, schedule, options.chain);
+        WithExpertPart(ranges[model_stage], config.parallel, schedule, options.replicas.chain);
     auto& module = model.stages[model_stage];
     // One after the other, since those before may have only a shard of their weights by now.
     PENSTOCK_TRY(module, BuildStage(config.model, range));
-    options.group = groups[stage];
-    options.rank_shards = pipeline.rank_shards[placement.rank_of(stage)];
+    assembly.Join(stage, options);
     if (config.precision == "bf16") {
       PENSTOCK_TRY(options.working, CastStage(*module, config.model, range, at::kBFloat16));
     }
@@ -288,7 +279,6 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
       options.programs = std::make_shared<const std::vector<StageProgram>>(std::move(programs));
       shared_programs.Add(range, options.programs);
     }
-    options.pool = pools[placement.rank_of(stage)];
     const int updates_per_step = options.microbatches / options.versions.microbatches_per_update;
     PENSTOCK_TRY(std::unique_ptr<MatrixExchange> exchange,
                  MakeExchange(config, ParametersOf(*module), options));

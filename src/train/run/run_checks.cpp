@@ -1,8 +1,8 @@
 #include "train/run/run_checks.h"
 
+#include "config/parameter_rules.h"
 #include "graph/capture/shapes_only.h"
 #include "model/model.h"
-#include "config/parameter_rules.h"
 
 namespace penstock {
 namespace {

@@ -13,24 +13,23 @@
 #include "train/stage/offload_and_recompute.h"
 
 namespace penstock {
-namespace {
 
-// Sets the options that follow from the schedule.
-Status SetScheduled(const Schedule& schedule, const ParallelConfig& parallel, int stage,
-                    TorchStageOptions& options) {
+Result<TorchStageOptions> ScheduledOptions(const Schedule& schedule, const ParallelConfig& parallel,
+                                           int stage) {
   const Placement& placement = schedule.placement;
+  TorchStageOptions options;
   options.first = placement.previous(stage) < 0;
   options.last = placement.next(stage) < 0;
   // Then the shards of the vocabulary read the batches and compute the loss.
   if (schedule.vocabulary) options.first = options.last = false;
-  options.replicas = placement.replicas();
-  options.chain = stage / placement.chain_length();
-  options.zero = ZeroOf(parallel, schedule);
-  options.shards = ShardsOfStage(parallel, schedule);
+  options.replicas.count = placement.replicas();
+  options.replicas.chain = stage / placement.chain_length();
+  options.replicas.zero = ZeroOf(parallel, schedule);
+  options.replicas.shards = ShardsOfStage(parallel, schedule);
   if (parallel.expert > 1) {
-    options.expert_ranks = parallel.expert;
-    for (int chain = 0; chain < options.replicas; ++chain) {
-      options.expert_parts.push_back(ExpertPartOf(parallel, schedule, chain));
+    options.replicas.expert_ranks = parallel.expert;
+    for (int chain = 0; chain < options.replicas.count; ++chain) {
+      options.replicas.expert_parts.push_back(ExpertPartOf(parallel, schedule, chain));
     }
     PENSTOCK_TRY(const std::optional<LinkSpeed> link, LinkOf(parallel));
     if (link) options.costs = NodeCosts(*link);
@@ -42,8 +41,10 @@ Status SetScheduled(const Schedule& schedule, const ParallelConfig& parallel, in
   options.recomputed = RecomputedMicrobatches(schedule, stage);
   // Each microbatch has its own update, from the gradient of its own loss.
   if (schedule.weights == WeightPolicy::kStashed) options.mean_over = 1;
-  return {};
+  return options;
 }
+
+namespace {
 
 void SetShared(const std::vector<SharedParameter>& shared, int model_stage,
                TorchStageOptions& options) {
@@ -63,10 +64,7 @@ Status SetConfigured(const TrainConfig& config, TorchStageOptions& options) {
   options.exact = config.exact;
   options.fuse = config.fuse;
   if (config.optimizer.gradient_dtype == "bf16") options.gradient_dtype = at::kBFloat16;
-  PENSTOCK_TRY(SavePolicy policy, SavePolicyOf(config.recompute));
-  options.save_budget = policy.save_budget;
-  options.save_budget_for_weight = policy.save_budget_for_weight;
-  options.recompute_modules = std::move(policy.modules);
+  PENSTOCK_TRY(options.save, SavePolicyOf(config.recompute));
   options.seed = config.seed;
   return {};
 }
@@ -75,25 +73,25 @@ Status SetConfigured(const TrainConfig& config, TorchStageOptions& options) {
 
 Result<SavePolicy> SavePolicyOf(const RecomputeConfig& config) {
   SavePolicy policy;
-  PENSTOCK_TRY(policy.save_budget, ParseSavedBytes(config.hold));
-  PENSTOCK_TRY(policy.save_budget_for_weight, ParseSavedBytes(config.hold_for_weight));
+  PENSTOCK_TRY(policy.budget, ParseSavedBytes(config.hold));
+  PENSTOCK_TRY(policy.budget_for_weight, ParseSavedBytes(config.hold_for_weight));
   if (config.modules == "all") return policy;
   for (const auto& [kind, name] : kModuleNames) {
     if (config.modules.find(name) != std::string::npos) policy.modules.push_back(kind);
   }
-  if (policy.save_budget == kSaveAll) policy.save_budget = 0;
+  if (policy.budget == kSaveAll) policy.budget = 0;
   return policy;
 }
 
 Result<TorchStageOptions> OptionsOfStage(const TrainConfig& config, const Schedule& schedule,
                                          const std::vector<SharedParameter>& shared, int stage) {
   const int model_stage = schedule.placement.model_stage(stage);
-  TorchStageOptions options;
-  PENSTOCK_TRY_STATUS(SetScheduled(schedule, config.parallel, stage, options));
+  PENSTOCK_TRY(TorchStageOptions options, ScheduledOptions(schedule, config.parallel, stage));
   PENSTOCK_TRY_STATUS(SetConfigured(config, options));
   SetShared(shared, model_stage, options);
   const ModelEntry* const model = FindModelEntry(config.model.name);
-  if (config.parallel.expert > 1 && model != nullptr) options.is_per_expert = model->is_per_expert;
+  if (config.parallel.expert > 1 && model != nullptr)
+    options.replicas.is_per_expert = model->is_per_expert;
   return options;
 }
 

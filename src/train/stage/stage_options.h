@@ -12,16 +12,14 @@
 
 namespace penstock {
 
-// What the stages' programs recompute, as CompileOptions has it.
-struct SavePolicy {
-  std::int64_t save_budget = kSaveAll;
-  std::int64_t save_budget_for_weight = kSaveAll;
-  std::vector<ModuleKind> modules;
-};
 Result<SavePolicy> SavePolicyOf(const RecomputeConfig& config);
 
-// Returns what the configuration and the schedule determine. The caller adds what belongs to a
-// process: modules, programs, groups, pools and hooks. `shared` are SharedParameters of the model.
+// Returns what the schedule and its replicas determine. StageAssembly adds what belongs to a
+// process.
+Result<TorchStageOptions> ScheduledOptions(const Schedule& schedule, const ParallelConfig& parallel,
+                                           int stage);
+
+// Returns what a configuration determines, too. `shared` are SharedParameters of the model.
 Result<TorchStageOptions> OptionsOfStage(const TrainConfig& config, const Schedule& schedule,
                                          const std::vector<SharedParameter>& shared, int stage);
 

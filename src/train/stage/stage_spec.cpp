@@ -68,8 +68,8 @@ Status CheckOptions(const TorchStageOptions& options, const StageExamples& examp
 Status CheckProgram(const StageProgram& program, const StageExamples& examples,
                     const TorchStageOptions& options) {
   const std::size_t count = examples.inputs.size() + (options.last ? Index(options.targets) : 0);
-  if ((options.zero >= 2 && program.reduce_grad.name.empty()) ||
-      (options.zero >= 3 && program.unshard.name.empty())) {
+  if ((options.replicas.zero >= 2 && program.reduce_grad.name.empty()) ||
+      (options.replicas.zero >= 3 && program.unshard.name.empty())) {
     return InvalidArgument("the program has no graphs for shards (parallel.zero)");
   }
   if (program.inputs.size() != count) {
@@ -91,7 +91,7 @@ ParameterSharding ShardingOf(const Shards& shards, const TorchStageOptions& opti
   ParameterSharding sharding;
   sharding.replicas = shards.shards();
   sharding.shard_elements = shards.shard_elements();
-  sharding.weights = options.zero >= 3;
+  sharding.weights = options.replicas.zero >= 3;
   for (std::size_t i = 0; i < shards.parameters(); ++i) {
     sharding.starts.push_back(shards.sharded(i) ? shards.start(i) : -1);
   }
@@ -183,12 +183,13 @@ Shards ShardsOf(std::span<const NamedTensor> parameters, const TorchStageOptions
     elements.push_back(parameter.tensor.numel());
     const bool shared = std::ranges::any_of(
         options.shared, [&](const auto& one) { return one && one->parameter == parameter.name; });
-    const bool is_of_experts = options.is_per_expert && options.is_per_expert(parameter.name);
+    const bool is_of_experts =
+        options.replicas.is_per_expert && options.replicas.is_per_expert(parameter.name);
     divisions.push_back(shared          ? Division::kWhole
                         : is_of_experts ? Division::kExperts
                                         : Division::kShards);
   }
-  return Shards(elements, divisions, options.shards);
+  return Shards(elements, divisions, options.replicas.shards);
 }
 
 std::vector<at::Tensor> ExamplesOf(std::span<const StagePort> ports) {
@@ -219,7 +220,7 @@ std::vector<std::size_t> TorchStageOptions::ProgramsOfMicrobatches() const {
       programs.push_back(Index(index % slices()));
       continue;
     }
-    const std::int64_t length = lengths[Index(chain * microbatches + index)];
+    const std::int64_t length = lengths[Index(replicas.chain * microbatches + index)];
     programs.push_back(Index(std::ranges::find(distinct, length) - distinct.begin()));
   }
   return programs;
@@ -242,7 +243,8 @@ StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageE
   spec.exclusive = options.exclusive_capture;
   spec.parameters = ParametersOf(*module);
   for (const auto& [name, tensor] : module->StateTensors()) spec.buffers.push_back({name, tensor});
-  if (options.zero >= 2) spec.sharding = ShardingOf(ShardsOf(spec.parameters, options), options);
+  if (options.replicas.zero >= 2)
+    spec.sharding = ShardingOf(ShardsOf(spec.parameters, options), options);
   spec.inputs = examples.inputs;
   for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
     if (spec.inputs[i].requires_grad()) spec.input_gradients.push_back(static_cast<int>(i));
@@ -256,7 +258,7 @@ StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageE
   };
   const double loss_gradient =
       ShareOfProgram(options, program) /
-      (options.mean_over > 0 ? options.mean_over : options.microbatches * options.replicas);
+      (options.mean_over > 0 ? options.mean_over : options.microbatches * options.replicas.count);
   module->SetLossGradient(loss_gradient);
   if (!options.last) {
     spec.forward = [run, first = options.first](std::span<const at::Tensor> inputs) {
@@ -284,9 +286,9 @@ Result<StageProgram> CompileSlice(const std::shared_ptr<StageModule>& module,
   CompileOptions how;
   how.exact = options.exact;
   how.fuse = options.fuse;
-  how.save_budget = options.save_budget;
-  how.save_budget_for_weight = options.save_budget_for_weight;
-  how.recompute_modules = options.recompute_modules;
+  how.save_budget = options.save.budget;
+  how.save_budget_for_weight = options.save.budget_for_weight;
+  how.recompute_modules = options.save.modules;
   // This pass would save the attention probabilities of the first slice, which are many times
   // larger than its keys and values.
   if (options.slices() > 1) how.disabled = {"attention_by_matmul"};

@@ -66,21 +66,24 @@ void CheckBytes(const Message& message, std::int64_t elements, std::size_t size,
 
 StageWeights::StageWeights(std::span<const NamedTensor> working,
                            std::span<const NamedTensor> masters, const StageProgram& program,
-                           const TorchStageOptions& options, std::size_t tail)
-    : cast_(options.working != nullptr),
+                           const TorchStageOptions& options, std::span<const float> tail)
+    : tail_(tail),
+      cast_(options.working != nullptr),
       optimizer_(options.optimizer),
-      chain_(options.chain),
+      chain_(options.replicas.chain),
       older_(options.versions.older),
-      zero_(options.zero),
-      expert_parts_(options.expert_parts),
-      chains_per_shard_(options.zero == 0 ? options.replicas : options.replicas / options.shards),
+      zero_(options.replicas.zero),
+      expert_parts_(options.replicas.expert_parts),
+      chains_per_shard_(options.replicas.zero == 0
+                            ? options.replicas.count
+                            : options.replicas.count / options.replicas.shards),
       shards_(ShardsOf(masters, options)),
       rank_(options.rank_shards ? options.rank_shards : std::make_shared<RankShards>()),
-      outgoing_(options.replicas),
-      incoming_(options.replicas),
-      tails_(options.replicas, std::vector<float>(tail)) {
+      outgoing_(options.replicas.count),
+      incoming_(options.replicas.count),
+      tails_(options.replicas.count, std::vector<float>(tail.size())) {
   const at::ScalarType type = options.gradient_dtype;
-  const std::size_t of_tail = tail * sizeof(float) / at::elementSize(type);
+  const std::size_t of_tail = tail.size_bytes() / at::elementSize(type);
   flat_ = at::zeros({InFlat(shards_.end()) + static_cast<std::int64_t>(of_tail)}, type);
   rank_->gradients.Add(static_cast<std::int64_t>(flat_.nbytes()));
   for (std::size_t i = 0; i < working.size(); ++i) {
@@ -92,7 +95,7 @@ StageWeights::StageWeights(std::span<const NamedTensor> working,
             : flat_.as_strided(like.sizes(), like.strides(), InFlat(shards_.start(i))));
     parameters_.emplace_back(masters[i].name, masters[i].tensor.detach(), gradients_.back());
     if (shards_.is_of_experts(i)) {
-      parameters_.back().shape[0] *= options.expert_ranks;
+      parameters_.back().shape[0] *= options.replicas.expert_ranks;
       parameters_.back().begin = expert_parts_[Index(chain_)] * like.numel();
     }
     if (options.vocabulary) options.vocabulary->Describe(parameters_.back());
@@ -125,13 +128,13 @@ StageWeights::StageWeights(std::span<const NamedTensor> working,
 }
 
 void StageWeights::MakeCollectives(const StageProgram& program, const TorchStageOptions& options) {
-  if (options.group == nullptr || zero_ == 0) return;
+  if (options.replicas.group == nullptr || zero_ == 0) return;
   ShardCollectives::Tensors tensors{newest_, {}, gradients_, {}};
   if (zero_ >= 2) tensors.gradient_shard = flat_.narrow(0, 0, shards_.shard_elements());
   for (const NamedParameter& parameter : parameters_) tensors.masters.push_back(parameter.value);
   collectives_.emplace(shards_, ShardOf(chain_),
                        ShardCollectives::Kept{.weights = zero_ >= 3, .gradients = zero_ >= 2},
-                       std::move(tensors), program, options.group, *rank_);
+                       std::move(tensors), program, options.replicas.group, *rank_);
 }
 
 void StageWeights::ChooseUpdated(const TorchStageOptions& options) {
@@ -144,9 +147,9 @@ void StageWeights::ChooseUpdated(const TorchStageOptions& options) {
     updated_ = parameters_;
     return;
   }
-  PENSTOCK_CHECK(options.shards * chains_per_shard_ == options.replicas && older_.empty() &&
-                     (zero_ == 1 || collectives_),
-                 "{} shards of {} replicas", options.shards, options.replicas);
+  PENSTOCK_CHECK(options.replicas.shards * chains_per_shard_ == options.replicas.count &&
+                     older_.empty() && (zero_ == 1 || collectives_),
+                 "{} shards of {} replicas", options.replicas.shards, options.replicas.count);
   for (const Shards::Piece& piece : shards_.pieces(ShardOf(chain_))) {
     NamedParameter part = parameters_[piece.parameter];
     PENSTOCK_CHECK(part.value.is_contiguous(), "{} is not contiguous", part.name);
@@ -220,12 +223,6 @@ void StageWeights::Use(std::int64_t version) {
   }
 }
 
-std::int64_t StageWeights::VersionBytes() const {
-  std::int64_t bytes = 0;
-  for (const at::Tensor& value : newest_) bytes += static_cast<std::int64_t>(value.nbytes());
-  return bytes * versions();
-}
-
 void StageWeights::Update(const TorchStage::Update& update) {
   const at::NoGradGuard no_gradients;
   if (collectives_ && collectives_->has_gradients()) {
@@ -253,6 +250,26 @@ void StageWeights::SetWorking() {
     InMemory(newest_[piece.parameter], piece.begin, piece.size())
         .copy_(collectives_->masters().narrow(0, shards_.InShard(piece), piece.size()));
   }
+}
+
+void StageWeights::SetWeights(std::span<const at::Tensor> whole) {
+  const at::NoGradGuard no_gradients;
+  PENSTOCK_CHECK(whole.size() == parameters_.size(), "{} tensors for {} parameters", whole.size(),
+                 parameters_.size());
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    if (!has_master_shard() || !shards_.sharded(i)) {
+      parameters_[i].value.copy_(whole[i]);
+    } else if (zero_ < 3) {
+      newest_[i].copy_(whole[i]);
+    }
+  }
+  for (const Shards::Piece& piece : shards_.pieces(ShardOf(chain_))) {
+    if (!has_master_shard()) break;
+    collectives_->masters()
+        .narrow(0, shards_.InShard(piece), piece.size())
+        .copy_(whole[piece.parameter].flatten().narrow(0, piece.begin, piece.size()));
+  }
+  SetWorking();
 }
 
 void StageWeights::Clear() {
@@ -297,6 +314,7 @@ void StageWeights::ScaleGradients(double factor) { flat_.mul_(factor); }
 // Adds the norms of a parameter's pieces in the order of the shards, as the ranks do that have one
 // shard each.
 std::span<const double> StageWeights::SquaredNorms() {
+  if (collectives_) static_cast<void>(collectives_->FinishReduction());
   norms_.assign(parameters_.size(), 0);
   const auto add = [this](const Shards::Piece& piece) {
     norms_[piece.parameter] += SquaredNorm(GradientOf(piece));
@@ -377,11 +395,11 @@ std::vector<StageWeights::Range> StageWeights::RangesOf(int chain, int from) con
   return ranges;
 }
 
-Message StageWeights::Share(int to_chain, std::span<const float> tail) {
+Message StageWeights::ShareGradients(int to_chain) {
   if (collectives_ && chains_per_shard_ > 1) {
     static_cast<void>(collectives_->FinishReduction());
   }
-  std::ranges::copy(std::as_bytes(tail), MemoryOf(flat_).last(tail.size_bytes()).begin());
+  std::ranges::copy(std::as_bytes(tail_), MemoryOf(flat_).last(tail_.size_bytes()).begin());
   const std::vector<Range> ranges = RangesOf(to_chain, chain_);
   const std::int64_t elements = ranges.back().in_message + ranges.back().size;
   at::Tensor& outgoing =
@@ -424,14 +442,14 @@ void StageWeights::AddParameter(int parameter) {
   for (Message& message : shared.incoming) message = {};
 }
 
-void StageWeights::Take(int chain, Message gradients) {
+void StageWeights::TakeGradients(int chain, Message gradients) {
   const Range last = RangesOf(chain_, chain).back();
   CheckBytes(gradients, last.in_message + last.size, flat_.element_size(), "gradients");
   incoming_[chain] = std::move(gradients);
 }
 
 // Every replica adds in the order of the chains, so that all arrive at the same sum.
-void StageWeights::Add() {
+void StageWeights::AddGradients() {
   const std::size_t size = flat_.element_size();
   for (const Range& range : RangesOf(chain_, chain_)) {
     const at::Tensor own = flat_.narrow(0, range.begin, range.size);
@@ -473,7 +491,7 @@ Message StageWeights::ShareShard() {
   return MessageOf(outgoing_shard_);
 }
 
-void StageWeights::TakeShard(int chain, const Message& parameters) {
+void StageWeights::TakeShard(int chain, Message parameters) {
   const at::NoGradGuard no_gradients;
   CheckBytes(parameters, shards_.shard_elements(), at::elementSize(SentType()), "parameters");
   const at::Tensor shard = at::from_blob(parameters.data(), {shards_.shard_elements()}, SentType());

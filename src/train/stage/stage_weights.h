@@ -21,12 +21,15 @@
 
 namespace penstock {
 
-class StageWeights {
+class StageWeights final : public StageUpdate {
  public:
   // The stage computes with `working` and trains `masters`, which are the same tensors or casts of
-  // each other. `tail` is the number of fp32 values that Share sends after the gradients.
+  // each other. `tail` is sent to replicas after the gradients, and must outlive the object.
   StageWeights(std::span<const NamedTensor> working, std::span<const NamedTensor> masters,
-               const StageProgram& program, const TorchStageOptions& options, std::size_t tail);
+               const StageProgram& program, const TorchStageOptions& options,
+               std::span<const float> tail);
+  StageWeights(const StageWeights&) = delete;
+  StageWeights& operator=(const StageWeights&) = delete;
 
   // The tensors that graphs are bound to: the weights of the version in use, and the gradients.
   const std::vector<at::Tensor>& values() const { return values_; }
@@ -35,7 +38,6 @@ class StageWeights {
   std::vector<NamedParameter>& parameters() { return updated_; }
   // What a checkpoint must set before the first step; then call SetWorking().
   std::vector<NamedParameter> Restored() const;
-  const std::string& name(std::size_t parameter) const { return parameters_[parameter].name; }
 
   // Declares that the stage runs another program, too. See NamedParameter::has_gradient.
   void AddProgram(const StageProgram& program);
@@ -47,33 +49,32 @@ class StageWeights {
   void Use(std::int64_t version);
   // Copies the masters to the working tensors.
   void SetWorking();
-  // Returns the bytes of all versions.
-  std::int64_t VersionBytes() const;
+  // As in TorchStage.
+  void SetWeights(std::span<const at::Tensor> whole);
   int versions() const { return 1 + static_cast<int>(older_.size()); }
 
   // As in Stage.
   void Step(const TorchStage::Update& update);
   void TryStep(const TorchStage::Update& update);
-  void CommitStep();
-  void RollBackStep();
-  void ScaleGradients(double factor);
-  void DropGradients() { dropped_ = true; }
   // Drops the gradients of a step that has failed before its update, also those of other stages.
   void Forget();
-  std::span<const double> SquaredNorms();  // by parameter, also of those that it does not update
 
-  // As in Stage. `parameter` is an index in TorchStageOptions::shared.
-  Message ShareParameter(int parameter);
-  void TakeParameter(int parameter, int holder, Message gradient);
-  void AddParameter(int parameter);
+  void CommitStep() override;
+  void RollBackStep() override;
+  void ScaleGradients(double factor) override;
+  void DropGradients() override { dropped_ = true; }
+  // By parameter, also of those that it does not update.
+  std::span<const double> SquaredNorms() override;
+  std::string ParameterName(std::size_t index) const override { return parameters_[index].name; }
+  Message ShareParameter(int parameter) override;
+  void TakeParameter(int parameter, int holder, Message gradient) override;
+  void AddParameter(int parameter) override;
+  Message ShareGradients(int to_chain) override;
+  void TakeGradients(int chain, Message gradients) override;
+  void AddGradients() override;
+  Message ShareShard() override;
+  void TakeShard(int chain, Message parameters) override;
 
-  // As ShareGradients, TakeGradients and AddGradients in Stage. Share appends the tail.
-  Message Share(int to_chain, std::span<const float> tail);
-  void Take(int chain, Message gradients);
-  void Add();
-  // As ShareShard and TakeShard in Stage.
-  Message ShareShard();
-  void TakeShard(int chain, const Message& parameters);
   // The collectives of the replicas; null without any.
   ShardCollectives* collectives() { return collectives_ ? &*collectives_ : nullptr; }
 
@@ -86,7 +87,7 @@ class StageWeights {
   void DropGathered();
   const std::vector<NamedTensor>& AllExperts() const { return all_experts_; }
 
-  // Returns the tail of another chain's gradients. Valid after Add().
+  // Returns the tail of another chain's gradients. Valid after AddGradients().
   std::span<const float> Tail(int chain) const { return tails_[chain]; }
 
  private:
@@ -125,6 +126,7 @@ class StageWeights {
   void Update(const TorchStage::Update& update);
   void Clear();
 
+  std::span<const float> tail_;
   bool cast_;
   OptimizerHooks optimizer_;
   int chain_;

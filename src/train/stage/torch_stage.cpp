@@ -40,7 +40,7 @@ class CompiledStage final : public TorchStage {
                 SliceTensors(options, programs.front())),
         program_of_(options.ProgramsOfMicrobatches()),
         losses_(options.last ? microbatches_.size() : 0),
-        weights_(working, masters, programs.front(), options, losses_.size()),
+        weights_(working, masters, programs.front(), options, losses_),
         binding_{weights_.values(), weights_.gradients(), at::detail::createCPUGenerator(),
                  options.first_random_op} {
     if (GroupEnd* group = weights_.expert_group()) binding_.groups = {{kExpertGroup, group}};
@@ -149,27 +149,7 @@ class CompiledStage final : public TorchStage {
     changed_in_ = step_;
     weights_.TryStep(update_);
   }
-  void CommitStep() override { weights_.CommitStep(); }
-  void RollBackStep() override { weights_.RollBackStep(); }
-  void ScaleGradients(double factor) override { weights_.ScaleGradients(factor); }
-  void DropGradients() override { weights_.DropGradients(); }
-  std::span<const double> SquaredNorms() override {
-    static_cast<void>(Await(Op::kStep, -1));
-    return weights_.SquaredNorms();
-  }
-  std::string ParameterName(std::size_t index) const override { return weights_.name(index); }
-  Message ShareGradients(int to_chain) override { return weights_.Share(to_chain, losses_); }
-  void TakeGradients(int chain, Message gradients) override {
-    weights_.Take(chain, std::move(gradients));
-  }
-  void AddGradients() override { weights_.Add(); }
-  Message ShareShard() override { return weights_.ShareShard(); }
-  void TakeShard(int chain, Message shard) override { weights_.TakeShard(chain, shard); }
-  Message ShareParameter(int parameter) override { return weights_.ShareParameter(parameter); }
-  void TakeParameter(int parameter, int holder, Message gradient) override {
-    weights_.TakeParameter(parameter, holder, std::move(gradient));
-  }
-  void AddParameter(int parameter) override { weights_.AddParameter(parameter); }
+  StageUpdate& update() override { return weights_; }
   void DropForwards() override {
     DropTransfers();
     for (MicrobatchState& state : microbatches_) {
@@ -194,7 +174,7 @@ class CompiledStage final : public TorchStage {
     if (IsVocabulary(op)) return options_.vocabulary != nullptr;
     if (op == Op::kOffload || op == Op::kReload) return options_.pool != nullptr;
     if (op == Op::kRecompute) return !options_.recomputed.empty();
-    return options_.zero >= (op == Op::kReduceGrad ? 2 : 3);
+    return options_.replicas.zero >= (op == Op::kReduceGrad ? 2 : 3);
   }
   void DoSideWork(Op op, int microbatch) override {
     if (IsVocabulary(op)) return options_.vocabulary->Run(op, microbatch);
@@ -240,20 +220,19 @@ class CompiledStage final : public TorchStage {
   std::vector<NamedParameter> Restored() override { return weights_.Restored(); }
   void Restart() override { first_update_ = -1; }
   void ReadWeights() override { weights_.SetWorking(); }
-  int WeightVersions() const override { return weights_.versions(); }
-  std::int64_t WeightVersionBytes() const override { return weights_.VersionBytes(); }
+  void SetWeights(std::span<const at::Tensor> whole) override { weights_.SetWeights(whole); }
   double StepLoss() const override {
     if (!options_.last) return 0;
     // Adds in the order of microbatch indices, so that the sum is the same for every schedule.
     double sum = 0;
-    for (int chain = 0; chain < options_.replicas; ++chain) {
+    for (int chain = 0; chain < options_.replicas.count; ++chain) {
       for (const float loss : LossesOf(chain)) sum += loss;
     }
-    return sum / (options_.microbatches * options_.replicas);
+    return sum / (options_.microbatches * options_.replicas.count);
   }
   std::vector<float> MicrobatchLosses() const override {
     std::vector<float> all;
-    for (int chain = 0; options_.last && chain < options_.replicas; ++chain) {
+    for (int chain = 0; options_.last && chain < options_.replicas.count; ++chain) {
       const std::span<const float> losses = LossesOf(chain);
       all.insert(all.end(), losses.begin(), losses.end());
     }
@@ -272,7 +251,6 @@ class CompiledStage final : public TorchStage {
     });
   }
   std::int64_t SavedBytes() const override { return Expected().saved_bytes; }
-  std::int64_t LiveBytes() const override { return Expected().live_bytes; }
   std::vector<at::Tensor> ExampleOutputs() const override {
     if (options_.last) return {};
     const std::span<const StagePort> all = Expected().outputs;
@@ -283,7 +261,7 @@ class CompiledStage final : public TorchStage {
   // The step of a microbatch index, and its index within that step.
   std::int64_t StepOf(int microbatch) const { return step_ + microbatch / options_.microbatches; }
   int InStep(int microbatch) const {
-    return options_.chain * options_.microbatches + microbatch % options_.microbatches;
+    return options_.replicas.chain * options_.microbatches + microbatch % options_.microbatches;
   }
   // Returns the losses of the last completed step by microbatch index, or of the first step if none
   // is complete.
@@ -296,7 +274,7 @@ class CompiledStage final : public TorchStage {
     return std::span(losses_).subspan(step * count, count);
   }
   std::span<const float> LossesOf(int chain) const {
-    return chain == options_.chain ? OwnLosses() : weights_.Tail(chain);
+    return chain == options_.replicas.chain ? OwnLosses() : weights_.Tail(chain);
   }
   void UseVersionOf(int microbatch) {
     if (options_.versions.older == 0) return;

@@ -98,6 +98,32 @@ struct SharedGradient {
   int holders = 2;  // number of holders
 };
 
+// The replicas of a stage, and what they divide among themselves.
+struct ReplicaOptions {
+  int count = 1;  // each runs its own microbatches of a step; chain 0 runs the first ones
+  int chain = 0;  // the stage's own
+  // Ranges of the parameters whose norms are computed separately (Shards). It divides `count`;
+  // consecutive chains have the same shard.
+  int shards = 1;
+  int zero = 0;  // see UpdateRule. With 1, 1 or `count` shards.
+  // The replicas that have the other shards, by shard. Null if zero is 0, or if it is 1 and every
+  // replica keeps its masters whole.
+  std::shared_ptr<RankGroup> group;
+  // With expert parallelism: by chain, which part of the experts it has, the number of parts, and
+  // the parameters that are divided by experts (ModelEntry::is_per_expert). Empty, 1 and null
+  // without. Then RankShards has the group that exchanges tokens.
+  std::vector<int> expert_parts;
+  int expert_ranks = 1;
+  bool (*is_per_expert)(std::string_view parameter) = nullptr;
+};
+
+// The activations that a microbatch keeps, as CompileOptions has it. The others are recomputed.
+struct SavePolicy {
+  std::int64_t budget = kSaveAll;  // bytes from F to the backward
+  std::int64_t budget_for_weight = kSaveAll;
+  std::vector<ModuleKind> modules;
+};
+
 struct TorchStageOptions {
   // The module with weights in the dtype of the computation (bf16, for example). The stage captures
   // it in place of the module, and copies the module's weights to it after every step. Null: the
@@ -122,24 +148,9 @@ struct TorchStageOptions {
   // without slices. Empty: all have those of the examples. The examples have the longest ones, and
   // the tokens of each tensor along its dimension 1.
   std::vector<std::int64_t> lengths;
-  // Replicas of the stage. Each runs its own microbatches of a step; chain 0 runs the first ones.
-  int replicas = 1;
-  int chain = 0;
-  // Ranges of the parameters whose norms are computed separately (Shards). It divides `replicas`;
-  // consecutive chains have the same shard.
-  int shards = 1;
-  int zero = 0;  // see UpdateRule. With 1, 1 or `replicas` shards.
-  // The replicas that have the other shards, by shard. Null if zero is 0, or if it is 1 and every
-  // replica keeps its masters whole.
-  std::shared_ptr<RankGroup> group;
+  ReplicaOptions replicas;
   std::shared_ptr<RankShards> rank_shards;  // shared by the stages of a rank; may be null
-  // With expert parallelism: by chain, which part of the experts it has, the number of parts, and
-  // the parameters that are divided by experts (ModelEntry::is_per_expert). Empty, 1 and null
-  // without. Then rank_shards has the group that exchanges tokens.
-  std::vector<int> expert_parts;
-  int expert_ranks = 1;
-  bool (*is_per_expert)(std::string_view parameter) = nullptr;
-  NodeCosts costs;  // that order overlapped pairs
+  NodeCosts costs;                          // that order overlapped pairs
   // The rank's rows of the embedding and the head, which the stage trains besides its own
   // parameters. Null unless the stage is the first of its rank and the vocabulary is sharded.
   std::shared_ptr<TorchVocabulary> vocabulary;
@@ -153,10 +164,8 @@ struct TorchStageOptions {
   // Results are bitwise equal to autograd; false allows weight gradients to be accumulated inside
   // the matmul.
   bool exact = true;
-  bool fuse = false;                    // see CompileOptions
-  std::int64_t save_budget = kSaveAll;  // bytes of activations to save, see CompileOptions
-  std::int64_t save_budget_for_weight = kSaveAll;
-  std::vector<ModuleKind> recompute_modules;
+  bool fuse = false;  // see CompileOptions
+  SavePolicy save;
   std::mutex* exclusive_capture = nullptr;  // see StageSpec::exclusive
   // Where OFFLOAD moves activations. Shared by the stages of a rank; null if the stage runs no
   // OFFLOAD.
@@ -245,13 +254,11 @@ class TorchStage : public Stage {
   // Continues with the module's weights after they were changed outside of an update. Requires: no
   // step has run since.
   virtual void ReadWeights() = 0;
-  // Returns the number of weight versions that the stage keeps, and their bytes.
-  virtual int WeightVersions() const = 0;
-  virtual std::int64_t WeightVersionBytes() const = 0;
+  // Sets what the stage trains to whole parameters, in the order of the module's. Requires: no rank
+  // runs.
+  virtual void SetWeights(std::span<const at::Tensor> whole) = 0;
   // Returns the bytes that ActivationBytes counts for one microbatch (or slice) between F and B.
   virtual std::int64_t SavedBytes() const = 0;
-  // Returns the bytes that are kept between I and W.
-  virtual std::int64_t LiveBytes() const = 0;
   // Adds a program for the microbatches of another shape, compiled with the same options; not with
   // `slices` or `lengths`. Drops it again. Requires: no rank runs; shapes are above 0.
   virtual void AddShape(std::int64_t shape, StageProgram program) = 0;

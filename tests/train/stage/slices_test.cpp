@@ -112,8 +112,8 @@ Gradients OfPipeline(const Case& made, const BatchSource& source, Trace* trace =
     options.microbatches = schedule.indices();
     options.slice_lengths = SliceLengths(made.config);
     options.exact = made.config.exact;
-    options.save_budget = ParseSavedBytes(made.config.recompute.hold).value();
-    options.save_budget_for_weight = ParseSavedBytes(made.config.recompute.hold_for_weight).value();
+    options.save.budget = ParseSavedBytes(made.config.recompute.hold).value();
+    options.save.budget_for_weight = ParseSavedBytes(made.config.recompute.hold_for_weight).value();
     const auto keep = [&](std::vector<NamedParameter>& parameters) {
       const MutexLock lock(mutex);
       for (const NamedParameter& each : parameters) {

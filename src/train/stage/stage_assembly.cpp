@@ -1,0 +1,40 @@
+#include "train/stage/stage_assembly.h"
+
+#include <utility>
+
+#include "base/index.h"
+#include "config/replicas.h"
+#include "train/stage/offload_and_recompute.h"
+
+namespace penstock {
+
+Result<StageAssembly> StageAssembly::Make(const Schedule& schedule, const ParallelConfig& parallel,
+                                          const std::string& offload_folder,
+                                          const LocalRanks& ranks, ProcessGroup* processes) {
+  StageAssembly made;
+  made.placement_ = schedule.placement;
+  made.zero_ = ZeroOf(parallel, schedule);
+  made.replicas_per_shard_ = ReplicasPerShard(parallel, schedule);
+  made.rank_shards_.resize(Index(schedule.ranks()));
+  for (const int rank : ranks.here()) {
+    made.rank_shards_[Index(rank)] = std::make_shared<RankShards>();
+  }
+  PENSTOCK_TRY(ExpertGroups experts, MakeExpertGroups(schedule, parallel, ranks, processes));
+  for (const int rank : ranks.here()) {
+    if (experts.empty()) break;
+    made.rank_shards_[Index(rank)]->experts =
+        std::make_unique<GroupEnd>(std::move(experts[Index(rank)]));
+  }
+  PENSTOCK_TRY(made.groups_, MakeReplicaGroups(schedule, parallel, ranks, processes));
+  PENSTOCK_TRY(made.pools_, MakePools(schedule, offload_folder, ranks));
+  return made;
+}
+
+void StageAssembly::Join(int stage, TorchStageOptions& options) const {
+  const std::size_t rank = Index(placement_.rank_of(stage));
+  options.replicas.group = groups_[Index(stage)];
+  options.rank_shards = rank_shards_[rank];
+  options.pool = pools_[rank];
+}
+
+}  // namespace penstock
