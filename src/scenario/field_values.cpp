@@ -43,13 +43,11 @@ Status AssignFromYaml(Result<std::optional<T>> read, std::optional<T>& to) {
 }
 
 Status CheckRange(const ScenarioField& field, double value) {
-  if (value < field.least) {
+  if (value >= field.least && value <= field.most) return {};
+  if (field.most == ScenarioField().most) {
     return InvalidParameter(field.name, "{}: at least {} is needed", value, field.least);
   }
-  if (value > field.most) {
-    return InvalidParameter(field.name, "{}: at most {} is possible", value, field.most);
-  }
-  return {};
+  return InvalidParameter(field.name, "{}: {} to {} is needed", value, field.least, field.most);
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ enum class WithModel { kEither, kNotWith, kOnlyWith };
 struct ScenarioField {
   std::string_view name;
   ScenarioMember member;
-  FieldGroup group;
+  FieldGroup group = FieldGroup::kShape;
   std::string_view value_name;  // in --help: "LIMIT"
   std::string help;             // one sentence
   std::string_view short_name = {};

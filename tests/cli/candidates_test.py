@@ -63,7 +63,7 @@ schedule:
                 message = self.refuse("simulate", *words)
                 self.assertIn(why, message)
                 self.assertIn(word.split(":")[0], message)
-        self.assertIn("says it itself", self.refuse("simulate", "interleaved:v=2", "interleaved:v=4", "-v", 3))
+        self.assertIn("sets chunks itself", self.refuse("simulate", "interleaved:v=2", "interleaved:v=4", "-v", 3))
         self.write("a.yaml", "schedule:\n- 1f1b\n- {schedule: interleaved, chunk: 2}\n")
         self.assertIn("line 3: chunk: ", self.refuse("simulate", "a.yaml"))
         for text in ("[{ranks: 2}]", "[[1f1b]]", "[{schedule: 1f1b, csv: a.csv}]", "[{schedule: none}]",

@@ -112,7 +112,7 @@ class CompletionTest(program.CommandTest):
                 (["simulate", "--device", "h2"], ["h200"]),
                 (["simulate", "--precision", "b"], ["bf16"]),
                 (["simulate", "--transfers", "b"], ["blocking", "batched"]),
-                (["simulate", "--sweep", "ranks", "=", "4", "micro"], ["microbatches=", "microbatch_lengths="]),
+                (["simulate", "--sweep", "ranks", "=", "4", "micro"], ["microbatches=", "microbatch_lengths=", "micro_batch_size="]),
                 (["simulate", "--sweep", "schedule", "=", "hana"], ["hanayo"]),
                 (["simulate", "--ranks", ""], []),
                 (["schedules", "hana"], ["hanayo"]),

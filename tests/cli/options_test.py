@@ -8,7 +8,7 @@ COMMANDS = ("schedules", "schedule", "validate", "simulate", "show", "diff", "re
 # A valid value for each option.
 VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2", "--slices": "2", "--waves": "2",
           "--steps": "2", "--split": None, "--objective": "span", "--replicas": "1", "--weights": "flush", "--iteration": "0", "--trace-rule": "rule.yaml",
-          "--cost": "1,2,3", "--comm": "0.5", "--overlap": "sum", "--transfers": "batched", "--offload-sharing": "2", "--launch": "0.1", "--slow-rank": "1=1.5", "--microbatch-lengths": "1,2", "--jitter": "0.1", "--seed": "1", "--runs": "3",
+          "--cost": "1,2,3", "--comm": "0.5", "--bandwidth": "1048576", "--time-unit": "s", "--overlap": "sum", "--transfers": "batched", "--offload-sharing": "2", "--launch": "0.1", "--slow-rank": "1=1.5", "--microbatch-lengths": "1,2", "--jitter": "0.1", "--seed": "1", "--runs": "3",
           "--memory-limit": "3", "--activation-bytes": "1GiB",
           "--message-bytes": "1MiB", "--pass": "communication", "--price": "step=2", "--unit": "1ms",
           "--time-steps": None, "--memory": None, "--explain": None, "--moves": "3", "--repeat": "3", "--dump": "dumps", "--lower": None, "--torch": None, "--width": "300", "--paper": None,
@@ -28,7 +28,7 @@ OWN = {"--help", "--quiet", "--repeat", "--schedule", "--csv", "--format", "--js
        "--output", "--docs", "--max-faults", "--sweep", "--unit", "--width", "--paper", "--color", "--pass", "--passes"}
 KNOBS = {"--group", "--waves", "--split", "--objective"}
 OF_FILES = {"--replicas", "--weights", "--iteration", "--trace-rule"}
-PRICES = {"--cost", "--comm", "--overlap", "--transfers", "--offload-sharing", "--launch", "--slow-rank", "--microbatch-lengths", "--memory-limit", "--activation-bytes", "--message-bytes", "--price"}
+PRICES = {"--cost", "--comm", "--bandwidth", "--overlap", "--transfers", "--offload-sharing", "--launch", "--slow-rank", "--microbatch-lengths", "--memory-limit", "--activation-bytes", "--message-bytes", "--price"}
 # The options that no command reads for these sources.
 UNREAD = {
     ("1f1b",): KNOBS | OF_FILES | {"--slices", "--steps", "--overlap", "--price", "--offload-sharing"},
@@ -92,7 +92,7 @@ class OptionsTest(program.CommandTest):
     def test_options_that_a_source_reads_are_accepted(self):
         for sources, unread in UNREAD.items():
             offered = self.options("simulate") - OWN - OF_MODELS - OF_JITTER - unread - VALID_ELSEWHERE.get(sources, set())
-            for option in sorted(offered - {"--price", "--iteration", "--trace-rule", "--weights", "--replicas"}):
+            for option in sorted(offered - {"--bandwidth", "--price", "--iteration", "--trace-rule", "--weights", "--replicas"}):
                 with self.subTest(sources=sources, option=option):
                     self.run_ok("simulate", *sources, *given(option))
         for option in ("--replicas", "--weights"):
@@ -100,6 +100,8 @@ class OptionsTest(program.CommandTest):
         self.run_ok("simulate", "dumps/1f1b", "--iteration", 0)
         self.run_ok("simulate", "trace.json", "--iteration", 0)
         self.run_ok("simulate", "trace.json", "--trace-rule", "rule.yaml")
+        self.run_ok("simulate", "1f1b", "--bandwidth", 1048576, "--message-bytes", "1MiB")
+        self.assertIn("without a size", self.refuse("simulate", "1f1b", "--bandwidth", 1))
         self.run_ok("simulate", "pipedream", "--price", "step=2")
         self.run_ok("simulate", "1f1b", "--pass", "optimizer", "--price", "step=2")
         self.run_ok("simulate", "1f1b", "--pass", "overlap=all", "--overlap", "sum")
@@ -110,8 +112,8 @@ class OptionsTest(program.CommandTest):
             with self.subTest(option=option):
                 self.refuse_unread(option, "schedules")
                 model = given("--model") if option in OF_MODELS else ()
-                data = given("--data") if option == "--zero" else ()
-                self.run_ok("schedules", "-p", 4, *model, *data, *given(option))
+                needed = {"--zero": "--data", "--bandwidth": "--message-bytes"}.get(option)
+                self.run_ok("schedules", "-p", 4, *model, *(given(needed) if needed else ()), *given(option))
         for option in sorted(offered & (set(VALUES) - OWN | {"--format", "--json"})):
             self.refuse_unread(option, "schedules", "--docs", ".")
         self.assertIn("no effect", self.refuse("schedules", "-p", 4, "--chunks", 100000))

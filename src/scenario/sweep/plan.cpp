@@ -28,6 +28,12 @@ std::vector<std::string> NamesOf(const SweepAxis& axis) {
   return names;
 }
 
+// The error as part of another one, in which its parameter is only mentioned.
+std::string WithMention(Error error) {
+  if (!error.parameter.empty()) error.parameter = "`" + error.parameter + "`";
+  return error.line();
+}
+
 bool Sets(const FieldTexts& options, const std::string& key) {
   return std::any_of(options.begin(), options.end(),
                      [&](const auto& option) { return option.first == key; });
@@ -103,12 +109,12 @@ Status SweepPlan::CheckValues() const {
     for (const std::string& value : axis.values) {
       Scenario scenario = scenario_;
       const Status applied = ApplyOwnFields({{axis.key, value}}, scenario);
-      if (!applied) return InvalidParameter("sweep", "{}", applied.error().line());
+      if (!applied) return InvalidParameter("sweep", ": {}", WithMention(applied.error()));
       if (varies("activation_bytes")) scenario.memory_limit.reset();
       // Divisions of a model depend on each other, so each combination checks its own.
       if (FindField(axis.key)->group == FieldGroup::kModel) continue;
       const auto params = ParamsOf(scenario);
-      if (!params) return InvalidParameter("sweep", ": {}", params.error().line());
+      if (!params) return InvalidParameter("sweep", ": {}", WithMention(params.error()));
     }
   }
   return {};
