@@ -6,7 +6,7 @@
 // of different microbatches on the slower rank, medians over runs that alternate between all cases:
 //   in turn      forward, then backward; every exchange blocks
 //   each alone   the same, with each graph ordered by the list scheduler
-//   multiplexed  both as one graph, with costs measured on rank 0
+//   multiplexed  both as one graph, with the costs that runs estimate
 //   predicted    the scheduler's time for the multiplexed graph
 //   hidden       share of the communication that is hidden: (in turn - multiplexed) / (in turn - in
 //                turn without delay); the gain is in turn / multiplexed
@@ -40,7 +40,7 @@ constexpr int kExchanges = 4 * kBlocks;  // of a forward and a backward
 constexpr std::int64_t kTokens = 512;
 constexpr std::int64_t kDim = 256;
 constexpr std::int64_t kExpertDim = 512;
-constexpr int kMeasured = 5;                                // runs to measure costs
+constexpr int kMeasured = 5;                                // runs to measure the compute
 constexpr int kRuns = 15;                                   // per case
 constexpr std::array kShares = {0.0, 0.25, 0.5, 1.0, 2.0};  // communication to compute
 constexpr std::size_t kVariants = 3;
@@ -101,7 +101,7 @@ class Case {
   Case(double share, int number) : share_(share), group_(number) {}
 
   // Called by the threads of all ranks at the same time.
-  void Build(int rank, std::unique_ptr<RankGroup> end, NodeCosts& costs, std::barrier<>& all) {
+  void Build(int rank, std::unique_ptr<RankGroup> end, const NodeCosts& costs) {
     Rank& mine = ranks_[rank];
     mine.end = std::make_unique<GroupEndpoint>(group_, std::move(end));
     const StageSpec spec = Blocks(group_);
@@ -114,11 +114,6 @@ class Case {
     }
     const std::vector<at::Tensor> a = {at::randn({kTokens, kDim})};
     const std::vector<at::Tensor> b = HeldForBackward(graphs, backward, binding);
-    NodeCosts measured;
-    MeasureNodes(graphs.forward, binding, a, kMeasured, measured);
-    MeasureNodes(backward, binding, b, kMeasured, measured);
-    if (rank == 0) costs = measured;
-    all.arrive_and_wait();  // all ranks must compute the same order
     const MultiplexedGraph multiplexed = Value(MultiplexGraphs(graphs.forward, backward, costs));
     if (rank == 0) predicted_ = multiplexed.seconds;
     std::vector<at::Tensor> both = a;
@@ -128,7 +123,6 @@ class Case {
     mine.variants[1].emplace_back(Alone(graphs.forward, costs), binding, a);
     mine.variants[1].emplace_back(Alone(backward, costs), binding, b);
     mine.variants[2].emplace_back(multiplexed.graph, binding, both);
-    all.arrive_and_wait();  // `costs` may change
   }
 
   double Run(int rank, std::size_t variant) {
@@ -255,14 +249,13 @@ class Measurement {
   void BuildCase(int rank, Case& built, LinkSpeed speed) {
     if (rank == 0) ends_ = MakeLocalGroup(kRanks, {}, speed);
     all_.arrive_and_wait();
-    built.Build(rank, std::move(ends_[rank]), costs_, all_);
+    built.Build(rank, std::move(ends_[rank]), NodeCosts(speed));
   }
 
   std::vector<std::unique_ptr<Case>> cases_;
   std::barrier<> all_{kRanks};
   std::array<double, kRanks> took_ = {};
   std::vector<std::unique_ptr<RankGroup>> ends_;
-  NodeCosts costs_;
 };
 
 }  // namespace

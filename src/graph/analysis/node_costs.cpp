@@ -53,24 +53,4 @@ void NodeCosts::Set(const Graph& graph, const Node& node, double seconds) {
   seconds_.insert_or_assign(CallOf(graph, node), seconds);
 }
 
-void MeasureNodes(const Graph& graph, const GraphBinding& binding,
-                  std::span<const at::Tensor> inputs, int runs, NodeCosts& costs) {
-  std::map<std::string, std::pair<const Node*, std::vector<double>>> times;  // by call
-  TimeReference(graph, binding, inputs);  // the first run of an op is slower
-  for (int run = 0; run < runs; ++run) {
-    const std::vector<double> seconds = TimeReference(graph, binding, inputs);
-    for (std::size_t i = 0; i < seconds.size(); ++i) {
-      auto& [node, all] = times[CallOf(graph, graph.nodes[i])];
-      node = &graph.nodes[i];
-      all.push_back(seconds[i]);
-    }
-  }
-  for (auto& [call, entry] : times) {
-    auto& [node, all] = entry;
-    const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
-    std::nth_element(all.begin(), middle, all.end());
-    costs.Set(graph, *node, *middle);
-  }
-}
-
 }  // namespace penstock

@@ -1,19 +1,14 @@
-// Costs of nodes in seconds: measured if available, else estimated.
+// Costs of nodes in seconds: those that were set, else estimates.
 //
-// A cost belongs to a call: an op, the types of its arguments and its constants, in any graph.
-// Measurements of a stage's forward and backward therefore also apply to the graphs that passes
-// build from them. All ranks of a group must use the same costs, because they must compute the same
-// order.
+// A cost belongs to a call: an op, the types of its arguments and its constants, in any graph. All
+// ranks of a group must use the same costs, because they must compute the same order.
 #pragma once
 
 #include <map>
-#include <span>
 #include <string>
-#include <vector>
 
 #include "collective/link_speed.h"
 #include "graph/ir/ir.h"
-#include "graph/run/interpret.h"
 
 namespace penstock {
 
@@ -34,11 +29,5 @@ class NodeCosts {
   LinkSpeed link_ = {.latency = 20e-6, .bytes_per_second = 12.5e9};
   std::map<std::string, double> seconds_;  // by call
 };
-
-// Runs the graph node by node, once to warm up and then `runs` times. Sets the cost of each call to
-// the median of its times. A collective is timed from its start to its result, so all ranks of its
-// group must call this together. Mutates bound gradients.
-void MeasureNodes(const Graph& graph, const GraphBinding& binding,
-                  std::span<const at::Tensor> inputs, int runs, NodeCosts& costs);
 
 }  // namespace penstock

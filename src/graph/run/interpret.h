@@ -53,10 +53,6 @@ c10::IValue RunConstant(const c10::IValue& constant, const c10::Type& type,
 std::vector<at::Tensor> RunReference(const Graph& graph, const GraphBinding& binding,
                                      std::span<const at::Tensor> inputs);
 
-// Runs the graph as RunReference does. Returns the duration of each node's call in seconds.
-std::vector<double> TimeReference(const Graph& graph, const GraphBinding& binding,
-                                  std::span<const at::Tensor> inputs);
-
 struct ProgramCode;
 
 // A graph as a flat list of calls on numbered slots, built once and run often. A run does no

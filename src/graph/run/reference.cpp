@@ -1,8 +1,6 @@
 // RunReference: runs node by node, keeps every value and checks every type.
 #include <c10/core/InferenceMode.h>
 
-#include <chrono>
-
 #include "base/index.h"
 #include "base/result.h"
 #include "graph/ir/print.h"
@@ -45,15 +43,12 @@ class Reference {
     return graph_.Root(id) == id ? root : MakeView(root, graph_.value(id));
   }
 
-  // Returns the duration of the call in seconds.
-  double Run(const Node& node) {
+  void Run(const Node& node) {
     torch::jit::Stack stack;
     for (std::size_t i = 0; i < node.arguments.size(); ++i) {
       stack.push_back(GetArgument(node.arguments[i], *node.op.schema().arguments()[i].type()));
     }
-    const auto start = std::chrono::steady_clock::now();
     node.op.callBoxed(stack);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     std::size_t next = 0;
     const auto keep = [&](const at::Tensor& tensor) {
       const ValueId id = node.outputs.at(next++);
@@ -66,7 +61,6 @@ class Reference {
         keep(result.isTensor() ? result.toTensor() : at::Tensor());
       }
     }
-    return took.count();
   }
 
  private:
@@ -148,16 +142,6 @@ std::vector<at::Tensor> RunReference(const Graph& graph, const GraphBinding& bin
   std::vector<at::Tensor> outputs;
   for (const ValueId output : graph.outputs) outputs.push_back(reference.Get(output));
   return outputs;
-}
-
-std::vector<double> TimeReference(const Graph& graph, const GraphBinding& binding,
-                                  std::span<const at::Tensor> inputs) {
-  const c10::InferenceMode inference;
-  Reference reference(graph, binding);
-  reference.SetInputs(inputs);
-  std::vector<double> seconds;
-  for (const Node& node : graph.nodes) seconds.push_back(reference.Run(node));
-  return seconds;
 }
 
 }  // namespace penstock

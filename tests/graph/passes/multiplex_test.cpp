@@ -445,21 +445,5 @@ TEST(MultiplexGraphs, RejectsTwoGraphsThatDrawRandomNumbers) {
   EXPECT_NE(multiplexed.error().line().find("random"), std::string::npos);
 }
 
-TEST(NodeCosts, AreMeasuredByCall) {
-  const Graph graph = ParseGraph(R"(graph g(%0: f32[64,64], %1: f32[2,2]) -> (%3)
-  %2: f32[64,64] = aten::mm(%0, %0)
-  %3: f32[2,2] = aten::mm(%1, %1)
-  %4: f32[64,64] = aten::mm(%2, %0)
-)")
-                          .value();
-  NodeCosts costs;
-  const std::vector<at::Tensor> inputs = {at::randn({64, 64}), at::randn({2, 2})};
-  MeasureNodes(graph, {}, inputs, 3, costs);
-  EXPECT_EQ(costs.size(), 2);
-  EXPECT_EQ(costs.Seconds(graph, graph.nodes[0]), costs.Seconds(graph, graph.nodes[2]));
-  EXPECT_GT(costs.Seconds(graph, graph.nodes[0]), 0);
-  EXPECT_GT(NodeCosts().Seconds(graph, graph.nodes[0]), NodeCosts().Seconds(graph, graph.nodes[1]));
-}
-
 }  // namespace
 }  // namespace penstock::testing
