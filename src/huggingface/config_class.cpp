@@ -1,6 +1,7 @@
 #include "huggingface/config_class.h"
 
 #include <algorithm>
+#include <array>
 
 namespace penstock {
 namespace {
@@ -14,27 +15,29 @@ constexpr ClassKey kAttentionDropout = {"attention_dropout", kOnly, "0.0"};
 constexpr ClassKey kRopeParameters = {"rope_parameters", kAny, "null", true};
 constexpr ClassKey kTied = {"tie_word_embeddings", kFlag, "false"};
 
+// Returns the keys of a decoder: those of all decoders with these defaults, and its own.
+std::vector<ClassKey> Decoder(const std::array<std::string_view, 7>& defaults,
+                              std::vector<ClassKey> own) {
+  const auto& [vocabulary, size, intermediate, layers, heads, positions, epsilon] = defaults;
+  std::vector<ClassKey> keys = {
+      {"vocab_size", kWhole, vocabulary},          {"hidden_size", kWhole, size},
+      {"intermediate_size", kWhole, intermediate}, {"num_hidden_layers", kWhole, layers},
+      {"num_attention_heads", kWhole, heads},      {"max_position_embeddings", kWhole, positions},
+      {"rms_norm_eps", kNumber, epsilon}};
+  keys.insert(keys.end(), own.begin(), own.end());
+  keys.insert(keys.end(), {kTied, kRopeParameters, kActivation, kAttentionDropout});
+  return keys;
+}
+
 ConfigClass Llama() {
   return {.model_type = "llama",
           .name = "LlamaConfig",
-          .keys = {{"vocab_size", kWhole, "32000"},
-                   {"hidden_size", kWhole, "4096"},
-                   {"intermediate_size", kWhole, "11008"},
-                   {"num_hidden_layers", kWhole, "32"},
-                   {"num_attention_heads", kWhole, "32"},
-                   {"num_key_value_heads", kWhole, "null", true},
-                   {"head_dim", kWhole, "null", true},
-                   {"max_position_embeddings", kWhole, "2048"},
-                   {"rms_norm_eps", kNumber, "1e-06"},
-                   {"mlp_bias", kOnly, "false"},
-                   kTied,
-                   kRopeParameters,
-                   kActivation,
-                   kAttentionBias,
-                   kAttentionDropout},
-          .without_effect =
-              "initializer_range use_cache pad_token_id bos_token_id eos_token_id "
-              "pretraining_tp",
+          .keys = Decoder({"32000", "4096", "11008", "32", "32", "2048", "1e-06"},
+                          {{"num_key_value_heads", kWhole, "null", true},
+                           {"head_dim", kWhole, "null", true},
+                           {"mlp_bias", kOnly, "false"},
+                           kAttentionBias}),
+          .without_effect = "pretraining_tp",
           .rope_theta = 1e4,
           .heads_divide_size = true};
 }
@@ -42,101 +45,60 @@ ConfigClass Llama() {
 ConfigClass Qwen3() {
   return {.model_type = "qwen3",
           .name = "Qwen3Config",
-          .keys = {{"vocab_size", kWhole, "151936"},
-                   {"hidden_size", kWhole, "4096"},
-                   {"intermediate_size", kWhole, "22016"},
-                   {"num_hidden_layers", kWhole, "32"},
-                   {"num_attention_heads", kWhole, "32"},
-                   {"num_key_value_heads", kWhole, "32", true},
-                   {"head_dim", kWhole, "128"},
-                   {"max_position_embeddings", kWhole, "32768"},
-                   {"rms_norm_eps", kNumber, "1e-06"},
-                   {"use_sliding_window", kOnly, "false"},
-                   {"layer_types", kAny, "null", true},
-                   kTied,
-                   kRopeParameters,
-                   kActivation,
-                   kAttentionBias,
-                   kAttentionDropout},
-          .without_effect =
-              "initializer_range use_cache pad_token_id bos_token_id eos_token_id "
-              "sliding_window max_window_layers",
+          .keys = Decoder({"151936", "4096", "22016", "32", "32", "32768", "1e-06"},
+                          {{"num_key_value_heads", kWhole, "32", true},
+                           {"head_dim", kWhole, "128"},
+                           {"use_sliding_window", kOnly, "false"},
+                           {"layer_types", kAny, "null", true},
+                           kAttentionBias}),
+          .without_effect = "sliding_window max_window_layers",
           .rope_theta = 1e4};
 }
 
 ConfigClass Mixtral() {
   return {.model_type = "mixtral",
           .name = "MixtralConfig",
-          .keys = {{"vocab_size", kWhole, "32000"},
-                   {"hidden_size", kWhole, "4096"},
-                   {"intermediate_size", kWhole, "14336"},
-                   {"num_hidden_layers", kWhole, "32"},
-                   {"num_attention_heads", kWhole, "32"},
-                   {"num_key_value_heads", kWhole, "8"},
-                   {"head_dim", kWhole, "null", true},
-                   {"max_position_embeddings", kWhole, "131072"},
-                   {"rms_norm_eps", kNumber, "1e-05"},
-                   {"num_experts_per_tok", kWhole, "2"},
-                   {"num_local_experts", kWhole, "8"},
-                   {"router_aux_loss_coef", kNumber, "0.001"},
-                   {"router_jitter_noise", kOnly, "0.0"},
-                   {"sliding_window", kOnly, "null", true},
-                   kTied,
-                   kRopeParameters,
-                   kActivation,
-                   kAttentionDropout},
-          .without_effect =
-              "initializer_range use_cache pad_token_id bos_token_id eos_token_id "
-              "output_router_logits",
+          .keys = Decoder({"32000", "4096", "14336", "32", "32", "131072", "1e-05"},
+                          {{"num_key_value_heads", kWhole, "8"},
+                           {"head_dim", kWhole, "null", true},
+                           {"num_experts_per_tok", kWhole, "2"},
+                           {"num_local_experts", kWhole, "8"},
+                           {"router_aux_loss_coef", kNumber, "0.001"},
+                           {"router_jitter_noise", kOnly, "0.0"},
+                           {"sliding_window", kOnly, "null", true}}),
+          .without_effect = "output_router_logits",
           .aliases = {{"num_experts", "num_local_experts"}},
           .rope_theta = 1e6};
 }
 
 ConfigClass Qwen3Moe() {
-  return {.model_type = "qwen3_moe",
-          .name = "Qwen3MoeConfig",
-          .keys = {{"vocab_size", kWhole, "151936"},
-                   {"hidden_size", kWhole, "2048"},
-                   {"intermediate_size", kWhole, "6144"},
-                   {"num_hidden_layers", kWhole, "24"},
-                   {"num_attention_heads", kWhole, "32"},
-                   {"num_key_value_heads", kWhole, "4"},
-                   {.name = "head_dim", .kind = kWhole, .otherwise = "null", .in_class = false},
-                   {"max_position_embeddings", kWhole, "32768"},
-                   {"rms_norm_eps", kNumber, "1e-06"},
-                   {"num_experts_per_tok", kWhole, "8"},
-                   {"num_experts", kWhole, "128"},
-                   {"moe_intermediate_size", kWhole, "768"},
-                   {"norm_topk_prob", kFlag, "false"},
-                   {"router_aux_loss_coef", kNumber, "0.001"},
-                   {"decoder_sparse_step", kOnly, "1"},
-                   {"mlp_only_layers", kAny, "null", true},
-                   {"use_sliding_window", kOnly, "false"},
-                   kTied,
-                   kRopeParameters,
-                   kActivation,
-                   kAttentionBias,
-                   kAttentionDropout},
-          .without_effect =
-              "initializer_range use_cache pad_token_id bos_token_id eos_token_id "
-              "sliding_window output_router_logits",
-          .aliases = {{"num_local_experts", "num_experts"}},
-          .rope_theta = 1e4};
+  return {
+      .model_type = "qwen3_moe",
+      .name = "Qwen3MoeConfig",
+      .keys = Decoder({"151936", "2048", "6144", "24", "32", "32768", "1e-06"},
+                      {{"num_key_value_heads", kWhole, "4"},
+                       {.name = "head_dim", .kind = kWhole, .otherwise = "null", .in_class = false},
+                       {"num_experts_per_tok", kWhole, "8"},
+                       {"num_experts", kWhole, "128"},
+                       {"moe_intermediate_size", kWhole, "768"},
+                       {"norm_topk_prob", kFlag, "false"},
+                       {"router_aux_loss_coef", kNumber, "0.001"},
+                       {"decoder_sparse_step", kOnly, "1"},
+                       {"mlp_only_layers", kAny, "null", true},
+                       {"use_sliding_window", kOnly, "false"},
+                       kAttentionBias}),
+      .without_effect = "sliding_window output_router_logits",
+      .aliases = {{"num_local_experts", "num_experts"}},
+      .rope_theta = 1e4};
 }
 
 ConfigClass DeepseekV2() {
   return {
       .model_type = "deepseek_v2",
       .name = "DeepseekV2Config",
-      .keys =
-          {{"vocab_size", kWhole, "102400"},
-           {"hidden_size", kWhole, "4096"},
-           {"intermediate_size", kWhole, "11008"},
-           {"num_hidden_layers", kWhole, "32"},
-           {"num_attention_heads", kWhole, "32"},
-           {"num_key_value_heads", kWhole, "null", true},
-           {"max_position_embeddings", kWhole, "2048"},
-           {"rms_norm_eps", kNumber, "1e-06"},
+      .keys = Decoder(
+          {"102400", "4096", "11008", "32", "32", "2048", "1e-06"},
+          {{"num_key_value_heads", kWhole, "null", true},
            {"mlp_bias", kOnly, "false"},
            {.name = "first_k_dense_replace", .kind = kWhole, .otherwise = "0", .least = 0},
            {"kv_lora_rank", kWhole, "512"},
@@ -156,14 +118,8 @@ ConfigClass DeepseekV2() {
            {.name = "scoring_func", .kind = kOnly, .otherwise = R"("softmax")", .in_class = false},
            {.name = "moe_layer_freq", .kind = kOnly, .otherwise = "1", .in_class = false},
            {.name = "aux_loss_alpha", .kind = kNumber, .otherwise = "0.001", .in_class = false},
-           kTied,
-           kRopeParameters,
-           kActivation,
-           kAttentionBias,
-           kAttentionDropout},
-      .without_effect =
-          "initializer_range use_cache pad_token_id bos_token_id eos_token_id "
-          "pretraining_tp head_dim qk_head_dim output_router_logits",
+           kAttentionBias}),
+      .without_effect = "pretraining_tp head_dim qk_head_dim output_router_logits",
       .aliases = {{"num_experts", "n_routed_experts"}},
       .rope_theta = 1e4,
       .heads_divide_size = true,
@@ -174,13 +130,9 @@ ConfigClass DeepseekV3() {
   return {
       .model_type = "deepseek_v3",
       .name = "DeepseekV3Config",
-      .keys =
-          {{"vocab_size", kWhole, "129280"},
-           {"hidden_size", kWhole, "7168"},
-           {"intermediate_size", kWhole, "18432"},
-           {"moe_intermediate_size", kWhole, "2048"},
-           {"num_hidden_layers", kWhole, "61"},
-           {"num_attention_heads", kWhole, "128"},
+      .keys = Decoder(
+          {"129280", "7168", "18432", "61", "128", "4096", "1e-06"},
+          {{"moe_intermediate_size", kWhole, "2048"},
            {"num_key_value_heads", kWhole, "128", true},
            {.name = "n_shared_experts", .kind = kWhole, .otherwise = "1", .least = 0},
            {"n_routed_experts", kWhole, "256"},
@@ -195,20 +147,13 @@ ConfigClass DeepseekV3() {
            {"num_experts_per_tok", kWhole, "8"},
            {.name = "first_k_dense_replace", .kind = kWhole, .otherwise = "3", .least = 0},
            {"norm_topk_prob", kFlag, "true"},
-           {"max_position_embeddings", kWhole, "4096"},
-           {"rms_norm_eps", kNumber, "1e-06"},
            {"rope_interleave", kOnly, "true"},
            {.name = "head_dim", .kind = kWhole, .otherwise = "null", .in_class = false},
            {.name = "topk_method", .kind = kOnly, .otherwise = R"("noaux_tc")", .in_class = false},
            {.name = "scoring_func", .kind = kOnly, .otherwise = R"("sigmoid")", .in_class = false},
            {.name = "moe_layer_freq", .kind = kOnly, .otherwise = "1", .in_class = false},
-           kTied,
-           kRopeParameters,
-           kActivation,
-           kAttentionBias,
-           kAttentionDropout},
+           kAttentionBias}),
       .without_effect =
-          "initializer_range use_cache pad_token_id bos_token_id eos_token_id "
           "pretraining_tp num_mtp_layers num_nextn_predict_layers qk_head_dim "
           "output_router_logits",
       .aliases = {{"num_local_experts", "n_routed_experts"}},
@@ -233,9 +178,9 @@ ConfigClass Gpt2() {
                    {"add_cross_attention", kOnly, "false"},
                    {"tie_word_embeddings", kFlag, "true"}},
           .without_effect =
-              "resid_pdrop embd_pdrop attn_pdrop initializer_range summary_type "
+              "resid_pdrop embd_pdrop attn_pdrop summary_type "
               "summary_use_proj summary_activation summary_proj_to_labels "
-              "summary_first_dropout use_cache bos_token_id eos_token_id pad_token_id",
+              "summary_first_dropout",
           .aliases = {{"hidden_size", "n_embd"},
                       {"max_position_embeddings", "n_positions"},
                       {"num_attention_heads", "n_head"},
@@ -260,7 +205,8 @@ std::string_view CommonKeysWithoutEffect() {
          "torch_dtype chunk_size_feed_forward is_encoder_decoder id2label label2id num_labels "
          "problem_type name_or_path _name_or_path _commit_hash output_attentions "
          "attn_implementation _attn_implementation experts_implementation auto_map "
-         "tie_last_hidden_states quantization_config "
+         "tie_last_hidden_states quantization_config initializer_range pad_token_id bos_token_id "
+         "eos_token_id "
          // Settings of text generation:
          "assistant_confidence_threshold assistant_lookbehind bad_words_ids begin_suppress_tokens "
          "diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size "
