@@ -127,17 +127,6 @@ def check(
     )
 
 
-def first_parts(tensors: list[torch.Tensor], microbatches: int, slices: int) -> list[torch.Tensor]:
-    """Returns the first slice of the first microbatch."""
-    parts = []
-    for tensor in tensors:
-        if tensor.dim() > 0:
-            tensor = tensor[: weighting.sizes(tensor.shape[0], microbatches)[0]]
-            tensor = tensor if slices == 1 else tensor[:, : tensor.shape[1] // slices]
-        parts.append(tensor)
-    return parts
-
-
 def parts(
     structure: Structure, tensors: list[torch.Tensor], microbatches: int, slices: int = 1
 ) -> list[Any]:

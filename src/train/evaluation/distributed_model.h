@@ -35,7 +35,6 @@ class DistributedModel {
                    const std::atomic<bool>* stop);
 
   const ModelConfig& config() const { return model_.config; }
-  bool has_first() const { return model_.stages.front() != nullptr; }
   bool has_last() const { return model_.stages.back() != nullptr; }
   StageModule& last() const { return *model_.stages.back(); }
   // Returns whether the model can run with caches. The same on all processes.
