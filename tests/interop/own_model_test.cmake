@@ -27,7 +27,7 @@ endfunction()
 # Without the engine, the package reports the missing component.
 step(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix --component core)
 set(configure ${CMAKE_COMMAND} -G Ninja -S ${SOURCE} -B ${WORK}/build
-    -DCMAKE_PREFIX_PATH=${WORK}/prefix -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_BUILD_TYPE=Debug
+    -DCMAKE_PREFIX_PATH=${WORK}/prefix -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_BUILD_TYPE=Debug -DCMAKE_UNITY_BUILD=ON
     -DCMAKE_CXX_FLAGS=-Wall\ -Wextra\ -Werror)
 run(code ${configure})
 if(code EQUAL 0)

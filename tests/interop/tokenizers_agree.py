@@ -62,7 +62,7 @@ def corpus():
     """Returns the text that vocabularies are trained on."""
     folder = pathlib.Path("/usr/share/games/fortunes")
     files = sorted(path for path in folder.iterdir() if "." not in path.name) if folder.exists() else [SCRIPT]
-    text = "\n".join(path.read_text(errors="replace") for path in files)[:300_000]
+    text = "\n".join(path.read_text(errors="replace") for path in files)[:120_000]
     return text.split("\n%\n") + ODD * 3
 
 
@@ -222,7 +222,7 @@ def peer_main(folder, program, seconds):
     draw = random.Random(1)
     invalid = [b"a\xffb", b"\xe2\x82", b"\xf0\x9f\x98 x", b"\xed\xa0\x80", b"\xc0\x80\xf8", b"\x80\x80", b"ok \xe2\x28\xa1"]
     line = " ".join(text.replace("\n", " ") for text in corpus())
-    long_line = (line * (1 + 1_000_000 // len(line)))[:1_000_000]
+    long_line = (line * (1 + 300_000 // len(line)))[:300_000]
     failed = texts = 0
     for each in folders:  # SentencePiece reads invalid bytes in its own way
         cases = ODD + ([] if each.name.startswith("spm") else invalid) + [long_line]

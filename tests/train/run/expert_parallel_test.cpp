@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <random>
 
 #include "schedule/data_parallel.h"
 #include "tests/train/run/trained_model.h"
@@ -49,7 +48,7 @@ TEST_P(ExpertParallel, TrainsTheSameModel) {
   config.parallel.data = 4;
   const TrainedModel expected = TrainWith(config);
   for (const int expert : {2, 4}) {
-    for (const int zero : {0, 1, 2, 3}) {
+    for (int zero = 0; zero <= 3; zero += expert / 2) {
       SCOPED_TRACE(fmt::format("expert={} zero={}", expert, zero));
       config.parallel.expert = expert;
       config.parallel.zero = zero;
@@ -59,18 +58,18 @@ TEST_P(ExpertParallel, TrainsTheSameModel) {
 }
 
 TEST_P(ExpertParallel, TrainsTheSameModelWithEverySchedule) {
+  bool exact = GetParam() == "deepseek_v3";
   for (const char* const schedule : {"gpipe", "interleaved", "zbv", "dualpipe", "dualpipev"}) {
-    for (const bool exact : {true, false}) {
-      SCOPED_TRACE(fmt::format("{} exact={}", schedule, exact));
-      TrainConfig config = MoeConfig(GetParam());
-      config.pipeline.schedule = schedule;
-      config.exact = exact;
-      config.optimizer.clip = 0.5;
-      config.parallel.data = 2;
-      const TrainedModel expected = TrainWith(config);
-      config.parallel.expert = 2;
-      ExpectNear(expected, TrainWith(config));
-    }
+    exact = !exact;
+    SCOPED_TRACE(fmt::format("{} exact={}", schedule, exact));
+    TrainConfig config = MoeConfig(GetParam());
+    config.pipeline.schedule = schedule;
+    config.exact = exact;
+    config.optimizer.clip = 0.5;
+    config.parallel.data = 2;
+    const TrainedModel expected = TrainWith(config);
+    config.parallel.expert = 2;
+    ExpectNear(expected, TrainWith(config));
   }
 }
 

@@ -432,10 +432,20 @@ std::vector<std::int64_t> UnevenLayers(std::mt19937& random, int stages) {
 // An algorithm and a model.
 using Pair = std::pair<std::string, std::string>;
 
+// The other models differ from these in layers, which schedules do not see.
+bool IsTriedTwice(std::string_view model) {
+  return model == "llama" || model == "gpt2" || model == "deepseek_v3";
+}
+
+// Returns all algorithms with three models, and a quarter of them with each other model.
 std::vector<Pair> Pairs() {
   std::vector<Pair> pairs;
+  int number = 0;
   for (const Algorithm& algorithm : Catalog()) {
-    for (const std::string_view model : ModelNames()) pairs.emplace_back(algorithm.name, model);
+    for (const std::string_view model : ModelNames()) {
+      if (IsTriedTwice(model) || ++number % 4 == 0) pairs.emplace_back(algorithm.name, model);
+    }
+    ++number;  // another model for the next algorithm
   }
   return pairs;
 }
@@ -446,8 +456,7 @@ TEST_P(Parity, TrainsLikeOneRank) {
   const auto& [algorithm, model] = GetParam();
   std::mt19937 random(static_cast<unsigned>(std::hash<std::string>()(algorithm)));
   int cases = 0;
-  // Other models differ from these in layers, which schedules do not see.
-  const int most = model == "llama" || model == "gpt2" || model == "deepseek_v3" ? 2 : 1;
+  const int most = IsTriedTwice(model) ? 2 : 1;
   for (int attempt = 0; attempt < 100 && cases < most; ++attempt) {
     ScheduleParams params;
     params.ranks = 1 + static_cast<int>(random() % 4);
