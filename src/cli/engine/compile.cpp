@@ -18,6 +18,13 @@ class CompileCommand final : public EngineRun<CompileDefinition> {
  public:
   Result<int> Run() override {
     PENSTOCK_TRY(TrainConfig config, LoadTrainConfig(config_, overrides_));
+    auto code = RunWith(config);
+    if (!code) return tl::unexpected(Located(std::move(code).error(), config));
+    return code;
+  }
+
+ private:
+  Result<int> RunWith(TrainConfig& config) {
     PENSTOCK_TRY_STATUS(FollowWeights(config));
     PENSTOCK_TRY_STATUS(SetDocumentEnd(config));
     const auto begin = std::chrono::steady_clock::now();

@@ -118,11 +118,18 @@ struct PassTime {
 class GraphCommand final : public EngineRun<GraphDefinition> {
  public:
   Result<int> Run() override {
+    PENSTOCK_TRY(TrainConfig config, LoadTrainConfig(config_, overrides_));
+    auto code = RunWith(config);
+    if (!code) return tl::unexpected(Located(std::move(code).error(), config));
+    return code;
+  }
+
+ private:
+  Result<int> RunWith(TrainConfig& config) {
     options_.stop_after = stop_after_;
     options_.disabled = disabled_;
     options_.exact = !inexact_;
     options_.overlapped = only_ == "overlapped";
-    PENSTOCK_TRY(TrainConfig config, LoadTrainConfig(config_, overrides_));
     PENSTOCK_TRY_STATUS(FollowWeights(config));
     PENSTOCK_TRY_STATUS(SetDocumentEnd(config));
     std::optional<ShapesOnly> shapes;
@@ -158,7 +165,6 @@ class GraphCommand final : public EngineRun<GraphDefinition> {
     return kExitOk;
   }
 
- private:
   Result<StageGraphs> TimedGraphs(const TrainConfig& config, std::vector<PassTime>& times) const {
     const ScopedPassObserver observe(
         [&](std::string_view pass, double seconds, StageGraphs& graphs) {

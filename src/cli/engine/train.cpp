@@ -115,7 +115,9 @@ class TrainCommand final : public EngineRun<TrainDefinition> {
     options.group = group;
     options.cores = cores;
     const std::string busy = BusyMachine();
-    PENSTOCK_TRY(const TrainSummary summary, Train(config, options));
+    const auto trained = Train(config, options);
+    if (!trained) return tl::unexpected(Located(trained.error(), config));
+    const TrainSummary& summary = *trained;
     const bool leads = group == nullptr || group->process() == 0;
     if (summary.interrupted) return ReportStop(summary, leads);
     if (!leads) return kExitOk;

@@ -32,8 +32,8 @@ Result<StageGraphs> CapturedGraphs(const TrainConfig& config, int stage,
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(chosen, Cores()));
   const int stages = schedule.placement.chain_length();
   if (!config.data.lengths.empty()) {
-    return InvalidArgument(
-        "data.lengths: each length has its own program, which 'train' compiles; remove it");
+    return InvalidParameter("data.lengths",
+                            ": each length has its own program, which 'train' compiles; remove it");
   }
   if (schedule.slices > 1) {
     return InvalidArgument(
