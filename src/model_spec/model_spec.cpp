@@ -136,6 +136,13 @@ bool IsPerExpert(const ModelConfig& config, std::string_view parameter) {
   return model != nullptr && model->is_per_expert != nullptr && model->is_per_expert(parameter);
 }
 
+Result<ModelShape> ShapeOf(const ModelConfig& config) {
+  const ModelSpec& model = *FindModelSpec(config.name);
+  if (model.shape) return model.shape(config);
+  return InvalidParameter("model.name", ": model {} does not declare its sizes, so it has no price",
+                          config.name);
+}
+
 Result<VocabularyTables> VocabularyTablesOf(const ModelConfig& config) {
   PENSTOCK_TRY(const ModelSpec* model, FindModel(config.name));
   if (model->vocabulary) return model->vocabulary(config);
