@@ -90,7 +90,8 @@ std::string ModelsWith(std::string_view key, std::string_view model) {
 
 class ConfigReader {
  public:
-  explicit ConfigReader(TrainConfig& config) : config_(config), fields_(FieldsOf(config)) {}
+  ConfigReader(TrainConfig& config, bool any_model)
+      : config_(config), any_model_(any_model), fields_(FieldsOf(config)) {}
 
   Status Read(std::string_view text, std::string_view where) {
     auto root = ParseYaml(std::string(text));
@@ -118,9 +119,9 @@ class ConfigReader {
       if (entry.key == "model.name") PENSTOCK_TRY_STATUS(Set(entry));
     }
     fields_ = FieldsOf(config_);
-    if (fields_.options == nullptr) return CheckModel(config_.model);
+    if (fields_.options == nullptr && !any_model_) return CheckModel(config_.model);
     for (const Entry& entry : entries_) PENSTOCK_TRY_STATUS(Set(entry));
-    StoreOptions(fields_, config_);
+    if (fields_.options != nullptr) StoreOptions(fields_, config_);
     return UseTokenizerOfModel();
   }
 
@@ -200,7 +201,17 @@ class ConfigReader {
     return InvalidArgument("unknown key {}: {}", Quote(key), KeyHint(key, fields_.all));
   }
 
+  // Keeps an option of a model that this program does not know as text.
+  bool SetUnknownOption(const Entry& entry) {
+    if (fields_.options != nullptr || !any_model_ || !entry.key.starts_with("model.")) return false;
+    if (Find(entry.key, false, true)) return false;
+    const std::string value = entry.node.IsScalar() ? entry.node.Scalar() : "";
+    config_.model.options[std::string(LastWord(entry.key))] = value;
+    return true;
+  }
+
   Status Set(const Entry& entry) {
+    if (SetUnknownOption(entry)) return {};
     const auto field = Find(entry.key, entry.place.empty(), true);
     const Status status = field ? SetValue(**field, entry) : Status(tl::unexpected(field.error()));
     if (!status && entry.place.empty()) return status;
@@ -239,6 +250,7 @@ class ConfigReader {
   }
 
   TrainConfig& config_;
+  bool any_model_;
   ConfigFields fields_;
   std::vector<Entry> entries_;
   std::string model_folder_;  // empty: none
@@ -279,7 +291,7 @@ Status CheckConfig(const TrainConfig& config) {
                               config.memory_limit);
     }
   }
-  return CheckModel(config.model);
+  return {};
 }
 
 // Replaces the text of the groups by its canonical form.
@@ -290,12 +302,10 @@ Status ReadGroups(OptimizerConfig& config) {
   return {};
 }
 
-}  // namespace
-
-Result<TrainConfig> ParseTrainConfig(std::string_view text, std::string_view where,
-                                     const std::vector<std::string>& overrides) {
+Result<TrainConfig> Parse(std::string_view text, std::string_view where,
+                          const std::vector<std::string>& overrides, bool any_model) {
   TrainConfig config;
-  ConfigReader reader(config);
+  ConfigReader reader(config, any_model);
   PENSTOCK_TRY_STATUS(reader.Read(text, where));
   for (const std::string& each : overrides) PENSTOCK_TRY_STATUS(reader.Override(each));
   const auto finish = [&]() -> Status {
@@ -304,12 +314,25 @@ Result<TrainConfig> ParseTrainConfig(std::string_view text, std::string_view whe
     // Experts are divided among replicas, so there are at least as many.
     config.parallel.data = std::max(config.parallel.data, config.parallel.expert);
     PENSTOCK_TRY_STATUS(ReadGroups(config.optimizer));
-    return CheckConfig(config);
+    PENSTOCK_TRY_STATUS(CheckConfig(config));
+    return any_model ? Status() : CheckModel(config.model);
   };
   if (const Status status = finish(); !status) {
     return tl::unexpected(Located(status.error(), config));
   }
   return config;
+}
+
+}  // namespace
+
+Result<TrainConfig> ParseTrainConfig(std::string_view text, std::string_view where,
+                                     const std::vector<std::string>& overrides) {
+  return Parse(text, where, overrides, /*any_model=*/false);
+}
+
+Result<TrainConfig> LoadRunConfig(const std::string& path) {
+  PENSTOCK_TRY(const std::string text, ReadFile(path, kYamlFile));
+  return Parse(text, path, {}, /*any_model=*/true);
 }
 
 Error Located(Error error, const TrainConfig& config,

@@ -179,6 +179,8 @@ Error Located(Error error, const TrainConfig& config,
 // unknown key (and the nearest known one), and for a value of the wrong type or out of range.
 Result<TrainConfig> LoadTrainConfig(const std::string& path,
                                     const std::vector<std::string>& overrides = {});
+// Reads the configuration that a run wrote to its folder. This program may not know its model.
+Result<TrainConfig> LoadRunConfig(const std::string& path);
 // Reads YAML text; `where` names it in errors.
 Result<TrainConfig> ParseTrainConfig(std::string_view text, std::string_view where,
                                      const std::vector<std::string>& overrides = {});

@@ -180,6 +180,18 @@ TEST(Config, ErrorsNameTheLine) {
   EXPECT_EQ(ErrorOf("optimizer: {lr: 1}\n", {"lr=x"}), "optimizer.lr: 'x' is not a number");
 }
 
+TEST(Config, ReadsTheConfigurationOfARunWithAModelOfAnotherProgram) {
+  const TempFolder folder;
+  const std::string path =
+      folder.Write("config.yaml", "name: a\nmodel: {name: mixer, layers: 6, decay: 0.7}\n");
+  const auto config = LoadRunConfig(path);
+  ASSERT_TRUE(config) << config.error().line();
+  EXPECT_EQ(config->model.name, "mixer");
+  EXPECT_EQ(config->model.layers, 6);
+  EXPECT_EQ(config->model.options.at("decay"), "0.7");
+  EXPECT_FALSE(LoadTrainConfig(path));
+}
+
 // A control character is no value of any kind.
 TEST(Config, ErrorsAboutEveryKeyHaveItsLine) {
   for (const std::string_view model : ModelNames()) {
