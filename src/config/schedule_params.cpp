@@ -59,15 +59,7 @@ Status RefuseForCsv(const PipelineConfig& pipeline) {
 }
 
 Error NameKeys(Error error) {
-  if (!error.parameter.empty()) {
-    error.parameter.insert(0, "pipeline.");
-    return error;
-  }
-  constexpr std::array<std::string_view, 8> kKeys = {
-      "ranks", "chunks", "microbatches", "slices", "split", "group", "waves", "memory_limit"};
-  if (std::ranges::find(kKeys, error.parameter) != kKeys.end()) {
-    error.parameter.insert(0, "pipeline.");
-  }
+  if (!error.parameter.empty()) error.parameter.insert(0, "pipeline.");
   return error;
 }
 

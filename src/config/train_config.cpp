@@ -213,14 +213,14 @@ class ConfigReader {
   Status Set(const Entry& entry) {
     if (SetUnknownOption(entry)) return {};
     const auto field = Find(entry.key, entry.place.empty(), true);
+    if (field) {
+      const std::string& key = (*field)->key;
+      config_.places[key] = entry.place;
+      if (!entry.place.empty()) config_.places.emplace(key.substr(0, key.find('.')), entry.place);
+    }
     const Status status = field ? SetValue(**field, entry) : Status(tl::unexpected(field.error()));
-    if (!status && entry.place.empty()) return status;
-    if (!status) return tl::unexpected(In(entry.place, status.error()));
-    const std::string& key = (*field)->key;
-    config_.places[key] = entry.place;
-    const std::string section = key.substr(0, key.find('.'));
-    if (!entry.place.empty()) config_.places.emplace(section, entry.place);
-    return {};
+    if (status || entry.place.empty()) return status;
+    return tl::unexpected(In(entry.place, status.error()));
   }
 
   static Status SetValue(const Field& field, const Entry& entry) {
