@@ -41,7 +41,7 @@ std::vector<Field> RunFields(TrainConfig& c) {
        "Dtype of the computation: f32 or bf16; weights are f32",
        {.choices = "f32 bf16"},
        "dtype torch_dtype"},
-      {"memory_limit", &c.memory_limit, kFiles,
+      {"max_memory", &c.max_memory, kFiles,
        "Memory that the run may need: auto (what is available), a size (16GiB), or none (no "
        "check)"},
       {"watchdog",

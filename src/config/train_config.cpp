@@ -285,10 +285,10 @@ Status CheckConfig(const TrainConfig& config) {
     }
   }
   if (const auto link = LinkOf(config.parallel); !link) return tl::unexpected(link.error());
-  if (config.memory_limit != "auto" && config.memory_limit != "none") {
-    if (const auto bytes = ParseBytes(config.memory_limit); !bytes || *bytes < 1) {
-      return InvalidParameter("memory_limit", "'{}': auto, none, or bytes with a unit (16GiB)",
-                              config.memory_limit);
+  if (config.max_memory != "auto" && config.max_memory != "none") {
+    if (const auto bytes = ParseBytes(config.max_memory); !bytes || *bytes < 1) {
+      return InvalidParameter("max_memory", "'{}': auto, none, or bytes with a unit (16GiB)",
+                              config.max_memory);
     }
   }
   return {};

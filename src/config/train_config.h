@@ -160,7 +160,7 @@ struct TrainConfig {
   std::string precision = "f32";
   // Limit for the estimated memory need of the run: "auto" (what is available), bytes with a unit,
   // or "none" (no check).
-  std::string memory_limit = "auto";
+  std::string max_memory = "auto";
   double watchdog = 60;  // seconds without any progress after which the run fails
 
   // Where each key of a file was set ("a.yaml: line 3"), and the first key of each section. Empty

@@ -226,7 +226,7 @@ TEST(Config, ErrorsAboutSeveralKeysHaveALine) {
       {"\nmodel: {kv_heads: 3}\n", "2", "model.kv_heads 3 does not divide model.heads 4"},
       {"pipeline:\n  csv: a.csv\n  schedule: 1f1b\n", "3", "pipeline.schedule '1f1b'"},
       {"recompute:\n  hold: 3\n", "2", "recompute.hold: '3' is none of"},
-      {"name: a\nmemory_limit: much\n", "2", "memory_limit 'much'"},
+      {"name: a\nmemory_limit: much\n", "2", "max_memory 'much'"},
       {"name: a\noptimizer: {groups: [{match: '('}]}\n", "2", "optimizer.groups: match"},
       {"name: a\nparallel: {link: slow}\n", "2", "parallel.link"}};
   for (const auto& [yaml, line, text] : cases) {
@@ -307,7 +307,7 @@ TEST(Config, RefusesInvalidValues) {
                           "epsilon=0",
                           "epsilon=1e-46",
                           "model.dim=1e18",
-                          "memory_limit=much",
+                          "max_memory=much",
                           "memory_limit=0B"}) {
     EXPECT_NE(ErrorOf("", {bad}), "") << bad;
   }

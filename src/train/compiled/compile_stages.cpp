@@ -50,7 +50,7 @@ Result<StageGraphs> CapturedGraphs(const TrainConfig& config, int stage,
   const bool only_shapes = ShapesOnly::Current() != nullptr;
   PENSTOCK_TRY_STATUS(CheckModelFits(chosen.model, {&range, 1},
                                      std::int64_t{config.batch} * config.model.sequence,
-                                     only_shapes ? "none" : config.memory_limit));
+                                     only_shapes ? "none" : config.max_memory));
   PENSTOCK_TRY(const std::shared_ptr<StageModule> module, WorkingStage(chosen, range));
   StageExamples examples;
   PENSTOCK_TRY(examples.inputs,

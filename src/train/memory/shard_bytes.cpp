@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/index.h"
+#include "config/parameter_rules.h"
 #include "config/replicas.h"
 #include "config/shard_vocabulary.h"
 #include "config/stage_ranges.h"
@@ -12,7 +13,6 @@
 #include "runtime/versions.h"
 #include "train/optimizer/matrix_exchange.h"
 #include "train/optimizer/muon.h"
-#include "config/parameter_rules.h"
 #include "train/shards/rank_shards.h"
 #include "train/shards/shards.h"
 
