@@ -67,7 +67,10 @@ bool IsTrainConfig(const YAML::Node& root) {
   if (!root.IsMap()) return false;
   constexpr std::array kSections = {"model",   "data",      "pipeline",   "parallel",  "recompute",
                                     "offload", "optimizer", "checkpoint", "validation"};
-  return std::ranges::any_of(kSections, [&](const char* section) { return root[section].IsMap(); });
+  return std::ranges::any_of(kSections, [&](const char* section) {
+    const YAML::Node node = root[section];
+    return node.IsDefined() && node.IsMap();
+  });
 }
 
 Result<RunToPrice> RunToPriceOf(TrainConfig config) {
