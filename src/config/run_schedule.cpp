@@ -48,8 +48,10 @@ Result<Schedule> FromCatalog(PipelineConfig& pipeline, int data, int cores, std:
     params.steps = static_cast<int>(std::min<std::int64_t>(steps, most));
   }
   auto schedule = Generate(pipeline.schedule, params);
-  if (!schedule) return tl::unexpected(NameKeys(std::move(schedule).error()));
-  return schedule;
+  if (schedule) return schedule;
+  Error error = std::move(schedule).error();
+  if (!error.parameter.empty()) error.parameter.insert(0, "pipeline.");
+  return tl::unexpected(std::move(error));
 }
 
 Result<Schedule> FromCsv(const PipelineConfig& pipeline) {

@@ -1,9 +1,5 @@
 #include "config/schedule_params.h"
 
-#include <algorithm>
-#include <array>
-
-#include "base/index.h"
 #include "schedule/text/cost_text.h"
 
 namespace penstock {
@@ -56,11 +52,6 @@ Status RefuseForCsv(const PipelineConfig& pipeline) {
                             "has no effect, because the schedule is read from a file: remove it");
   }
   return {};
-}
-
-Error NameKeys(Error error) {
-  if (!error.parameter.empty()) error.parameter.insert(0, "pipeline.");
-  return error;
 }
 
 }  // namespace penstock
