@@ -29,9 +29,9 @@ std::vector<std::string> PassesOf(const TrainConfig& config, int zero) {
   if (zero == 2) passes.emplace_back("reduce-grad");
   if (zero == 3) {
     passes.push_back(
-        fmt::format("sharding:{}:{}", config.parallel.lookahead, config.parallel.residency));
+        fmt::format("sharding={}:{}", config.parallel.lookahead, config.parallel.residency));
   }
-  passes.emplace_back(config.optimizer.post_validation ? "optimizer:post-validation" : "optimizer");
+  passes.emplace_back(config.optimizer.post_validation ? "optimizer=post-validation" : "optimizer");
   return passes;
 }
 

@@ -43,9 +43,9 @@ Status RefuseForCsv(const PipelineConfig& pipeline) {
       {"pipeline.waves", pipeline.waves != 0},
       {"pipeline.split", pipeline.split},
       {"pipeline.memory_limit", pipeline.memory_limit != 0},
-      {"cost", !pipeline.cost.empty()},
+      {"pipeline.cost", !pipeline.cost.empty()},
       {"pipeline.comm", pipeline.comm != 0},
-      {"overlap", !pipeline.overlap.empty()}};
+      {"pipeline.overlap", !pipeline.overlap.empty()}};
   for (const auto& [key, is_given] : given) {
     if (!is_given) continue;
     return InvalidParameter(key,

@@ -51,7 +51,7 @@ TEST(RunToPrice, EveryKeyThatChangesThePriceArrives) {
       {{"parallel.data=4"}, "nodes", "2x8"},
       {{"parallel.data=2", "parallel.zero=1"}, "zero", "1"},
       {{"parallel.data=2", "parallel.zero=2"}, "pass", "reduce-grad optimizer"},
-      {{"parallel.data=2", "parallel.zero=3"}, "pass", "sharding:1:0 optimizer"},
+      {{"parallel.data=2", "parallel.zero=3"}, "pass", "sharding=1:0 optimizer"},
       {{"parallel.zero=3"}, "zero", ""},
       {{"recompute.hold=least"}, "pass", "recompute optimizer"},
       {{"parallel.shard_vocabulary=true"}, "pass", "vocabulary optimizer"},
