@@ -81,7 +81,7 @@ Microbatch SliceOf(const Microbatch& batch, int slices, int slice) {
 
 // Returns `costs` with the times and the memory of F, I and W of slice `slice`. All slices together
 // keep what the microbatch would.
-StageCosts WithCompute(const ModelOnCluster& model, const StageLayers& layers,
+StageCosts WithCompute(const ModelOnCluster& model, const LayerRange& layers,
                        const Roofline& roofline, int slices, int slice, StageCosts costs) {
   const Work work = WorkOfStage(model.shape, layers, SliceOf(model.batch, slices, slice));
   const KeptBytes kept = KeptByStage(model.shape, layers, model.batch);
@@ -119,7 +119,7 @@ struct Replicated {
 };
 
 // Replicas divide the experts, so that fewer of them have copies of the same ones.
-std::array<Replicated, 2> ReplicatedBy(const ModelOnCluster& model, const StageLayers& layers,
+std::array<Replicated, 2> ReplicatedBy(const ModelOnCluster& model, const LayerRange& layers,
                                        double of_vocabulary) {
   ParameterCount count = ParametersOfStage(model.shape, layers, model.batch);
   count.others += of_vocabulary;
@@ -248,7 +248,9 @@ Status CheckRanks(const ModelOnCluster& model, int ranks) {
 }
 
 Result<ModelCosts> CostsOfModel(const ModelOnCluster& model, const PipelineDivision& division) {
-  PENSTOCK_TRY(std::vector<StageLayers> divided, DivideLayers(model.shape, division.stages));
+  auto split = SplitLayers(model.shape.layers, division.stages);
+  if (!split) return tl::unexpected(In(model.shape.name, std::move(split).error()));
+  std::vector<LayerRange>& divided = *split;
   const int slices = division.slices;
   if (model.batch.sequence % slices != 0) {
     return InvalidParameter("slices", "{}: does not divide `sequence`, {}", slices,
@@ -261,7 +263,7 @@ Result<ModelCosts> CostsOfModel(const ModelOnCluster& model, const PipelineDivis
   }
   ModelCosts costs;
   for (std::size_t i = 0; i < divided.size(); ++i) {
-    divided[i].shared_vocabulary = division.vocabulary_ranks > 0;
+    divided[i].sharded_vocabulary = division.vocabulary_ranks > 0;
     const bool has_shard = i < Index(division.vocabulary_ranks);
     const auto replicated = ReplicatedBy(model, divided[i], has_shard ? vocabulary.parameters : 0);
     StageCosts whole;

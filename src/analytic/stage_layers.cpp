@@ -21,22 +21,7 @@ void Add(const KeptTensors& tensors, KeptBytes& to) {
 
 }  // namespace
 
-Result<std::vector<StageLayers>> DivideLayers(const ModelShape& shape, int stages) {
-  if (shape.layers < stages) {
-    return InvalidArgument("{} has {} layers, which cannot fill {} stages", shape.name,
-                           shape.layers, stages);
-  }
-  std::vector<StageLayers> all(static_cast<std::size_t>(stages));
-  std::int64_t begin = 0;
-  for (int i = 0; i < stages; ++i) {
-    const std::int64_t layers = shape.layers / stages + (i < shape.layers % stages ? 1 : 0);
-    all[static_cast<std::size_t>(i)] = {begin, begin + layers, i == 0, i == stages - 1};
-    begin += layers;
-  }
-  return all;
-}
-
-Work WorkOfStage(const ModelShape& shape, const StageLayers& stage, const Microbatch& batch) {
+Work WorkOfStage(const ModelShape& shape, const LayerRange& stage, const Microbatch& batch) {
   Work work;
   if (stage.has_embedding()) Append(EmbeddingWork(shape, batch), work);
   for (std::int64_t layer = stage.begin; layer < stage.end; ++layer) {
@@ -52,7 +37,7 @@ Work WorkOfStage(const ModelShape& shape, const StageLayers& stage, const Microb
   return work;
 }
 
-KeptBytes KeptByStage(const ModelShape& shape, const StageLayers& stage, const Microbatch& batch) {
+KeptBytes KeptByStage(const ModelShape& shape, const LayerRange& stage, const Microbatch& batch) {
   KeptBytes kept;
   if (stage.has_embedding()) Add(KeptByEmbedding(batch), kept);
   for (std::int64_t layer = stage.begin; layer < stage.end; ++layer) {
@@ -68,7 +53,7 @@ KeptBytes KeptByStage(const ModelShape& shape, const StageLayers& stage, const M
   return kept;
 }
 
-ParameterCount ParametersOfStage(const ModelShape& shape, const StageLayers& stage,
+ParameterCount ParametersOfStage(const ModelShape& shape, const LayerRange& stage,
                                  const Microbatch& batch) {
   ParameterCount count;
   if (stage.has_embedding()) count.others += EmbeddingParameters(shape);

@@ -1,9 +1,5 @@
 #include "cli/commands.h"
 
-#ifdef PENSTOCK_ENGINE
-#include "cli/start_engine/engine_command.h"
-#endif
-
 namespace penstock {
 
 // Each is defined in the file with its name.
@@ -30,7 +26,7 @@ std::vector<std::unique_ptr<Command>> Commands() {
     commands.push_back(make());
   }
 #ifdef PENSTOCK_ENGINE
-  for (const EngineEntry& entry : kEngineEntries) commands.push_back(MakeEngineCommand(entry));
+  for (auto& command : EngineDefinitions()) commands.push_back(std::move(command));
 #endif
   return commands;
 }

@@ -12,4 +12,7 @@ namespace penstock {
 // In the order of --help.
 std::vector<std::unique_ptr<Command>> Commands();
 
+// Returns the commands that penstock-engine runs, with their options and help but without Run().
+std::vector<std::unique_ptr<Command>> EngineDefinitions();
+
 }  // namespace penstock

@@ -17,7 +17,7 @@
 #include "cli/help/help.h"
 #include "cli/help/other_names.h"
 #include "cli/output/print_error.h"
-#include "cli/start_engine/engine_table.h"
+#include "cli/start_engine/engine_command.h"
 #include "cli/start_engine/launcher.h"
 
 namespace penstock {
@@ -76,7 +76,13 @@ std::string Explain(const CLI::ParseError& error, const CLI::App& app) {
   return message;
 }
 
+bool IsHelp(const std::string& word) { return word == "-h" || word == "--help"; }
+
 Result<int> RunCommand(Command& command, std::vector<std::string> words) {
+  if (command.IsOfEngine() && std::ranges::none_of(words, IsHelp)) {
+    words.insert(words.begin(), command.Name());
+    return BecomeEngine(std::move(words));
+  }
   const std::unique_ptr<CLI::App> app = AppOf(command);
   for (std::string& word : words) {
     if (word == "--") break;  // what follows is for another program
@@ -100,14 +106,14 @@ Result<int> RunCommand(Command& command, std::vector<std::string> words) {
 int RefuseWord(const std::string& word, const CommandList& commands) {
   std::vector<std::string> names = {"help", "version"};
   for (const auto& command : commands) names.push_back(command->Name());
-  for (const EngineEntry& entry : kEngineEntries) names.emplace_back(entry.name);
+  for (const auto& command : EngineDefinitions()) names.push_back(command->Name());
   const std::string name = word.substr(0, word.find('='));
   if (name.starts_with('-')) {
     return RefuseUsage(fmt::format("there is no option {} before the command{}", Quote(name),
                                    Suggestion(name, {"--help", "--version"})));
   }
-  for (const EngineEntry& entry : kEngineEntries) {
-    if (word == entry.name) {
+  for (const auto& command : EngineDefinitions()) {
+    if (word == command->Name()) {
       return RefuseUsage(fmt::format(
           "this build is without '{}', which needs libtorch; build the preset 'release'", word));
     }

@@ -55,16 +55,17 @@ Status ParameterRules::Check(std::span<const std::string> parameters) const {
       return std::regex_search(parameter, expressions_[i]);
     };
     if (std::ranges::any_of(parameters, matches)) {
-      return InvalidArgument(
-          "optimizer.groups: all parameters that {} matches belong to earlier groups: move the "
-          "group to the front",
-          Quote(groups_[i].match));
+      return InvalidParameter("optimizer.groups",
+                              ": all parameters that {} matches belong to earlier groups: move the "
+                              "group to the front",
+                              Quote(groups_[i].match));
     }
     const std::vector<std::string_view> names(parameters.begin(), parameters.end());
-    return InvalidArgument("optimizer.groups: {} matches no parameter{}", Quote(groups_[i].match),
-                           DidYouMean(groups_[i].match, names,
-                                      fmt::format("a parameter's name is {}", Quote(names.back())))
-                               .insert(0, ": "));
+    return InvalidParameter("optimizer.groups", ": {} matches no parameter{}",
+                            Quote(groups_[i].match),
+                            DidYouMean(groups_[i].match, names,
+                                       fmt::format("a parameter's name is {}", Quote(names.back())))
+                                .insert(0, ": "));
   }
   return {};
 }

@@ -38,8 +38,9 @@ Result<Schedule> ShardSchedule(const Schedule& schedule, const ParallelConfig& p
   for (const auto& [ops, names, least] : {std::tuple(kGathers, "UNSHARD and RESHARD", 3),
                                           std::tuple(OpBit(Op::kReduceGrad), "REDUCE_GRAD", 2)}) {
     if (zero >= least || !HasOps(schedule, ops)) continue;
-    return InvalidArgument(
-        "pipeline.csv: {} are for shards: set parallel.zero={} and parallel.data to at least 2, or "
+    return InvalidParameter(
+        "pipeline.csv",
+        ": {} are for shards: set parallel.zero={} and parallel.data to at least 2, or "
         "remove them from the file",
         names, least);
   }

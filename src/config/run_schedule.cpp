@@ -39,11 +39,6 @@ constexpr int kStreamedMicrobatches = 1024;
 Result<Schedule> FromCatalog(PipelineConfig& pipeline, int data, int cores, std::int64_t steps) {
   if (pipeline.ranks == 0) pipeline.ranks = AutomaticRanks(pipeline.stages, cores);
   PENSTOCK_TRY(ScheduleParams params, ParamsOf(pipeline));
-  if (params.microbatches % data != 0) {
-    return InvalidArgument(
-        "pipeline.microbatches {} does not divide into {} equal shares (parallel.data)",
-        params.microbatches, data);
-  }
   params.microbatches /= data;
   if (pipeline.chunks == 0) params.chunks = AutomaticChunks(pipeline);
   if (pipeline.schedule == "auto") pipeline.schedule = params.chunks > 1 ? "interleaved" : "1f1b";
@@ -53,27 +48,29 @@ Result<Schedule> FromCatalog(PipelineConfig& pipeline, int data, int cores, std:
     params.steps = static_cast<int>(std::min<std::int64_t>(steps, most));
   }
   auto schedule = Generate(pipeline.schedule, params);
-  if (!schedule) return tl::unexpected(NameKeys(std::move(schedule).error()));
-  return schedule;
+  if (schedule) return schedule;
+  Error error = std::move(schedule).error();
+  if (!error.parameter.empty()) error.parameter.insert(0, "pipeline.");
+  return tl::unexpected(std::move(error));
 }
 
 Result<Schedule> FromCsv(const PipelineConfig& pipeline) {
   PENSTOCK_TRY_STATUS(RefuseForCsv(pipeline));
   PENSTOCK_TRY(Schedule schedule, LoadSchedule(pipeline.csv));
   if (pipeline.ranks != 0 && pipeline.ranks != schedule.ranks()) {
-    return InvalidArgument("pipeline.ranks {}: {} has {} ranks", pipeline.ranks, pipeline.csv,
-                           schedule.ranks());
+    return InvalidParameter("pipeline.ranks", "{}: {} has {} ranks", pipeline.ranks, pipeline.csv,
+                            schedule.ranks());
   }
   if (pipeline.chunks != 0 && pipeline.chunks != schedule.placement.chunks()) {
-    return InvalidArgument("pipeline.chunks {}: {} has {} chunks per rank", pipeline.chunks,
-                           pipeline.csv, schedule.placement.chunks());
+    return InvalidParameter("pipeline.chunks", "{}: {} has {} chunks per rank", pipeline.chunks,
+                            pipeline.csv, schedule.placement.chunks());
   }
   if (pipeline.slices != 1 && pipeline.slices != schedule.slices) {
-    return InvalidArgument("pipeline.slices {}: {} has {} slices", pipeline.slices, pipeline.csv,
-                           schedule.slices);
+    return InvalidParameter("pipeline.slices", "{}: {} has {} slices", pipeline.slices,
+                            pipeline.csv, schedule.slices);
   }
-  if (Status valid = RequireValid(schedule, pipeline.csv); !valid) {
-    return tl::unexpected(In("pipeline.csv", std::move(valid).error()));
+  if (const Status valid = RequireValid(schedule, pipeline.csv); !valid) {
+    return InvalidParameter("pipeline.csv", ": {}", valid.error().line());
   }
   return schedule;
 }
@@ -87,14 +84,16 @@ Status CheckWithoutFlush(const Schedule& schedule, const TrainConfig& config) {
   if (!config.trace_steps.empty()) refused = "trace_steps";
   if (!config.pipeline.csv.empty() && config.seconds > 0) refused = "seconds with a CSV";
   if (refused != nullptr) {
-    return InvalidArgument("{}: schedule '{}' does not flush, so it cannot be used with {}",
-                           ScheduleKey(config.pipeline), schedule.algorithm, refused);
+    return InvalidParameter(ScheduleKey(config.pipeline),
+                            ": schedule '{}' does not flush, so it cannot be used with {}",
+                            schedule.algorithm, refused);
   }
-  for (const std::int64_t steps : {config.steps, config.checkpoint.every, config.validation.freq}) {
+  for (const auto& [key, steps] :
+       {std::pair("steps", config.steps), std::pair("checkpoint.every", config.checkpoint.every),
+        std::pair("validation.freq", config.validation.freq)}) {
     if (config.pipeline.csv.empty() || steps % schedule.steps == 0) continue;
-    return InvalidArgument(
-        "steps, checkpoint.every, validation.freq: {} is not a multiple of the {} steps of {}",
-        steps, schedule.steps, config.pipeline.csv);
+    return InvalidParameter(key, "{} is not a multiple of the {} steps of {}", steps,
+                            schedule.steps, config.pipeline.csv);
   }
   return {};
 }
@@ -105,29 +104,45 @@ Status CheckTrainable(const Schedule& schedule, const TrainConfig& config) {
   if (schedule.steps > 1 && flush) refused = "several steps with a flush";
   if (schedule.slices > 1 && !flush) refused = "slices along the sequence without a flush";
   if (refused != nullptr) {
-    return InvalidArgument("{}: schedule '{}' has {}, which training does not support",
-                           ScheduleKey(config.pipeline), schedule.algorithm, refused);
+    return InvalidParameter(ScheduleKey(config.pipeline),
+                            ": schedule '{}' has {}, which training does not support",
+                            schedule.algorithm, refused);
   }
   return flush ? Status() : CheckWithoutFlush(schedule, config);
 }
 
 }  // namespace
 
-Result<Schedule> ChooseSchedule(TrainConfig& config, int cores) {
+namespace {
+
+Status CheckReplicas(const TrainConfig& config) {
+  const int data = config.parallel.data, expert = config.parallel.expert;
+  if (const Status status = CheckExpertRanks(config.model, expert); !status) {
+    return tl::unexpected(Located(status.error(), config, {"model.experts"}));
+  }
+  if (data % expert != 0) {
+    return InvalidParameter("parallel.expert", "{} does not divide the {} replicas (parallel.data)",
+                            expert, data);
+  }
+  const int microbatches = config.pipeline.microbatches;
+  if (!config.pipeline.csv.empty() || microbatches % data == 0) return {};
+  const auto error = InvalidParameter("pipeline.microbatches",
+                                      "{} does not divide into {} equal shares (parallel.data)",
+                                      microbatches, data);
+  return tl::unexpected(Located(error.value(), config, {"parallel.data"}));
+}
+
+Result<Schedule> Choose(TrainConfig& config, int cores) {
   PipelineConfig& pipeline = config.pipeline;
   const int data = config.parallel.data;
-  PENSTOCK_TRY_STATUS(CheckExpertRanks(config.model, config.parallel.expert));
-  if (data % config.parallel.expert != 0) {
-    return InvalidArgument("parallel.expert {} does not divide the {} replicas (parallel.data)",
-                           config.parallel.expert, data);
-  }
+  PENSTOCK_TRY_STATUS(CheckReplicas(config));
   PENSTOCK_TRY(Schedule schedule, pipeline.csv.empty()
                                       ? FromCatalog(pipeline, data, cores, config.steps)
                                       : FromCsv(pipeline));
   PENSTOCK_TRY_STATUS(CheckTrainable(schedule, config));
   PENSTOCK_TRY(schedule, ShardVocabulary(std::move(schedule), config));
   auto replicated = AddDataParallelism(schedule, data);
-  if (!replicated) return InvalidArgument("parallel.data: {}", replicated.error().line());
+  if (!replicated) return InvalidParameter("parallel.data", ": {}", replicated.error().line());
   schedule = *std::move(replicated);
   PENSTOCK_TRY(schedule, ShardSchedule(schedule, config.parallel));
   pipeline.ranks = schedule.ranks() / data;
@@ -139,6 +154,15 @@ Result<Schedule> ChooseSchedule(TrainConfig& config, int cores) {
   PENSTOCK_TRY_STATUS(CheckLengths(config, schedule));
   PENSTOCK_TRY_STATUS(SetShared(config, schedule));
   return schedule;
+}
+
+}  // namespace
+
+Result<Schedule> ChooseSchedule(TrainConfig& config, int cores) {
+  auto schedule = Choose(config, cores);
+  if (schedule) return schedule;
+  return tl::unexpected(
+      Located(std::move(schedule).error(), config, {ScheduleKey(config.pipeline)}));
 }
 
 Result<Schedule> ScheduleOver(const TrainConfig& config, std::int64_t steps) {

@@ -1,9 +1,5 @@
 #include "config/schedule_params.h"
 
-#include <algorithm>
-#include <array>
-
-#include "base/index.h"
 #include "schedule/text/cost_text.h"
 
 namespace penstock {
@@ -20,18 +16,18 @@ Result<ScheduleParams> ParamsOf(const PipelineConfig& pipeline) {
   if (pipeline.memory_limit > 0) params.memory_limit = pipeline.memory_limit;
   if (!pipeline.cost.empty()) {
     const auto cost = ParseCost(pipeline.cost);
-    if (!cost) return InvalidArgument("pipeline.cost: {}", cost.error().line());
+    if (!cost) return InvalidParameter("pipeline.cost", ": {}", cost.error().line());
     params.forward = cost->forward;
     params.backward_input = cost->backward_input;
     params.backward_weight = cost->backward_weight;
   }
   if (const Status status = CheckTime(pipeline.comm); !status) {
-    return InvalidArgument("pipeline.comm: {}", status.error().line());
+    return InvalidParameter("pipeline.comm", ": {}", status.error().line());
   }
   params.comm = pipeline.comm;
   if (!pipeline.overlap.empty()) {
     const auto overlap = ParseOverlap(pipeline.overlap);
-    if (!overlap) return InvalidArgument("pipeline.overlap: {}", overlap.error().line());
+    if (!overlap) return InvalidParameter("pipeline.overlap", ": {}", overlap.error().line());
     params.overlap = *overlap;
   }
   return params;
@@ -42,28 +38,20 @@ const char* ScheduleKey(const PipelineConfig& pipeline) {
 }
 
 Status RefuseForCsv(const PipelineConfig& pipeline) {
-  const std::pair<const char*, bool> given[] = {{"group", pipeline.group != 0},
-                                                {"waves", pipeline.waves != 0},
-                                                {"split", pipeline.split},
-                                                {"memory_limit", pipeline.memory_limit != 0},
-                                                {"cost", !pipeline.cost.empty()},
-                                                {"comm", pipeline.comm != 0},
-                                                {"overlap", !pipeline.overlap.empty()}};
+  const std::pair<const char*, bool> given[] = {
+      {"pipeline.group", pipeline.group != 0},
+      {"pipeline.waves", pipeline.waves != 0},
+      {"pipeline.split", pipeline.split},
+      {"pipeline.memory_limit", pipeline.memory_limit != 0},
+      {"pipeline.cost", !pipeline.cost.empty()},
+      {"pipeline.comm", pipeline.comm != 0},
+      {"pipeline.overlap", !pipeline.overlap.empty()}};
   for (const auto& [key, is_given] : given) {
     if (!is_given) continue;
-    return InvalidArgument(
-        "pipeline.{} has no effect, because the schedule is read from a file: remove it", key);
+    return InvalidParameter(key,
+                            "has no effect, because the schedule is read from a file: remove it");
   }
   return {};
-}
-
-Error NameKeys(Error error) {
-  constexpr std::array<std::string_view, 8> kKeys = {
-      "ranks", "chunks", "microbatches", "slices", "split", "group", "waves", "memory_limit"};
-  if (std::ranges::find(kKeys, error.parameter) != kKeys.end()) {
-    error.parameter.insert(0, "pipeline.");
-  }
-  return error;
 }
 
 }  // namespace penstock

@@ -16,7 +16,4 @@ const char* ScheduleKey(const PipelineConfig& pipeline);
 // Rejects keys that have no effect on a schedule in a file.
 Status RefuseForCsv(const PipelineConfig& pipeline);
 
-// Replaces the parameter's name in an algorithm's error with the configuration's key.
-Error NameKeys(Error error);
-
 }  // namespace penstock

@@ -12,39 +12,40 @@ Status CheckSlices(const TrainConfig& config) {
   const std::vector<std::int64_t>& lengths = config.pipeline.slice_lengths;
   const std::int64_t sum = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
   if (!lengths.empty() && (lengths.size() != Index(slices) || sum != config.model.sequence)) {
-    return InvalidArgument(
-        "pipeline.slice_lengths: {} lengths with {} tokens in total, but there are {} slices of a "
-        "sequence of {}",
-        lengths.size(), sum, slices, config.model.sequence);
+    return InvalidParameter("pipeline.slice_lengths",
+                            ": {} lengths with {} tokens in total, but there are {} slices of a "
+                            "sequence of {}",
+                            lengths.size(), sum, slices, config.model.sequence);
   }
   if (slices == 1) return {};
   if (config.data.document_mask) {
-    return InvalidArgument(
-        "data.document_mask: needs whole sequences, not the {} slices of pipeline.slices", slices);
+    return InvalidParameter("data.document_mask",
+                            ": needs whole sequences, not the {} slices of pipeline.slices",
+                            slices);
   }
   if (lengths.empty() && config.model.sequence % slices != 0) {
-    return InvalidArgument(
-        "model.sequence {} does not divide into {} equal slices: set "
-        "pipeline.slice_lengths",
+    const auto error = InvalidParameter(
+        "model.sequence", "{} does not divide into {} equal slices: set pipeline.slice_lengths",
         config.model.sequence, slices);
+    return tl::unexpected(Located(error.value(), config, {"pipeline.slices"}));
   }
   if (config.compiled.empty()) return {};
-  return InvalidArgument(
-      "compiled: stages in files run whole sequences, not {} slices (pipeline.slices); remove it",
-      slices);
+  return InvalidParameter(
+      "compiled",
+      ": stages in files run whole sequences, not {} slices (pipeline.slices); remove it", slices);
 }
 
 Status CheckLengths(const TrainConfig& config, const Schedule& schedule) {
   const std::vector<std::int64_t>& lengths = config.data.lengths;
   if (lengths.empty()) return {};
   if (std::ranges::max(lengths) != config.model.sequence) {
-    return InvalidArgument(
-        "data.lengths: the longest is {}, but model.sequence is {}; set it to {}",
+    return InvalidParameter(
+        "data.lengths", ": the longest is {}, but model.sequence is {}; set it to {}",
         std::ranges::max(lengths), config.model.sequence, std::ranges::max(lengths));
   }
   if (config.pipeline.microbatches % std::ssize(lengths) != 0) {
-    return InvalidArgument(
-        "data.lengths: the microbatches of a step ({}) are not a multiple of the {} lengths",
+    return InvalidParameter(
+        "data.lengths", ": the microbatches of a step ({}) are not a multiple of the {} lengths",
         config.pipeline.microbatches, lengths.size());
   }
   const auto predictor = config.model.options.find("predictor");
@@ -58,7 +59,7 @@ Status CheckLengths(const TrainConfig& config, const Schedule& schedule) {
     refused = "model.predictor";
   }
   if (refused == nullptr) return {};
-  return InvalidArgument("data.lengths cannot be used with {}: remove one of them", refused);
+  return InvalidParameter("data.lengths", "cannot be used with {}: remove one of them", refused);
 }
 
 std::vector<std::int64_t> MicrobatchLengths(const TrainConfig& config) {

@@ -29,20 +29,20 @@ Result<Costs> EstimateCosts(const TrainConfig& config, const Schedule& schedule)
 
 Status CheckSharded(const TrainConfig& config, const Schedule& schedule) {
   if (schedule.slices > 1 || schedule.steps > 1 || schedule.weights != WeightPolicy::kFlush) {
-    return InvalidArgument(
-        "parallel.shard_vocabulary: schedule '{}' has slices of a sequence or no flush, which "
-        "cannot be combined with a sharded vocabulary",
-        schedule.algorithm);
+    return InvalidParameter("parallel.shard_vocabulary",
+                            ": schedule '{}' has slices of a sequence or no flush, which "
+                            "cannot be combined with a sharded vocabulary",
+                            schedule.algorithm);
   }
   // The first stage would need tokens besides embedded ones, and the tables have one shape.
   if (config.data.document_mask || !config.data.lengths.empty()) {
-    return InvalidArgument("parallel.shard_vocabulary cannot be combined with {}",
-                           config.data.document_mask ? "data.document_mask" : "data.lengths");
+    return InvalidParameter("parallel.shard_vocabulary", "cannot be combined with {}",
+                            config.data.document_mask ? "data.document_mask" : "data.lengths");
   }
   if (config.model.vocabulary < schedule.ranks()) {
-    return InvalidArgument(
-        "parallel.shard_vocabulary: {} ranks cannot share {} tokens (model.vocabulary)",
-        schedule.ranks(), config.model.vocabulary);
+    return InvalidParameter("parallel.shard_vocabulary",
+                            ": {} ranks cannot share {} tokens (model.vocabulary)",
+                            schedule.ranks(), config.model.vocabulary);
   }
   const auto tables = VocabularyTablesOf(config.model);
   return tables ? Status() : tl::unexpected(tables.error());
@@ -60,7 +60,7 @@ Result<Schedule> ShardVocabulary(Schedule schedule, TrainConfig& config) {
     PENSTOCK_TRY(const Costs costs, EstimateCosts(config, schedule));
     auto sharded = AddVocabulary(schedule, costs);
     if (!sharded) {
-      return InvalidArgument("parallel.shard_vocabulary: {}", sharded.error().line());
+      return InvalidParameter("parallel.shard_vocabulary", ": {}", sharded.error().line());
     }
     schedule = *std::move(sharded);
   }

@@ -7,9 +7,12 @@
 namespace penstock {
 
 Result<std::vector<LayerRange>> StageRanges(const TrainConfig& config, int stages) {
-  PENSTOCK_TRY(std::vector<LayerRange> ranges,
-               SplitLayers(config.model.layers, stages, config.pipeline.stage_layers));
-  for (LayerRange& range : ranges) range.sharded_vocabulary = config.parallel.shard_vocabulary;
+  auto ranges = SplitLayers(config.model.layers, stages, config.pipeline.stage_layers);
+  if (!ranges) {
+    return tl::unexpected(
+        Located(ranges.error(), config, {"pipeline.stage_layers", "model.layers", "pipeline"}));
+  }
+  for (LayerRange& range : *ranges) range.sharded_vocabulary = config.parallel.shard_vocabulary;
   return ranges;
 }
 
@@ -19,11 +22,12 @@ Status SetShared(const TrainConfig& config, Schedule& schedule) {
   schedule.shared.clear();
   for (const SharedParameter& parameter : SharedParameters(config.model, ranges)) {
     if (schedule.weights != WeightPolicy::kFlush) {
-      return InvalidArgument(
-          "{}: stages {} share {}, but schedule '{}' does not flush, so they would update it at "
+      return InvalidParameter(
+          ScheduleKey(config.pipeline),
+          ": stages {} share {}, but schedule '{}' does not flush, so they would update it at "
           "different times: use a schedule that flushes{}{}",
-          ScheduleKey(config.pipeline), fmt::join(parameter.stages, ", "), parameter.name,
-          schedule.algorithm, parameter.instead.empty() ? "" : ", or ", parameter.instead);
+          fmt::join(parameter.stages, ", "), parameter.name, schedule.algorithm,
+          parameter.instead.empty() ? "" : ", or ", parameter.instead);
     }
     schedule.shared.push_back(parameter.stages);
   }

@@ -27,42 +27,10 @@ struct Entry {
   std::string key;
   YAML::Node node;    // from the file
   std::string text;   // from an override
-  std::string place;  // "a.yaml: line 3: "; empty for an override
+  std::string place;  // "a.yaml: line 3"; empty for an override
 };
 
 constexpr std::string_view kGroups = "optimizer.groups";
-
-// The place of each key in the file, for errors.
-using Places = std::map<std::string, std::string, std::less<>>;
-
-// Returns the position of `key` as a whole word in `text`, or npos.
-std::size_t FindKey(std::string_view text, std::string_view key) {
-  const auto in_key = [&](std::size_t at) {
-    return at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) != 0 ||
-                                text[at] == '_' || text[at] == '.');
-  };
-  std::size_t found = text.find(key);
-  while (found != std::string_view::npos &&
-         ((found > 0 && in_key(found - 1)) || in_key(found + key.size()))) {
-    found = text.find(key, found + 1);
-  }
-  return found;
-}
-
-// Prepends the place of the first key that the error names.
-Status WithPlace(Status status, const Places& places) {
-  if (status) return status;
-  const std::string& message = status.error().line();
-  std::size_t first = std::string::npos;
-  std::string_view place;
-  for (const auto& [key, where] : places) {
-    const std::size_t found = FindKey(message, key);
-    if (found >= first) continue;
-    first = found;
-    place = where;
-  }
-  return MakeError(status.error().code, "{}{}", place, message);
-}
 
 bool IsSection(std::string_view key, const std::vector<Field>& fields) {
   return std::any_of(fields.begin(), fields.end(), [&](const Field& field) {
@@ -84,14 +52,14 @@ Status Collect(const YAML::Node& root, std::string_view where, const std::vector
         PENSTOCK_TRY(const YamlMap options, YamlMap::Of(node, key, YamlMap::Null::kMissing));
         for (const std::string& option : options.Keys()) {
           entries.push_back({option == "name" ? key : section + option, options.Node(option), "",
-                             fmt::format("{}: line {}: ", where, options.LineOf(option))});
+                             fmt::format("{}: line {}", where, options.LineOf(option))});
         }
       } else if (section.empty() && node.IsMap()) {
         PENSTOCK_TRY(const YamlMap inner, YamlMap::Of(node, key, YamlMap::Null::kMissing));
         PENSTOCK_TRY_STATUS(self(inner, key + ".", self));
       } else if (!(section.empty() && node.IsNull() && IsSection(key, fields))) {
         entries.push_back(
-            {std::move(key), node, "", fmt::format("{}: line {}: ", where, map.LineOf(name))});
+            {std::move(key), node, "", fmt::format("{}: line {}", where, map.LineOf(name))});
       }
     }
     return {};
@@ -122,18 +90,18 @@ std::string ModelsWith(std::string_view key, std::string_view model) {
 
 class ConfigReader {
  public:
-  explicit ConfigReader(TrainConfig& config) : config_(config), fields_(FieldsOf(config)) {}
+  ConfigReader(TrainConfig& config, bool any_model)
+      : config_(config), any_model_(any_model), fields_(FieldsOf(config)) {}
 
   Status Read(std::string_view text, std::string_view where) {
     auto root = ParseYaml(std::string(text));
-    if (!root) return InvalidArgument("{}: {}", where, root.error().line());
+    if (!root) return tl::unexpected(In(where, root.error()));
     if (root->IsNull()) return {};
     if (!root->IsMap()) {
       return InvalidArgument("{}: keys with values are needed, such as 'steps: 300'", where);
     }
     const Status status = Collect(*root, where, fields_.all, entries_);
-    if (!status) return InvalidArgument("{}: {}", where, status.error().line());
-    return {};
+    return status ? status : tl::unexpected(In(where, status.error()));
   }
 
   Status Override(const std::string& text) {
@@ -151,13 +119,11 @@ class ConfigReader {
       if (entry.key == "model.name") PENSTOCK_TRY_STATUS(Set(entry));
     }
     fields_ = FieldsOf(config_);
-    if (fields_.options == nullptr) return WithPlace(CheckModel(config_.model), places_);
+    if (fields_.options == nullptr && !any_model_) return CheckModel(config_.model);
     for (const Entry& entry : entries_) PENSTOCK_TRY_STATUS(Set(entry));
-    StoreOptions(fields_, config_);
+    if (fields_.options != nullptr) StoreOptions(fields_, config_);
     return UseTokenizerOfModel();
   }
-
-  const Places& places() const { return places_; }
 
  private:
   // The key of a config.json in place of the section.
@@ -184,26 +150,27 @@ class ConfigReader {
 
   Status ReadModel(const Entry& entry) {
     const bool has_text = entry.place.empty() || entry.node.IsScalar();
+    config_.places[std::string(kModelFile)] = entry.place;
     if (!has_text)
-      return InvalidArgument("{}model: a map or the path of a config.json is needed", entry.place);
+      return InvalidParameter(kModelFile, ": a map or the path of a config.json is needed");
     const std::string path = entry.place.empty() ? entry.text : entry.node.Scalar();
     auto model = ReadHuggingFaceConfig(path);
-    if (!model) return InvalidArgument("{}model: {}", entry.place, model.error().line());
+    if (!model) return InvalidParameter(kModelFile, ": {}", model.error().line());
     config_.model = *std::move(model);
     config_.weights = HasHuggingFaceWeights(path) ? path : "";
-    model_folder_ = {path, entry.place};
+    model_folder_ = path;
     return {};
   }
 
   // A model's folder brings its tokenizer. Other weights bring theirs, see FollowWeights.
   Status UseTokenizerOfModel() {
-    const auto& [folder, place] = model_folder_;
+    const std::string& folder = model_folder_;
     const std::string& weights = config_.weights;
     const bool is_of_weights = !weights.empty() && weights != folder && HasTokenizer(weights);
     if (folder.empty() || !config_.data.tokenizer.empty() || is_of_weights) return {};
     auto tokenizer = TokenizerOfFolder(folder);
     if (!tokenizer)
-      return InvalidArgument("{}model: {}, or set data.tokenizer", place, tokenizer.error().line());
+      return InvalidParameter(kModelFile, ": {}, or set data.tokenizer", tokenizer.error().line());
     config_.data.tokenizer = *std::move(tokenizer);
     return {};
   }
@@ -234,16 +201,26 @@ class ConfigReader {
     return InvalidArgument("unknown key {}: {}", Quote(key), KeyHint(key, fields_.all));
   }
 
+  // Keeps an option of a model that this program does not know as text.
+  bool SetUnknownOption(const Entry& entry) {
+    if (fields_.options != nullptr || !any_model_ || !entry.key.starts_with("model.")) return false;
+    if (Find(entry.key, false, true)) return false;
+    const std::string value = entry.node.IsScalar() ? entry.node.Scalar() : "";
+    config_.model.options[std::string(LastWord(entry.key))] = value;
+    return true;
+  }
+
   Status Set(const Entry& entry) {
-    auto field = Find(entry.key, entry.place.empty(), true);
-    const Status status = field ? SetValue(**field, entry) : Status(tl::unexpected(field.error()));
-    if (!status) return MakeError(status.error().code, "{}{}", entry.place, status.error().line());
-    if (entry.place.empty()) {
-      places_.erase((*field)->key);
-    } else {
-      places_[(*field)->key] = entry.place;
+    if (SetUnknownOption(entry)) return {};
+    const auto field = Find(entry.key, entry.place.empty(), true);
+    if (field) {
+      const std::string& key = (*field)->key;
+      config_.places[key] = entry.place;
+      if (!entry.place.empty()) config_.places.emplace(key.substr(0, key.find('.')), entry.place);
     }
-    return {};
+    const Status status = field ? SetValue(**field, entry) : Status(tl::unexpected(field.error()));
+    if (status || entry.place.empty()) return status;
+    return tl::unexpected(In(entry.place, status.error()));
   }
 
   static Status SetValue(const Field& field, const Entry& entry) {
@@ -251,90 +228,129 @@ class ConfigReader {
     const YAML::Node& node = entry.node;
     if (node.IsNull()) {
       if (IsText(field)) return SetField(field, "");
-      return InvalidArgument("{}: a value is missing", field.key);
+      return InvalidParameter(field.key, ": a value is missing");
     }
     if (node.IsScalar()) return SetField(field, node.Scalar());
     if (field.key == kGroups && node.IsSequence()) {
       const auto groups = ReadParameterGroups(node);
-      if (!groups) return InvalidArgument("{}: {}", kGroups, groups.error().line());
+      if (!groups) return InvalidParameter(kGroups, ": {}", groups.error().line());
       return SetField(field, FormatParameterGroups(*groups));
     }
     if (node.IsMap() || !IsList(field)) {
-      return InvalidArgument("{}: one value is needed, not a {}", field.key,
-                             node.IsMap() ? "map" : "list");
+      return InvalidParameter(field.key, ": one value is needed, not a {}",
+                              node.IsMap() ? "map" : "list");
     }
     std::vector<std::string_view>
         items;  // copies may take much more memory than the file: [*a, *a]
     for (const YAML::Node& item : node) {
-      if (!item.IsScalar()) return InvalidArgument("{}: a list of numbers is needed", field.key);
+      if (!item.IsScalar()) return InvalidParameter(field.key, ": a list of numbers is needed");
       items.push_back(item.Scalar());
     }
     return SetItems(field, items);
   }
 
   TrainConfig& config_;
+  bool any_model_;
   ConfigFields fields_;
   std::vector<Entry> entries_;
-  Places places_;
-  std::pair<std::string, std::string> model_folder_;  // and its place; empty: none
+  std::string model_folder_;  // empty: none
 };
 
 Status CheckConfig(const TrainConfig& config) {
   if (config.name.empty() || config.name == "." || config.name == ".." ||
       config.name.find('/') != std::string::npos) {
-    return InvalidArgument("name: '{}' is not the name of a folder", config.name);
+    return InvalidParameter("name", ": '{}' is not the name of a folder", config.name);
   }
-  if (config.folder.empty()) return InvalidArgument("folder: a folder for the runs is required");
-  if (config.optimizer.beta1 >= 1 || config.optimizer.beta2 >= 1) {
-    return InvalidArgument("optimizer.beta1 and optimizer.beta2 must be below 1");
-  }
-  if (config.optimizer.momentum >= 1 || config.optimizer.ema >= 1) {
-    return InvalidArgument("optimizer.momentum and optimizer.ema must be below 1");
+  if (config.folder.empty())
+    return InvalidParameter("folder", ": a folder for the runs is required");
+  const OptimizerConfig& optimizer = config.optimizer;
+  for (const auto& [key, value] : {std::pair("optimizer.beta1", optimizer.beta1),
+                                   std::pair("optimizer.beta2", optimizer.beta2),
+                                   std::pair("optimizer.momentum", optimizer.momentum),
+                                   std::pair("optimizer.ema", optimizer.ema)}) {
+    if (value >= 1) return InvalidParameter(key, "{}: must be below 1", value);
   }
   if (!config.pipeline.csv.empty() && config.pipeline.schedule != "auto") {
-    return InvalidArgument("give either pipeline.schedule '{}' or pipeline.csv '{}'",
-                           config.pipeline.schedule, config.pipeline.csv);
+    return tl::unexpected(Located({ErrorCode::kInvalidArgument,
+                                   fmt::format("'{}': give either a name or pipeline.csv '{}'",
+                                               config.pipeline.schedule, config.pipeline.csv),
+                                   "pipeline.schedule"},
+                                  config, {"pipeline.csv"}));
   }
   for (const auto& [key, held] :
        {std::pair("recompute.hold", config.recompute.hold),
         std::pair("recompute.hold_for_weight", config.recompute.hold_for_weight)}) {
     if (const auto bytes = ParseSavedBytes(held); !bytes) {
-      return InvalidArgument("{}: {}", key, bytes.error().line());
+      return InvalidParameter(key, ": {}", bytes.error().line());
     }
   }
   if (const auto link = LinkOf(config.parallel); !link) return tl::unexpected(link.error());
-  if (config.memory_limit != "auto" && config.memory_limit != "none") {
-    if (const auto bytes = ParseBytes(config.memory_limit); !bytes || *bytes < 1) {
-      return InvalidArgument("memory_limit '{}': auto, none, or bytes with a unit (16GiB)",
-                             config.memory_limit);
+  if (config.max_memory != "auto" && config.max_memory != "none") {
+    if (const auto bytes = ParseBytes(config.max_memory); !bytes || *bytes < 1) {
+      return InvalidParameter("max_memory", "'{}': auto, none, or bytes with a unit (16GiB)",
+                              config.max_memory);
     }
   }
-  return CheckModel(config.model);
+  return {};
 }
 
 // Replaces the text of the groups by its canonical form.
 Status ReadGroups(OptimizerConfig& config) {
   const auto groups = ParseParameterGroups(config.groups);
-  if (!groups) return InvalidArgument("{}: {}", kGroups, groups.error().line());
+  if (!groups) return InvalidParameter(kGroups, ": {}", groups.error().line());
   config.groups = FormatParameterGroups(*groups);
   return {};
+}
+
+Result<TrainConfig> Parse(std::string_view text, std::string_view where,
+                          const std::vector<std::string>& overrides, bool any_model) {
+  TrainConfig config;
+  ConfigReader reader(config, any_model);
+  PENSTOCK_TRY_STATUS(reader.Read(text, where));
+  for (const std::string& each : overrides) PENSTOCK_TRY_STATUS(reader.Override(each));
+  const auto finish = [&]() -> Status {
+    PENSTOCK_TRY_STATUS(reader.Apply());
+    config.model.seed = config.seed;
+    // Experts are divided among replicas, so there are at least as many.
+    config.parallel.data = std::max(config.parallel.data, config.parallel.expert);
+    PENSTOCK_TRY_STATUS(ReadGroups(config.optimizer));
+    PENSTOCK_TRY_STATUS(CheckConfig(config));
+    return any_model ? Status() : CheckModel(config.model);
+  };
+  if (const Status status = finish(); !status) {
+    return tl::unexpected(Located(status.error(), config));
+  }
+  return config;
 }
 
 }  // namespace
 
 Result<TrainConfig> ParseTrainConfig(std::string_view text, std::string_view where,
                                      const std::vector<std::string>& overrides) {
-  TrainConfig config;
-  ConfigReader reader(config);
-  PENSTOCK_TRY_STATUS(reader.Read(text, where));
-  for (const std::string& each : overrides) PENSTOCK_TRY_STATUS(reader.Override(each));
-  PENSTOCK_TRY_STATUS(reader.Apply());
-  config.model.seed = config.seed;
-  // Experts are divided among replicas, so there are at least as many.
-  config.parallel.data = std::max(config.parallel.data, config.parallel.expert);
-  PENSTOCK_TRY_STATUS(WithPlace(ReadGroups(config.optimizer), reader.places()));
-  PENSTOCK_TRY_STATUS(WithPlace(CheckConfig(config), reader.places()));
-  return config;
+  return Parse(text, where, overrides, /*any_model=*/false);
+}
+
+Result<TrainConfig> LoadRunConfig(const std::string& path) {
+  PENSTOCK_TRY(const std::string text, ReadFile(path, kYamlFile));
+  return Parse(text, path, {}, /*any_model=*/true);
+}
+
+Error Located(Error error, const TrainConfig& config,
+              std::initializer_list<std::string_view> related) {
+  const auto is_place = [&](const auto& key) {
+    return !key.second.empty() && error.where.starts_with(key.second);
+  };
+  if (std::ranges::any_of(config.places, is_place)) return error;
+  const std::string key = error.parameter;
+  std::vector<std::string_view> keys = {key};
+  keys.insert(keys.end(), related);
+  keys.push_back(std::string_view(key).substr(0, key.find('.')));
+  for (const std::string_view each : keys) {
+    const auto place = config.places.find(each);
+    if (place == config.places.end()) continue;
+    return place->second.empty() ? error : In(place->second, std::move(error));
+  }
+  return error;
 }
 
 Result<TrainConfig> LoadTrainConfig(const std::string& path,
@@ -360,7 +376,7 @@ UpdateRule UpdateRuleOf(const OptimizerConfig& config) {
 Result<std::optional<LinkSpeed>> LinkOf(const ParallelConfig& parallel) {
   if (parallel.link.empty()) return std::optional<LinkSpeed>();
   const auto speed = ParseLinkSpeed(parallel.link);
-  if (!speed) return InvalidArgument("parallel.link: {}", speed.error().line());
+  if (!speed) return InvalidParameter("parallel.link", ": {}", speed.error().line());
   return std::optional(*speed);
 }
 

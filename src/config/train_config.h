@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -158,9 +160,18 @@ struct TrainConfig {
   std::string precision = "f32";
   // Limit for the estimated memory need of the run: "auto" (what is available), bytes with a unit,
   // or "none" (no check).
-  std::string memory_limit = "auto";
+  std::string max_memory = "auto";
   double watchdog = 60;  // seconds without any progress after which the run fails
+
+  // Where each key of a file was set ("a.yaml: line 3"), and the first key of each section. Empty
+  // for a key of an override.
+  std::map<std::string, std::string, std::less<>> places = {};
 };
+
+// Returns an error about a key of the configuration (Error::parameter) with the place where a file
+// sets this key, else one of `related`, else a key of its section.
+Error Located(Error error, const TrainConfig& config,
+              std::initializer_list<std::string_view> related = {});
 
 // Reads the file, then applies overrides: "model.dim=64", or only the last word of a key if it is
 // unique, "dim=64". Checks ranges, but not values that depend on several sections, such as layers
@@ -168,6 +179,8 @@ struct TrainConfig {
 // unknown key (and the nearest known one), and for a value of the wrong type or out of range.
 Result<TrainConfig> LoadTrainConfig(const std::string& path,
                                     const std::vector<std::string>& overrides = {});
+// Reads the configuration that a run wrote to its folder. This program may not know its model.
+Result<TrainConfig> LoadRunConfig(const std::string& path);
 // Reads YAML text; `where` names it in errors.
 Result<TrainConfig> ParseTrainConfig(std::string_view text, std::string_view where,
                                      const std::vector<std::string>& overrides = {});

@@ -65,13 +65,6 @@ Result<ModelConfig> ReadConfig(ConfigFile& file) {
   return config;
 }
 
-Result<ModelShape> ShapeOfModel(const ModelConfig& config) {
-  const ModelSpec& model = *FindModelSpec(config.name);
-  if (model.shape) return model.shape(config);
-  return InvalidArgument("model {} cannot be priced, because it does not declare its sizes",
-                         config.name);
-}
-
 // Calls read(file) with the file at `path`, or config.json in this folder. Adds the path to errors.
 template <class Read>
 auto ReadConfigFile(const std::string& path, const Read& read)
@@ -193,14 +186,14 @@ Result<ModelConfig> ReadHuggingFaceConfig(const std::string& path) {
 Result<ModelShape> ReadHuggingFaceShape(const std::string& path) {
   return ReadConfigFile(path, [](ConfigFile& file) -> Result<ModelShape> {
     PENSTOCK_TRY(const ModelConfig config, ReadConfig(file));
-    return ShapeOfModel(config);
+    return ShapeOf(config);
   });
 }
 
 Result<ModelShape> ParseHuggingFaceShape(std::string_view text) {
   PENSTOCK_TRY(ConfigFile file, ParseConfigFile(text));
   PENSTOCK_TRY(const ModelConfig config, ReadConfig(file));
-  return ShapeOfModel(config);
+  return ShapeOf(config);
 }
 
 std::string HuggingFaceName::OfExpert(std::int64_t expert) const {

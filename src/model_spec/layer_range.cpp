@@ -12,9 +12,8 @@ Result<std::vector<LayerRange>> SplitLayers(std::int64_t layers, int stages,
   if (stages < 1) return InvalidArgument("a model has at least 1 stage, not {}", stages);
   if (layers < stages) {
     return InvalidArgument(
-        "{} layers cannot fill {} stages; set model.layers to at least {}, or use fewer ranks or "
-        "chunks",
-        layers, stages, stages);
+        "{} layers cannot fill {} stages; give more layers, or fewer ranks or chunks", layers,
+        stages);
   }
   std::vector<std::int64_t> lengths(counts.begin(), counts.end());
   if (lengths.empty()) {

@@ -34,23 +34,24 @@ struct NoOptions : ModelOptions {
 Result<const ModelSpec*> FindModel(std::string_view name) {
   if (const ModelSpec* model = FindModelSpec(name)) return model;
   const std::vector<std::string_view> names = ModelNames();
-  return InvalidArgument(
-      "model.name: no model is named {}; {}", Quote(name),
+  return InvalidParameter(
+      "model.name", ": no model is named {}; {}", Quote(name),
       DidYouMean(name, names, fmt::format("there are {}", fmt::join(names, ", "))));
 }
 
 Status CheckSizes(const ModelConfig& config) {
-  const std::pair<const char*, std::int64_t> sizes[] = {{"vocabulary", config.vocabulary},
-                                                        {"dim", config.dim},
-                                                        {"layers", config.layers},
-                                                        {"sequence", config.sequence}};
+  const std::pair<const char*, std::int64_t> sizes[] = {{"model.vocabulary", config.vocabulary},
+                                                        {"model.dim", config.dim},
+                                                        {"model.layers", config.layers},
+                                                        {"model.sequence", config.sequence}};
   for (const auto& [name, size] : sizes) {
-    if (size < 1) return InvalidArgument("model.{} is {}; it must be at least 1", name, size);
+    if (size < 1) return InvalidParameter(name, "is {}; it must be at least 1", size);
   }
   // Each layer is a module, and about 25 nodes of a graph.
   constexpr std::int64_t kMostLayers = 10'000;
   if (config.layers > kMostLayers) {
-    return InvalidArgument("model.layers is {}; it must be at most {}", config.layers, kMostLayers);
+    return InvalidParameter("model.layers", "is {}; it must be at most {}", config.layers,
+                            kMostLayers);
   }
   return {};
 }
@@ -83,10 +84,12 @@ Status ReadOptions(const ModelConfig& config, ModelOptions& options) {
     const auto field = std::find_if(fields.begin(), fields.end(),
                                     [&key = key](const Field& each) { return each.key == key; });
     if (field == fields.end()) {
-      return InvalidArgument("model.{}: model {} has no such option", key, Quote(config.name));
+      return InvalidParameter("model." + key, ": model {} has no such option", Quote(config.name));
     }
-    const Status status = SetField(*field, text);
-    if (!status) return InvalidArgument("model.{}", status.error().line());
+    if (Status status = SetField(*field, text); !status) {
+      status.error().parameter = "model." + key;
+      return status;
+    }
   }
   return {};
 }
@@ -108,8 +111,9 @@ Status CheckModel(const ModelConfig& config) {
   const std::unique_ptr<ModelOptions> options = MakeModelOptions(config.name);
   PENSTOCK_TRY_STATUS(ReadOptions(config, *options));
   if (config.document_end >= 0 && !model->separates_documents) {
-    return InvalidArgument("data.document_mask: model {} does not separate documents; remove it",
-                           Quote(config.name));
+    return InvalidParameter("data.document_mask",
+                            ": model {} does not separate documents; remove it",
+                            Quote(config.name));
   }
   return model->check ? model->check(config) : Status();
 }
@@ -118,13 +122,13 @@ Status CheckExpertRanks(const ModelConfig& config, int ranks) {
   if (ranks == 1) return {};
   PENSTOCK_TRY(const ModelSpec* model, FindModel(config.name));
   if (!model->experts) {
-    return InvalidArgument("parallel.expert {}: model {} has no experts; leave it at 1", ranks,
-                           config.name);
+    return InvalidParameter("parallel.expert", "{}: model {} has no experts; leave it at 1", ranks,
+                            config.name);
   }
   const std::int64_t experts = model->experts(config);
   if (ranks >= 1 && experts % ranks == 0) return {};
-  return InvalidArgument("parallel.expert {} does not divide the {} experts (model.experts)", ranks,
-                         experts);
+  return InvalidParameter("parallel.expert", "{} does not divide the {} experts (model.experts)",
+                          ranks, experts);
 }
 
 bool IsPerExpert(const ModelConfig& config, std::string_view parameter) {
@@ -132,13 +136,20 @@ bool IsPerExpert(const ModelConfig& config, std::string_view parameter) {
   return model != nullptr && model->is_per_expert != nullptr && model->is_per_expert(parameter);
 }
 
+Result<ModelShape> ShapeOf(const ModelConfig& config) {
+  const ModelSpec& model = *FindModelSpec(config.name);
+  if (model.shape) return model.shape(config);
+  return InvalidParameter("model.name", ": model {} does not declare its sizes, so it has no price",
+                          config.name);
+}
+
 Result<VocabularyTables> VocabularyTablesOf(const ModelConfig& config) {
   PENSTOCK_TRY(const ModelSpec* model, FindModel(config.name));
   if (model->vocabulary) return model->vocabulary(config);
-  return InvalidArgument(
-      "parallel.shard_vocabulary: model {} does not declare its embedding and head; set it to "
-      "false",
-      config.name);
+  return InvalidParameter("parallel.shard_vocabulary",
+                          ": model {} does not declare its embedding and head; set it to "
+                          "false",
+                          config.name);
 }
 
 std::vector<SharedParameter> SharedParameters(const ModelConfig& config,

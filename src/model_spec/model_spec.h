@@ -56,6 +56,9 @@ struct ModelSpec {
 
 // Returns the specification of a model, or null if there is none.
 const ModelSpec* FindModelSpec(std::string_view name);
+// Returns the sizes of a model. Requires: CheckModel succeeds. Errors: kInvalidArgument if the
+// model does not declare them.
+Result<ModelShape> ShapeOf(const ModelConfig& config);
 // Errors: kInvalidArgument if the name is taken. Threads: call it before other threads use models.
 Status AddModelSpec(ModelSpec model);
 

@@ -24,8 +24,9 @@ struct RopeScaling {
   std::int64_t original_sequence = 8192;  // tokens
   double fast_turns = 32;
   double slow_turns = 1;
-  // Only for yarn in DeepSeek's models: weights of the logarithm of `factor` in the scale of cosines
-  // and sines, and in the scale of the scores. With 0, the former scale is 1 and the latter unused.
+  // Only for yarn in DeepSeek's models: weights of the logarithm of `factor` in the scale of
+  // cosines and sines, and in the scale of the scores. With 0, the former scale is 1 and the latter
+  // unused.
   double magnitude = 0;
   double score_magnitude = 0;
 

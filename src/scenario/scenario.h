@@ -80,6 +80,7 @@ struct Scenario : ModelRequest {
 
   // Where a file set a field: "a.yaml: line 3".
   std::map<std::string, std::string, std::less<>> places;
+  std::string remark;  // a line below the table: what of a training configuration has no price
   // What the schedule that is priced says itself: memory in bytes (Primus's dumps), and a
   // vocabulary that its ranks share.
   bool file_in_bytes = false;

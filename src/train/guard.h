@@ -23,7 +23,9 @@ Result<T> Guard(Function&& function) {
   try {
     Result<T> result = function();
     if (!result) {
-      return tl::unexpected(Error{result.error().code, FirstLine(result.error().line())});
+      Error error = result.error();
+      error.message = FirstLine(error.message);
+      return tl::unexpected(std::move(error));
     }
     return result;
   } catch (const InternalError& error) {

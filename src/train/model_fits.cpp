@@ -43,7 +43,7 @@ Result<AvailableMemory> AllowedMemory(const std::string& limit) {
   if (limit == "none") return any;
   if (limit == "auto") return ReadAvailableMemory().value_or(any);
   PENSTOCK_TRY(const std::int64_t bytes, ParseBytes(limit));
-  return AvailableMemory{bytes, "memory_limit"};
+  return AvailableMemory{bytes, "max_memory"};
 }
 
 std::string BytesText(double bytes) {

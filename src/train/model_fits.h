@@ -11,7 +11,7 @@
 
 namespace penstock {
 
-// Returns the memory that a configuration allows (memory_limit): "auto", "none" or an amount.
+// Returns the memory that a configuration allows (max_memory): "auto", "none" or an amount.
 // Errors: kInvalidArgument.
 Result<AvailableMemory> AllowedMemory(const std::string& limit);
 

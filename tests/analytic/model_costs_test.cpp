@@ -247,7 +247,8 @@ TEST(ModelCosts, RefuseWhatCannotBeDivided) {
             "expert 4: does not divide the 2 replicas (`data`)");
   const auto stages = CostsOfModel(OnCluster("gpt2"), {13});
   ASSERT_FALSE(stages);
-  EXPECT_EQ(stages.error().line(), "gpt2 has 12 layers, which cannot fill 13 stages");
+  EXPECT_EQ(stages.error().line(),
+            "gpt2: 12 layers cannot fill 13 stages; give more layers, or fewer ranks or chunks");
 }
 
 }  // namespace

@@ -55,10 +55,10 @@ TEST(Parameters, OfATokenAreAsManyAsPublished) {
 
 TEST(Parameters, OfTheStagesAddUpToThoseOfTheModel) {
   for (const ModelShape& shape : PublishedModels()) {
-    const auto stages = DivideLayers(shape, 5);
+    const auto stages = SplitLayers(shape.layers, 5);
     ASSERT_TRUE(stages) << stages.error().line();
     double sum = 0;
-    for (const StageLayers& stage : *stages) sum += ParametersOfStage(shape, stage, {}).all();
+    for (const LayerRange& stage : *stages) sum += ParametersOfStage(shape, stage, {}).all();
     const double copy =
         shape.tied ? static_cast<double>(shape.vocabulary) * static_cast<double>(shape.dim) : 0;
     EXPECT_EQ(sum, ModelParameters(shape) + copy) << shape.name;

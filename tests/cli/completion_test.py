@@ -177,6 +177,19 @@ class CompletionTest(program.CommandTest):
         self.assertEqual(self.answer("graph", "a.yaml", "--after", "cap"), ["capture"])
         self.assertEqual(self.answer("train", ""), [":files 0"])
 
+    def test_the_engine_is_not_started_for_help(self):
+        """A copy of the program without penstock-engine next to it answers all the same."""
+        self.require_engine()
+        alone = shutil.copy(program.PROGRAM, self.folder / "penstock")
+        for words, text in ((("train", "--help"), "optimizer.lr"), (("help", "eval"), "--sequence"),
+                            (("compile", "-h"), "--output"), (("man", "graph"), "split_di_dw"),
+                            (("completion", "words", "--", "train", "a.yaml", "optimizer."), "optimizer.lr=")):
+            result = subprocess.run([alone, *words], cwd=self.folder, capture_output=True, text=True, check=False)
+            self.assertEqual((result.returncode, result.stderr), (0, ""), words)
+            self.assertIn(text, result.stdout, words)
+        result = subprocess.run([alone, "train", "a.yaml"], cwd=self.folder, capture_output=True, text=True, check=False)
+        self.assertIn("cannot start", result.stderr)
+
     def test_offered_values_are_accepted(self):
         for option in ("--format", "--objective", "--overlap", "--transfers", "--model"):
             values = [value for value in self.answer("simulate", option, "") if not value.startswith(":")]

@@ -171,7 +171,7 @@ class ModelCostsTest(program.CommandTest):
                 ("--zero 4: 0 to 3 is needed", "--model", "gpt2", "--zero", 4),
                 ("--sequence 2048: gpt2 has 1024 positions", "--model", "gpt2", "--sequence", 2048),
                 ("--flops-efficiency 2: more than 0 and at most 1", "--model", "gpt2", "--flops-efficiency", 2),
-                ("gpt2 has 12 layers, which cannot fill 16 stages", "--model", "gpt2", "-p", 16),
+                ("gpt2: 12 layers cannot fill 16 stages", "--model", "gpt2", "-p", 16),
                 ("--ranks 9: 8 devices have at most 8 pipeline ranks (--tensor 1, --data 1); add --nodes",
                  "--model", "gpt2", "-p", 9),
                 ("--pass vocabulary", "sharded.csv", "--model", "gpt2"),

@@ -24,6 +24,19 @@ class SimulateTest(program.CommandTest):
         self.assertEqual(row["closed_form"],
                          {**{key: row[key] for key in FORM_KEYS}, "bytes_per_microbatch": None})
 
+    def test_a_training_configuration_is_priced(self):
+        self.write("run.yaml", "model: {dim: 1024, layers: 8, sequence: 512}\npipeline: {microbatches: 16}\n"
+                               "batch: 2\noptimizer: {name: muon}\n")
+        self.assertIn("device", self.refuse("simulate", "run.yaml"))
+        (row,) = self.run_rows("simulate", "run.yaml", "--device", "h100")
+        self.assertEqual([row[key] for key in ("schedule", "ranks", "microbatches", "time_unit")], ["1f1b", 4, 16, "s"])
+        (other,) = self.run_rows("simulate", "run.yaml", "--device", "h100", "-m", 8)
+        self.assertLess(other["makespan"], row["makespan"])
+        self.assertIn("not priced: optimizer.name", self.run_ok("simulate", "run.yaml", "--device", "h100"))
+        self.write("bad.yaml", "model: {layers: 2}\npipeline: {ranks: 4}\n")
+        self.assertIn("bad.yaml: line 2: 2 layers cannot fill 4 stages",
+                      self.refuse("simulate", "bad.yaml", "--device", "h100"))
+
     def test_reference_figures(self):
         rows = self.run_rows("simulate", "--schedule", "naive,gpipe,1f1b,interleaved", "-p", 8,
                              "-m", 32)

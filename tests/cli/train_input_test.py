@@ -53,13 +53,13 @@ class TrainInputTest(program.CommandTest):
         for words, part in ((["layers=10000", "dim=4096"], "model.dim"),
                             (["dim=1000000000"], "model.dim"),
                             (["batch=1000000", "dim=1024"], "batch"),
-                            (["memory_limit=100KiB"], "memory_limit has 100.0 KiB")):
+                            (["memory_limit=100KiB"], "max_memory has 100.0 KiB")):
             message = self.refuse(*self.words(*words))
             self.assertRegex(message, "memory|bytes")
             self.assertIn(part, message)
         self.assertNotIn("runs", self.files())
         self.assertIn("memory: not checked", self.trained("memory_limit=none"))
-        self.assertIn("memory: about", self.trained("memory_limit=8GiB"))
+        self.assertIn("memory: about", self.trained("max_memory=8GiB"))
 
     def test_values_that_cannot_work_are_refused_by_name(self):
         for word, part in (("watchdog=1e300", "watchdog"), ("epsilon=0", "optimizer.epsilon"),

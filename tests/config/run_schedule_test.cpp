@@ -58,5 +58,29 @@ TEST(Setup, RefusesOptionsWithoutAnEffect) {
             "pipeline.waves has no effect, because the schedule is read from a file: remove it");
 }
 
+TEST(Setup, ErrorsAboutTheScheduleHaveTheirLine) {
+  const std::tuple<const char*, int, const char*> cases[] = {
+      {"pipeline:\n  ranks: 2\n  group: 2\n  schedule: 1f1b\n", 3,
+       "schedule 1f1b: pipeline.group 2"},
+      {"pipeline:\n  ranks: 2\n  schedule: 2f2b\n", 3, "no schedule is called"},
+      {"pipeline:\n  microbatches: 7\nparallel: {data: 2}\n", 2, "pipeline.microbatches 7"},
+      {"model: {layers: 8}\nparallel: {data: 3}\n", 2, "pipeline.microbatches 8"},
+      {"model:\n  layers: 2\n", 2, "2 layers cannot fill 4 stages"},
+      {"model: {layers: 8}\npipeline:\n  stage_layers: [8]\n", 3, "layers per stage"},
+      {"name: a\nparallel: {expert: 2}\n", 2, "parallel.expert 2: model llama has no experts"},
+      {"name: a\npipeline: {cost: '1,x,1'}\n", 2, "pipeline.cost: '1,x,1'"},
+      {"name: a\npipeline: {slices: 3}\n", 2, "pipeline.slices 3"},
+      {"name: a\npipeline: {csv: none.csv}\n", 2, "cannot"}};
+  for (const auto& [yaml, line, text] : cases) {
+    auto config = ParseTrainConfig(yaml, "a.yaml");
+    ASSERT_TRUE(config) << config.error().line();
+    const auto schedule = ChooseSchedule(*config, 4);
+    ASSERT_FALSE(schedule) << yaml;
+    const std::string error = schedule.error().line();
+    EXPECT_TRUE(error.starts_with(fmt::format("a.yaml: line {}: ", line))) << error;
+    EXPECT_NE(error.find(text), std::string::npos) << error;
+  }
+}
+
 }  // namespace
 }  // namespace penstock

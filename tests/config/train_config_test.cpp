@@ -180,6 +180,62 @@ TEST(Config, ErrorsNameTheLine) {
   EXPECT_EQ(ErrorOf("optimizer: {lr: 1}\n", {"lr=x"}), "optimizer.lr: 'x' is not a number");
 }
 
+TEST(Config, ReadsTheConfigurationOfARunWithAModelOfAnotherProgram) {
+  const TempFolder folder;
+  const std::string path =
+      folder.Write("config.yaml", "name: a\nmodel: {name: mixer, layers: 6, decay: 0.7}\n");
+  const auto config = LoadRunConfig(path);
+  ASSERT_TRUE(config) << config.error().line();
+  EXPECT_EQ(config->model.name, "mixer");
+  EXPECT_EQ(config->model.layers, 6);
+  EXPECT_EQ(config->model.options.at("decay"), "0.7");
+  EXPECT_FALSE(LoadTrainConfig(path));
+}
+
+// A control character is no value of any kind.
+TEST(Config, ErrorsAboutEveryKeyHaveItsLine) {
+  for (const std::string_view model : ModelNames()) {
+    TrainConfig config;
+    config.model.name = model;
+    for (const ConfigKey& key : KeysOf(config)) {
+      if (key.key == "model.name") continue;
+      const std::size_t dot = key.key.find('.');
+      std::string yaml = fmt::format("model:\n  name: {}\n", model);
+      if (dot == std::string::npos) {
+        yaml += fmt::format("{}: \"\\x01\"\n", key.key);
+      } else if (key.of_model || key.key.starts_with("model.")) {
+        yaml += fmt::format("  {}: \"\\x01\"\n", key.key.substr(dot + 1));
+      } else {
+        yaml +=
+            fmt::format("{}: {{{}: \"\\x01\"}}\n", key.key.substr(0, dot), key.key.substr(dot + 1));
+      }
+      const auto read = ParseTrainConfig(yaml, "a.yaml");
+      ASSERT_FALSE(read) << yaml;
+      EXPECT_EQ(read.error().parameter, key.key);
+      EXPECT_EQ(read.error().where, "a.yaml: line 3") << key.key;
+    }
+  }
+}
+
+// Such an error has the line of the key that it is about, or of the other one if only that is
+// given.
+TEST(Config, ErrorsAboutSeveralKeysHaveALine) {
+  const std::tuple<const char*, const char*, const char*> cases[] = {
+      {"optimizer:\n  beta2: 1\n", "2", "optimizer.beta2 1: must be below 1"},
+      {"model:\n  heads: 3\n", "2", "model.dim 128 over 3 heads"},
+      {"\nmodel: {kv_heads: 3}\n", "2", "model.kv_heads 3 does not divide model.heads 4"},
+      {"pipeline:\n  csv: a.csv\n  schedule: 1f1b\n", "3", "pipeline.schedule '1f1b'"},
+      {"recompute:\n  hold: 3\n", "2", "recompute.hold: '3' is none of"},
+      {"name: a\nmemory_limit: much\n", "2", "max_memory 'much'"},
+      {"name: a\noptimizer: {groups: [{match: '('}]}\n", "2", "optimizer.groups: match"},
+      {"name: a\nparallel: {link: slow}\n", "2", "parallel.link"}};
+  for (const auto& [yaml, line, text] : cases) {
+    const std::string error = ErrorOf(yaml);
+    EXPECT_TRUE(error.starts_with(fmt::format("a.yaml: line {}: {}", line, text))) << error;
+  }
+  EXPECT_TRUE(ErrorOf("optimizer: {beta2: 0.5}\n", {"beta2=1"}).starts_with("optimizer.beta2 1"));
+}
+
 // 8,000 references to a text of 100,000 characters.
 TEST(Config, RefusesAListOfReferencesWithoutCopies) {
   std::string yaml = "resume: &a " + std::string(100'000, '1') + "\ntrace_steps: [";
@@ -251,7 +307,7 @@ TEST(Config, RefusesInvalidValues) {
                           "epsilon=0",
                           "epsilon=1e-46",
                           "model.dim=1e18",
-                          "memory_limit=much",
+                          "max_memory=much",
                           "memory_limit=0B"}) {
     EXPECT_NE(ErrorOf("", {bad}), "") << bad;
   }

@@ -102,7 +102,11 @@ Status CheckCountOf(const char* name, const std::optional<int>& value, int least
 
 Result<ModelOnCluster> ModelRequest::Load() const {
   ModelOnCluster loaded;
-  PENSTOCK_TRY(loaded.shape, LoadShape(*model));
+  if (shape) {
+    loaded.shape = *shape;
+  } else {
+    PENSTOCK_TRY(loaded.shape, LoadShape(*model));
+  }
   Cluster& cluster = loaded.cluster;
   PENSTOCK_TRY(cluster.device, LoadDevice(device.value_or(kUsualDevice)));
   if (nodes) PENSTOCK_TRY_STATUS(ReadNodes(*nodes, cluster));

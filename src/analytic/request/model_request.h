@@ -24,6 +24,7 @@ struct ModelRequest {
   std::optional<int> tensor = {}, data = {}, expert = {}, zero = {};
   std::optional<double> flops_efficiency = {}, bandwidth_efficiency = {};
   std::optional<double> hidden_communication = {};
+  std::optional<ModelShape> shape = {};  // if `model` is a training configuration: its model
 
   // Reads the model and the device. Requires: `model` is set. Errors are about a
   // field ("micro_batch_size").

@@ -17,6 +17,7 @@ constexpr std::string_view CurrentName(std::string_view name) {
 
 // Returns today's name of a key of a training configuration with its section.
 constexpr std::string_view CurrentKey(std::string_view key) {
+  if (key == "memory_limit") return "max_memory";
   return key == "parallel.pipeline" ? "pipeline.ranks" : key;
 }
 

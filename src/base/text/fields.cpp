@@ -31,15 +31,15 @@ Status Set(const Field& field, T* target, std::string_view text) {
   }
   const std::optional<T> value = ParseAs<T>(text);
   if (!value || !std::isfinite(static_cast<double>(*value))) {
-    return InvalidArgument("{}: {} is not a {}number{}", field.key, Quote(text),
-                           std::is_integral_v<T> ? "whole " : "",
-                           range.automatic ? " or 'auto'" : "");
+    return InvalidParameter(field.key, ": {} is not a {}number{}", Quote(text),
+                            std::is_integral_v<T> ? "whole " : "",
+                            range.automatic ? " or 'auto'" : "");
   }
   const auto number = static_cast<double>(*value);
   if (number < range.least || number > range.most) {
-    return InvalidArgument("{}: {} is out of range: {} {}", field.key, text,
-                           number < range.least ? "at least" : "at most",
-                           number < range.least ? range.least : range.most);
+    return InvalidParameter(field.key, ": {} is out of range: {} {}", text,
+                            number < range.least ? "at least" : "at most",
+                            number < range.least ? range.least : range.most);
   }
   *target = *value;
   return {};
@@ -48,13 +48,12 @@ Status Set(const Field& field, T* target, std::string_view text) {
 Status Set(const Field& field, std::string* target, std::string_view text) {
   const std::vector<std::string_view> choices = Words(field.range.choices);
   if (!choices.empty() && std::find(choices.begin(), choices.end(), text) == choices.end()) {
-    return InvalidArgument("{}: {} is not one of {}{}", field.key, Quote(text),
-                           fmt::join(choices, ", "), Suggestion(text, choices));
+    return InvalidParameter(field.key, ": {} is not one of {}{}", Quote(text),
+                            fmt::join(choices, ", "), Suggestion(text, choices));
   }
   // YAML and one-line messages cannot represent such text.
   if (Printable(text) != text) {
-    return InvalidArgument("{}: {} has a control character or is not UTF-8", field.key,
-                           Quote(text));
+    return InvalidParameter(field.key, ": {} has a control character or is not UTF-8", Quote(text));
   }
   *target = text;
   return {};
@@ -62,7 +61,7 @@ Status Set(const Field& field, std::string* target, std::string_view text) {
 
 Status Set(const Field& field, bool* target, std::string_view text) {
   if (text != "true" && text != "false") {
-    return InvalidArgument("{}: {} is neither true nor false", field.key, Quote(text));
+    return InvalidParameter(field.key, ": {} is neither true nor false", Quote(text));
   }
   *target = text == "true";
   return {};

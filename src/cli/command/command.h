@@ -1,8 +1,7 @@
 // One subcommand of the program: its options and its implementation.
 //
-// To add one, write a file with a Command and a factory, and add a line to commands.cpp. A command
-// that needs libtorch has a line in engine/engine_commands.cpp and one in
-// start_engine/engine_table.h instead.
+// To add one, write a file with a Command and a factory, and add a line to commands.cpp. The
+// options of a command that needs libtorch are in definitions/, and its Run() is in engine/.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -50,7 +49,7 @@ class Command {
   virtual std::string ExitCodes() const {
     return "0 success; 1 the run failed; 2 bad usage or input";
   }
-  // Whether penstock-engine defines the options: Define() then adds none.
+  // Whether another program, penstock-engine, runs the command.
   virtual bool IsOfEngine() const { return false; }
 };
 

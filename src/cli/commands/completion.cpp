@@ -8,7 +8,6 @@
 #include "cli/help/offered_values.h"
 #include "cli/shell/complete.h"
 #include "cli/shell/completion_scripts.h"
-#include "cli/start_engine/engine_command.h"
 
 namespace penstock {
 namespace {
@@ -72,15 +71,7 @@ class CompletionCommand final : public Command {
 
  private:
   Result<int> Answer() const {
-    const std::vector<std::unique_ptr<Command>> commands = Commands();
-    for (const auto& command : commands) {
-      if (!command->IsOfEngine() || words_.size() < 2 || command->Name() != words_.front())
-        continue;
-      std::vector<std::string> words = {Name(), std::string(kAnswer), "--"};
-      words.insert(words.end(), words_.begin(), words_.end());
-      return BecomeEngine(std::move(words));
-    }
-    fmt::print("{}", AnswerText(Complete(commands, words_)));
+    fmt::print("{}", AnswerText(Complete(Commands(), words_)));
     return kExitOk;
   }
 

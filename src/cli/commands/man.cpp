@@ -7,7 +7,6 @@
 #include "cli/commands.h"
 #include "cli/help/offered_values.h"
 #include "cli/shell/man_page.h"
-#include "cli/start_engine/engine_command.h"
 
 namespace penstock {
 namespace {
@@ -50,7 +49,10 @@ class ManCommand final : public Command {
       if (folder_.empty()) return kExitOk;
       for (const auto& command : commands) chosen.push_back(command.get());
     }
-    return PutAll(chosen);
+    for (Command* command : chosen) {
+      PENSTOCK_TRY_STATUS(Put(ManPageName(command->Name()), ManPageOfCommand(*command)));
+    }
+    return kExitOk;
   }
 
  private:
@@ -62,23 +64,6 @@ class ManCommand final : public Command {
     }
     return NotFound("there is no command {}{}", Quote(name),
                     Suggestion(name, {names.begin(), names.end()}));
-  }
-
-  // The engine writes the pages of its commands.
-  Result<int> PutAll(const std::vector<Command*>& chosen) const {
-    std::vector<std::string> of_engine;
-    for (Command* command : chosen) {
-      if (command->IsOfEngine()) {
-        of_engine.push_back(command->Name());
-      } else {
-        PENSTOCK_TRY_STATUS(Put(ManPageName(command->Name()), ManPageOfCommand(*command)));
-      }
-    }
-    if (of_engine.empty()) return kExitOk;
-    of_engine.insert(of_engine.begin(), Name());
-    if (!folder_.empty()) of_engine.push_back("--directory=" + folder_);
-    std::fflush(stdout);
-    return BecomeEngine(std::move(of_engine));
   }
 
   Status Put(const std::string& name, const std::string& page) const {

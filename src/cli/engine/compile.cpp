@@ -4,10 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
-#include "cli/command/command.h"
-#include "cli/engine/offered_keys.h"
+#include "cli/definitions/definitions.h"
 #include "cli/output/print_json.h"
-#include "cli/start_engine/engine_table.h"
 #include "config/train_config.h"
 #include "train/compiled/compile_stages.h"
 #include "train/data/run_tokenizer.h"
@@ -16,21 +14,17 @@
 namespace penstock {
 namespace {
 
-class CompileCommand final : public Command {
+class CompileCommand final : public EngineRun<CompileDefinition> {
  public:
-  std::string Name() const override { return kCompileEntry.name; }
-  std::string Summary() const override { return kCompileEntry.summary; }
-  void Define(CLI::App& app) override {
-    app.add_option("CONFIG.yaml", config_, "The training configuration")->required();
-    Offer(app.add_option("KEY=VALUE", overrides_, "Override any key of the configuration"),
-          OfferedKeys);
-    app.add_option("-o,--output", folder_, "Folder to write to, one file per stage")
-        ->required()
-        ->type_name("FOLDER");
-    app.add_flag("--json", json_, "Print one JSON array");
-  }
   Result<int> Run() override {
     PENSTOCK_TRY(TrainConfig config, LoadTrainConfig(config_, overrides_));
+    auto code = RunWith(config);
+    if (!code) return tl::unexpected(Located(std::move(code).error(), config));
+    return code;
+  }
+
+ private:
+  Result<int> RunWith(TrainConfig& config) {
     PENSTOCK_TRY_STATUS(FollowWeights(config));
     PENSTOCK_TRY_STATUS(SetDocumentEnd(config));
     const auto begin = std::chrono::steady_clock::now();
@@ -59,12 +53,6 @@ class CompileCommand final : public Command {
     }
     return kExitOk;
   }
-
- private:
-  std::string config_;
-  std::vector<std::string> overrides_;
-  std::string folder_;
-  bool json_ = false;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The commands of penstock-engine. It answers completion and man for its own commands.
+// The commands of penstock-engine.
 #include "cli/commands.h"
 
 namespace penstock {
@@ -11,15 +11,12 @@ std::unique_ptr<Command> MakeEvalCommand();
 std::unique_ptr<Command> MakeGraphCommand();
 std::unique_ptr<Command> MakeCompileCommand();
 std::unique_ptr<Command> MakeExportCommand();
-std::unique_ptr<Command> MakeCompletionCommand();
-std::unique_ptr<Command> MakeManCommand();
 // NOLINTEND(readability-redundant-declaration)
 
 std::vector<std::unique_ptr<Command>> Commands() {
   std::vector<std::unique_ptr<Command>> commands;
-  for (const auto make :
-       {MakeTrainCommand, MakeGenerateCommand, MakeEvalCommand, MakeGraphCommand,
-        MakeCompileCommand, MakeExportCommand, MakeCompletionCommand, MakeManCommand}) {
+  for (const auto make : {MakeTrainCommand, MakeGenerateCommand, MakeEvalCommand, MakeGraphCommand,
+                          MakeCompileCommand, MakeExportCommand}) {
     commands.push_back(make());
   }
   return commands;

@@ -2,11 +2,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
-#include "cli/command/command.h"
-#include "cli/help/offered_values.h"
+#include "cli/definitions/definitions.h"
 #include "cli/options/option_name.h"
 #include "cli/output/print_json.h"
-#include "cli/start_engine/engine_table.h"
 #include "model_spec/huggingface_config.h"
 #include "monitor/run_names.h"
 #include "train/train.h"
@@ -14,31 +12,8 @@
 namespace penstock {
 namespace {
 
-class EvalCommand final : public Command {
+class EvalCommand final : public EngineRun<EvalDefinition> {
  public:
-  std::string Name() const override { return kEvalEntry.name; }
-  std::string Summary() const override { return kEvalEntry.summary; }
-
-  void Define(CLI::App& app) override {
-    Offer(app.add_option("CHECKPOINT", checkpoint_,
-                         "A run's name or folder, a checkpoint file, or a folder with config.json "
-                         "and weights in Hugging Face's format"),
-          [] { return OfferedRuns(OfferedPaths::kFiles); })
-        ->required();
-    app.add_option(
-           "--data", data_,
-           "A text file, a folder of text files, or a folder of 'penstock tokenize' (default: "
-           "the run's)")
-        ->type_name("PATH");
-    app.add_option("--sequence", sequence_,
-                   "Tokens per window, for a folder with config.json: its whole text is evaluated "
-                   "(default 128, or the model's positions if it has fewer)")
-        ->check(CLI::Range(1, 1'000'000'000));
-    app.add_flag("--ema", ema_,
-                 "Use the moving average of the weights, of a run with optimizer.ema");
-    app.add_flag("--json", json_, "Print one JSON object");
-  }
-
   Result<int> Run() override {
     PENSTOCK_TRY(checkpoint_, PathOrRun(checkpoint_));
     if (IsHuggingFaceFolder(checkpoint_)) return RunOnFolder();
@@ -98,12 +73,6 @@ class EvalCommand final : public Command {
     for (const std::string& loss : losses) units[loss] = "nats per " + summary.unit;
     return units;
   }
-
-  std::string checkpoint_;
-  std::string data_;
-  std::int64_t sequence_ = 0;  // chosen by the model
-  bool json_ = false;
-  bool ema_ = false;
 };
 
 }  // namespace

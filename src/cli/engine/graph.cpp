@@ -5,10 +5,8 @@
 #include <optional>
 
 #include "base/units.h"
-#include "cli/command/command.h"
-#include "cli/engine/offered_keys.h"
+#include "cli/definitions/definitions.h"
 #include "cli/output/print_json.h"
-#include "cli/start_engine/engine_table.h"
 #include "config/train_config.h"
 #include "graph/capture/shapes_only.h"
 #include "graph/ir/flops.h"
@@ -117,55 +115,21 @@ struct PassTime {
   std::size_t nodes = 0;
 };
 
-OfferedValues OfferedGraphPasses() {
-  OfferedValues offered;
-  for (const Pass& pass : Passes()) offered.values.push_back({std::string(pass.name)});
-  return offered;
-}
-
-class GraphCommand : public Command {
+class GraphCommand final : public EngineRun<GraphDefinition> {
  public:
-  std::string Name() const override { return kGraphEntry.name; }
-  std::string Summary() const override { return kGraphEntry.summary; }
-  void Define(CLI::App& app) override {
-    std::string passes;
-    for (const Pass& pass : Passes()) passes += fmt::format(" {}", pass.name);
-    app.add_option("CONFIG.yaml", config_, "The training configuration")->required();
-    Offer(app.add_option("KEY=VALUE", overrides_, "Override any key of the configuration"),
-          OfferedKeys);
-    app.add_option("--stage", stage_, "Index of the stage")->capture_default_str();
-    Offer(app.add_option("--after", options_.stop_after,
-                         "Stop after this pass; in order: capture (none yet)" + passes)
-              ->type_name("PASS"),
-          [] {
-            OfferedValues offered = OfferedGraphPasses();
-            offered.values.insert(offered.values.begin(), {"capture"});
-            return offered;
-          });
-    Offer(
-        app.add_option("--disable", options_.disabled, "Skip these passes; commas separate several")
-            ->delimiter(',')
-            ->allow_extra_args(false)
-            ->type_name("PASS"),
-        OfferedGraphPasses);
-    app.add_option("--graph", only_,
-                   "Only this graph: joint, forward, backward, backward_input, backward_weight, "
-                   "unshard or reduce_grad (of shards, with parallel.zero), or overlapped (a "
-                   "forward and a backward of two microbatches, by estimated costs)")
-        ->type_name("NAME");
-    app.add_flag("--inexact", inexact_,
-                 "As with exact: false: weight gradients are accumulated inside the matmuls, large "
-                 "matmuls run in oneDNN, sums and exponentials in fused kernels");
-    app.add_flag("--shapes-only", shapes_only_,
-                 "Capture without allocating the stage: for models larger than this machine");
-    app.add_flag("--timing", timing_, "Print how long each pass took, in place of the graphs");
-    app.add_flag("--dot", dot_, "Print Graphviz");
-    app.add_flag("--json", json_, "Print figures and text as JSON");
-  }
   Result<int> Run() override {
+    PENSTOCK_TRY(TrainConfig config, LoadTrainConfig(config_, overrides_));
+    auto code = RunWith(config);
+    if (!code) return tl::unexpected(Located(std::move(code).error(), config));
+    return code;
+  }
+
+ private:
+  Result<int> RunWith(TrainConfig& config) {
+    options_.stop_after = stop_after_;
+    options_.disabled = disabled_;
     options_.exact = !inexact_;
     options_.overlapped = only_ == "overlapped";
-    PENSTOCK_TRY(TrainConfig config, LoadTrainConfig(config_, overrides_));
     PENSTOCK_TRY_STATUS(FollowWeights(config));
     PENSTOCK_TRY_STATUS(SetDocumentEnd(config));
     std::optional<ShapesOnly> shapes;
@@ -201,7 +165,6 @@ class GraphCommand : public Command {
     return kExitOk;
   }
 
- private:
   Result<StageGraphs> TimedGraphs(const TrainConfig& config, std::vector<PassTime>& times) const {
     const ScopedPassObserver observe(
         [&](std::string_view pass, double seconds, StageGraphs& graphs) {
@@ -275,16 +238,7 @@ class GraphCommand : public Command {
     PrintObject(object);
   }
 
-  std::string config_;
-  std::vector<std::string> overrides_;
-  int stage_ = 0;
-  std::string only_;
   CompileOptions options_;
-  bool inexact_ = false;
-  bool shapes_only_ = false;
-  bool timing_ = false;
-  bool dot_ = false;
-  bool json_ = false;
 };
 
 }  // namespace

@@ -13,8 +13,7 @@ namespace penstock {
 // penstock(1): the program and its commands.
 std::string ManPageOfProgram(const std::vector<std::unique_ptr<Command>>& commands);
 
-// penstock-COMMAND(1): what --help prints. The options of the command must be defined here
-// (IsOfEngine).
+// penstock-COMMAND(1): what --help prints.
 std::string ManPageOfCommand(Command& command);
 
 // "penstock-simulate" for "simulate".

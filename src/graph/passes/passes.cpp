@@ -14,43 +14,9 @@ namespace penstock {
 namespace {
 
 constexpr std::array kPasses = {
-    Pass{"split_fsdp_prefetch", SplitFsdpPrefetch, true,
-         "first, so that weights are parameters to all other passes"},
-    Pass{"split_fsdp_reduce_scatter", SplitFsdpReduceScatter, true,
-         "before the partition, so that gradients of parameters are outputs of the backward"},
-    Pass{"fold_constants", FoldConstants, false,
-         "early: values that depend only on constants are computed once and never saved"},
-    Pass{"simplify", Simplify, false,
-         "before equal calls are merged, because it makes more calls equal"},
-    Pass{"cross_entropy", CrossEntropy, false,
-         "before dead nodes are removed, because it leaves nll_loss_backward unread; only if "
-         "results need "
-         "not be bitwise exact"},
-    Pass{
-        "attention_by_matmul", AttentionByMatmul, false,
-        "on the joint graph, because it changes what is saved; only if results need not be bitwise "
-        "exact"},
-    Pass{"merge_common", MergeCommon, false,
-         "before the partition, which determines what is saved"},
-    Pass{"remove_dead", RemoveDead, false,
-         "before the partition, so that nothing is saved for unused nodes"},
-    Pass{"partition", Partition, true, "splits the joint graph into forward and backward"},
-    Pass{
-        "recompute", Recompute, false,
-        "right after the partition, which determines what is saved; later passes see one backward"},
-    Pass{"accumulate_gradients", AccumulateGradients, true,
-         "before the split, which then places the additions"},
-    Pass{"accumulate_in_matmul", AccumulateInMatmul, false,
-         "after the additions exist as nodes; only if results need not be bitwise exact"},
-    Pass{"matmul_by_onednn", MatmulByOneDnn, false,
-         "after weight gradients are accumulated in their matmuls; only if results need not be "
-         "bitwise "
-         "exact"},
-    Pass{"split_di_dw", SplitInputWeight, true, "splits the final backward"},
-    Pass{"recompute_for_weight", RecomputeForWeight, false,
-         "after the split, which determines what W reads"},
-    Pass{"fuse", Fuse, false, "on the final graphs, so that no other pass has to handle kernels"},
-    Pass{"multiplex", Multiplex, false, "last: it merges the final graphs"},
+#define PENSTOCK_PASS(name, run, must_run, why) Pass{name, run, must_run, why},
+#include "graph/passes/passes.def"
+#undef PENSTOCK_PASS
 };
 
 Status CheckName(std::string_view name, const char* what) {

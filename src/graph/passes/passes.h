@@ -27,22 +27,9 @@ inline constexpr std::string_view kCapture = "capture";
 Status RunPasses(StageGraphs& graphs, const CompileOptions& options);
 
 // Each pass is in its own file in passes/.
-Status SplitFsdpPrefetch(StageGraphs& graphs, const CompileOptions& options);
-Status SplitFsdpReduceScatter(StageGraphs& graphs, const CompileOptions& options);
-Status FoldConstants(StageGraphs& graphs, const CompileOptions& options);
-Status Simplify(StageGraphs& graphs, const CompileOptions& options);
-Status MergeCommon(StageGraphs& graphs, const CompileOptions& options);
-Status AttentionByMatmul(StageGraphs& graphs, const CompileOptions& options);
-Status CrossEntropy(StageGraphs& graphs, const CompileOptions& options);
-Status Partition(StageGraphs& graphs, const CompileOptions& options);
-Status Recompute(StageGraphs& graphs, const CompileOptions& options);
-Status RecomputeForWeight(StageGraphs& graphs, const CompileOptions& options);
-Status SplitInputWeight(StageGraphs& graphs, const CompileOptions& options);
-Status AccumulateGradients(StageGraphs& graphs, const CompileOptions& options);
-Status AccumulateInMatmul(StageGraphs& graphs, const CompileOptions& options);
-Status MatmulByOneDnn(StageGraphs& graphs, const CompileOptions& options);
-Status Fuse(StageGraphs& graphs, const CompileOptions& options);
-Status Multiplex(StageGraphs& graphs, const CompileOptions& options);
-Status RemoveDead(StageGraphs& graphs, const CompileOptions& options);
+#define PENSTOCK_PASS(name, run, must_run, why) \
+  Status run(StageGraphs& graphs, const CompileOptions& options);
+#include "graph/passes/passes.def"
+#undef PENSTOCK_PASS
 
 }  // namespace penstock

@@ -9,9 +9,9 @@ bool HoldsEmbedding(const LayerRange& range) { return range.has_embedding() || r
 
 Result<VocabularyTables> TablesOf(const DecoderOptions& options) {
   if (options.predictor > 0) {
-    return InvalidArgument(
-        "parallel.shard_vocabulary: the token predictor reads the whole embedding and head; set "
-        "model.predictor=0");
+    return InvalidParameter("parallel.shard_vocabulary",
+                            ": the token predictor reads the whole embedding and head; set "
+                            "model.predictor=0");
   }
   return VocabularyTables{"embedding.weight", options.tied ? "embedding.weight" : "head.weight"};
 }
@@ -63,15 +63,15 @@ void DecoderOptions::Resolve(const ModelConfig& config) {
 Status DecoderOptions::Check(const ModelConfig& config) const {
   const AttentionSizes sizes = AttentionOf(config.dim);
   if (head_dim == 0 && config.dim % heads != 0) {
-    return InvalidArgument("model.dim {} over {} heads: each head needs an even, whole share",
-                           config.dim, heads);
+    return InvalidParameter("model.dim", "{} over {} heads: each head needs an even, whole share",
+                            config.dim, heads);
   }
   if (sizes.head_dim % 2 != 0) {
-    return InvalidArgument("model.head_dim {}: rotary positions need an even size of each head",
-                           sizes.head_dim);
+    return InvalidParameter("model.head_dim", "{}: rotary positions need an even size of each head",
+                            sizes.head_dim);
   }
   if (heads % sizes.kv_heads != 0) {
-    return InvalidArgument("model.kv_heads {} does not divide model.heads {}", kv_heads, heads);
+    return InvalidParameter("model.kv_heads", "{} does not divide model.heads {}", kv_heads, heads);
   }
   return rope.Check();
 }

@@ -114,13 +114,13 @@ Status DeepseekOptions::Check(const ModelConfig& config) const {
   PENSTOCK_TRY_STATUS(rope.Check());
   const LatentShape sizes = LatentOf(config.dim);
   if (sizes.rotary_dim % 2 != 0) {
-    return InvalidArgument("model.rotary_dim {}: rotary positions need an even size",
-                           sizes.rotary_dim);
+    return InvalidParameter("model.rotary_dim", "{}: rotary positions need an even size",
+                            sizes.rotary_dim);
   }
   if (sizes.value_dim > sizes.query_dim()) {
-    return InvalidArgument(
-        "model.value_dim {} is more than plain_dim {} and rotary_dim {} together", sizes.value_dim,
-        sizes.plain_dim, sizes.rotary_dim);
+    return InvalidParameter("model.value_dim",
+                            "{} is more than plain_dim {} and rotary_dim {} together",
+                            sizes.value_dim, sizes.plain_dim, sizes.rotary_dim);
   }
   return {};
 }

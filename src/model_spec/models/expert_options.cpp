@@ -81,21 +81,21 @@ std::vector<Field> ExpertOptions::Fields() {
 
 Status ExpertOptions::Check() const {
   if (experts % groups != 0) {
-    return InvalidArgument("model.expert_groups {} does not divide model.experts {}", groups,
-                           experts);
+    return InvalidParameter("model.expert_groups", "{} does not divide model.experts {}", groups,
+                            experts);
   }
   if (top_groups > groups) {
-    return InvalidArgument("model.top_groups {} is more than model.expert_groups {}", top_groups,
-                           groups);
+    return InvalidParameter("model.top_groups", "{} is more than model.expert_groups {}",
+                            top_groups, groups);
   }
   const std::int64_t candidates = experts / groups * top_groups;
   if (top_k > candidates) {
-    return InvalidArgument("model.top_k {} is more than the {} experts that a token can choose",
-                           top_k, candidates);
+    return InvalidParameter("model.top_k", "{} is more than the {} experts that a token can choose",
+                            top_k, candidates);
   }
   if (groups > 1 && score == "sigmoid" && experts / groups < 2) {
-    return InvalidArgument("model.expert_groups {}: with sigmoid, a group needs 2 or more experts",
-                           groups);
+    return InvalidParameter("model.expert_groups",
+                            "{}: with sigmoid, a group needs 2 or more experts", groups);
   }
   return {};
 }

@@ -57,6 +57,7 @@ Status DescribeCosts(const Scenario& scenario, PricedSchedule& chosen) {
                StatesByRank(model, placement, scenario.shards_vocabulary()));
   chosen.time_unit = "s";
   chosen.about = DescribeModel(model, states);
+  if (!scenario.remark.empty()) chosen.about += "\n" + scenario.remark;
   chosen.data = model.data;
   if (!scenario.memory_limit) {
     chosen.memory_limit = MemoryLeft(model, states);

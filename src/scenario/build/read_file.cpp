@@ -1,8 +1,11 @@
 #include "scenario/build/read_file.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "base/text/quote.h"
+#include "config/run_to_price.h"
 #include "interop/primus/config.h"
 #include "scenario/build/unused_fields.h"
 #include "scenario/candidates.h"
@@ -116,6 +119,41 @@ PrimusSchedules SchedulesOf(PrimusConfig primus) {
   return read;
 }
 
+// Sets the fields that `scenario` leaves open from a training configuration: what its run costs.
+Status FillFromRun(const std::string& path, Scenario& scenario) {
+  if (!scenario.device) {
+    return InvalidParameter("device",
+                            ": {} is a training configuration, which names none; give one", path);
+  }
+  PENSTOCK_TRY(const TrainConfig config, LoadTrainConfig(path));
+  PENSTOCK_TRY(const RunToPrice run, RunToPriceOf(config));
+  Scenario read;
+  for (const auto& [name, value] : run.fields) {
+    if (name == "schedule") {
+      read.schedules.push_back({Candidate::Kind::kAlgorithm, value});
+    } else if (name == "csv") {
+      read.schedules.push_back({Candidate::Kind::kFile, value});
+    } else {
+      PENSTOCK_TRY_STATUS(SetText(*FindField(name), value, read));
+    }
+  }
+  const Scenario higher = scenario;
+  if (higher.schedules.empty()) scenario.schedules = read.schedules;
+  for (const ScenarioField& field : ScenarioFields()) {
+    if (!IsGiven(field, read) || IsGiven(field, higher) || IsHidden(field, higher)) continue;
+    FillFrom(field, read, scenario);
+    scenario.places[std::string(field.name)] = path;
+  }
+  if (!higher.has_costs()) {
+    scenario.model = path;
+    scenario.shape = run.shape;
+  }
+  if (!run.not_priced.empty()) {
+    scenario.remark = fmt::format("not priced: {}", fmt::join(run.not_priced, ", "));
+  }
+  return {};
+}
+
 Result<std::optional<PrimusSchedules>> Read(const std::string& path, const YAML::Node& root,
                                             const Purpose& purpose, Scenario& scenario) {
   const bool is_primus = root.IsMap() && root["schedulers"].IsDefined();
@@ -169,6 +207,10 @@ Result<std::optional<PrimusSchedules>> ReadScenarioFile(const std::string& path,
                                                         const Purpose& purpose,
                                                         Scenario& scenario) {
   PENSTOCK_TRY(const YAML::Node root, LoadYaml(path));
+  if (IsTrainConfig(root)) {
+    PENSTOCK_TRY_STATUS(FillFromRun(path, scenario));
+    return std::nullopt;
+  }
   auto read = Read(path, root, purpose, scenario);
   if (!read) return tl::unexpected(In(path, std::move(read).error()));
   return read;

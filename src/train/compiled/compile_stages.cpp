@@ -32,8 +32,8 @@ Result<StageGraphs> CapturedGraphs(const TrainConfig& config, int stage,
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(chosen, Cores()));
   const int stages = schedule.placement.chain_length();
   if (!config.data.lengths.empty()) {
-    return InvalidArgument(
-        "data.lengths: each length has its own program, which 'train' compiles; remove it");
+    return InvalidParameter("data.lengths",
+                            ": each length has its own program, which 'train' compiles; remove it");
   }
   if (schedule.slices > 1) {
     return InvalidArgument(
@@ -50,7 +50,7 @@ Result<StageGraphs> CapturedGraphs(const TrainConfig& config, int stage,
   const bool only_shapes = ShapesOnly::Current() != nullptr;
   PENSTOCK_TRY_STATUS(CheckModelFits(chosen.model, {&range, 1},
                                      std::int64_t{config.batch} * config.model.sequence,
-                                     only_shapes ? "none" : config.memory_limit));
+                                     only_shapes ? "none" : config.max_memory));
   PENSTOCK_TRY(const std::shared_ptr<StageModule> module, WorkingStage(chosen, range));
   StageExamples examples;
   PENSTOCK_TRY(examples.inputs,

@@ -31,10 +31,10 @@ Result<std::vector<BlendPart>> ParseBlend(std::string_view text) {
     const Result<double> weight = ParseNumber(part.substr(0, space));
     const std::string_view path = WithoutSpaces(part.substr(space));
     if (!weight || !(*weight > 0) || !std::isfinite(*weight) || path.empty()) {
-      return InvalidArgument(
-          "data.blend: {} is not a weight above 0 and a path, as in '0.7 tokens/web, 0.3 "
-          "tokens/code'",
-          Quote(part));
+      return InvalidParameter("data.blend",
+                              ": {} is not a weight above 0 and a path, as in '0.7 tokens/web, 0.3 "
+                              "tokens/code'",
+                              Quote(part));
     }
     parts.push_back({*weight, std::string(path)});
   }

@@ -35,8 +35,9 @@ Result<DocumentSamples> DocumentSamples::Make(TokenSet set, TokenId end,
   std::uint64_t shorter = 0;
   for (const Bucket& bucket : samples.buckets_) {
     if (bucket.pieces.empty()) {
-      return InvalidArgument(
-          "data.lengths: no document has {} to {} tokens, which are samples of length {}; remove "
+      return InvalidParameter(
+          "data.lengths",
+          ": no document has {} to {} tokens, which are samples of length {}; remove "
           "it",
           shorter + 2, bucket.length + 1, bucket.length);
     }

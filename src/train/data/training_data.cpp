@@ -39,9 +39,9 @@ Status UseDocuments(const TrainConfig& config, TokenSet set, TrainingData& data)
 Status CheckVocabulary(const ModelConfig& model, const OpenedTokenizer& tokenizer) {
   const std::int64_t vocabulary = tokenizer.tokenizer->vocabulary_size();
   if (vocabulary <= model.vocabulary) return {};
-  return InvalidArgument(
-      "model.vocabulary {} is less than the {} tokens of the tokenizer {}: set it to {} or more",
-      model.vocabulary, vocabulary, tokenizer.name(), vocabulary);
+  return InvalidParameter("model.vocabulary",
+                          "{} is less than the {} tokens of the tokenizer {}: set it to {} or more",
+                          model.vocabulary, vocabulary, tokenizer.name(), vocabulary);
 }
 
 // Refuses data that was tokenized by another tokenizer than the one that data.tokenizer names.
@@ -49,8 +49,9 @@ Status CheckTokenizerOfData(const DataConfig& config, const OpenedTokenizer& of_
   if (config.tokenizer.empty()) return {};
   PENSTOCK_TRY(const OpenedTokenizer named, OpenTokenizer(config.tokenizer));
   if (named.digest == of_data.digest) return {};
-  return InvalidArgument(
-      "data.tokenizer {}: the data is tokenized already, with another one, {}: tokenize the text "
+  return InvalidParameter(
+      "data.tokenizer",
+      "{}: the data is tokenized already, with another one, {}: tokenize the text "
       "with this one, or set data.tokenizer={} if the model is trained on those tokens",
       named.name(), of_data.name(), of_data.name());
 }
@@ -135,8 +136,8 @@ Result<LoadedSets> OpenFolders(const DataConfig& config) {
     const TokenIndex& first =
         loaded.sets.empty() ? set.folder()->index() : loaded.sets.front().folder()->index();
     if (set.folder()->index().digest != first.digest) {
-      return InvalidArgument("data.blend: {} and {} have different tokenizers",
-                             loaded.paths.front(), part.path);
+      return InvalidParameter("data.blend", ": {} and {} have different tokenizers",
+                              loaded.paths.front(), part.path);
     }
     loaded.sets.push_back(std::move(set));
     loaded.paths.push_back(part.path);

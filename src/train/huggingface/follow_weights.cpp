@@ -42,15 +42,15 @@ Result<std::vector<std::string>> FollowWeights(TrainConfig& config) {
   if (config.data.tokenizer.empty()) {
     auto tokenizer = TokenizerOfFolder(config.weights);
     if (!tokenizer) {
-      return InvalidArgument("weights: {}, or set data.tokenizer", tokenizer.error().line());
+      return InvalidParameter("weights", ": {}, or set data.tokenizer", tokenizer.error().line());
     }
     config.data.tokenizer = *std::move(tokenizer);
   }
   PENSTOCK_TRY(const HuggingFaceWeights weights, HuggingFaceWeights::Open(config.weights));
   if (const auto positions = weights.Positions(config.model);
       positions && *positions < config.model.sequence) {
-    return InvalidArgument("model.sequence {}: {} has only {} positions (n_positions)",
-                           config.model.sequence, Printable(config.weights), *positions);
+    return InvalidParameter("model.sequence", "{}: {} has only {} positions (n_positions)",
+                            config.model.sequence, Printable(config.weights), *positions);
   }
   return FitModel(weights, config.weights, config.model);
 }

@@ -319,7 +319,7 @@ Status Compare(const TrainConfig& config, const MemoryNeed& need, const Availabl
                std::string_view about) {
   if (need.total() <= static_cast<double>(allowed.bytes)) return {};
   return InvalidArgument(
-      "the run needs {} {} of memory ({}), and {} has {}: {}, or memory_limit=none to try "
+      "the run needs {} {} of memory ({}), and {} has {}: {}, or max_memory=none to try "
       "anyway",
       about, BytesText(need.total()), need.Text(), allowed.of,
       BytesText(static_cast<double>(allowed.bytes)), Remedy(config, need));
@@ -356,8 +356,8 @@ Result<MemoryNeed> EstimateMemory(const TrainConfig& config, const Schedule& sch
 
 Result<std::string> CheckMemoryNeed(const TrainConfig& config, const Schedule& schedule,
                                     const LocalRanks& ranks) {
-  if (config.memory_limit == "none") return "memory: not checked";
-  PENSTOCK_TRY(const AvailableMemory allowed, AllowedMemory(config.memory_limit));
+  if (config.max_memory == "none") return "memory: not checked";
+  PENSTOCK_TRY(const AvailableMemory allowed, AllowedMemory(config.max_memory));
   try {
     // Check the lower bound first: capturing a model that cannot fit would overflow sizes.
     PENSTOCK_TRY(const MemoryNeed least, LeastNeed(config, schedule, ranks));

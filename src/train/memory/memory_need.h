@@ -33,7 +33,7 @@ Result<MemoryNeed> EstimateMemory(const TrainConfig& config, const Schedule& sch
                                   const LocalRanks& ranks);
 
 // Returns a line for the log about the run's need. Requires: as EstimateMemory. Errors:
-// kInvalidArgument if the need exceeds `config.memory_limit`, with both amounts and what to change.
+// kInvalidArgument if the need exceeds `config.max_memory`, with both amounts and what to change.
 Result<std::string> CheckMemoryNeed(const TrainConfig& config, const Schedule& schedule,
                                     const LocalRanks& ranks);
 

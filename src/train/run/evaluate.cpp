@@ -58,7 +58,7 @@ Result<EvalSummary> EvaluateUnguarded(const std::string& path, const std::string
   PENSTOCK_TRY_STATUS(SetDocumentEnd(text.tokenizer, config));
   const std::int64_t sequence = config.model.sequence;
   PENSTOCK_TRY(const std::vector<LayerRange> ranges, SplitLayers(config.model.layers, 1, {}));
-  PENSTOCK_TRY_STATUS(CheckModelFits(config.model, ranges, sequence, config.memory_limit));
+  PENSTOCK_TRY_STATUS(CheckModelFits(config.model, ranges, sequence, config.max_memory));
   PENSTOCK_TRY(const LanguageModel model, ModelOf(checkpoint, ema));
   EvalSummary summary;
   summary.notes = text.notes;

@@ -144,8 +144,9 @@ Status CheckShared(const std::vector<SharedParameter>& shared, const Schedule& s
 Status SetCompiled(const TrainConfig& config, int model_stage, TorchStageOptions& options) {
   if (config.compiled.empty()) return {};
   if (options.mean_over != 0) {
-    return InvalidArgument(
-        "compiled: the stages in {} were compiled for one update per step, but this schedule "
+    return InvalidParameter(
+        "compiled",
+        ": the stages in {} were compiled for one update per step, but this schedule "
         "updates "
         "after every microbatch: remove 'compiled'",
         config.compiled);

@@ -24,10 +24,10 @@ Status CheckShardedVocabulary(const TrainConfig& config) {
   const ParameterRules rules(config.optimizer);
   for (const std::string& name : tables.names()) {
     if (!rules.Of(name, 2).muon) continue;
-    return InvalidArgument(
-        "parallel.shard_vocabulary: Muon updates whole matrices, and each rank has some rows of "
-        "{}; use AdamW for it (optimizer.groups)",
-        name);
+    return InvalidParameter("parallel.shard_vocabulary",
+                            ": Muon updates whole matrices, and each rank has some rows of "
+                            "{}; use AdamW for it (optimizer.groups)",
+                            name);
   }
   return {};
 }
@@ -37,8 +37,8 @@ Status CheckShardedVocabulary(const TrainConfig& config) {
 Result<std::vector<std::string>> CheckRun(const TrainConfig& config) {
   for (const std::int64_t step : config.trace_steps) {
     if (step < config.steps) continue;
-    return InvalidArgument("trace_steps: the run has no step {}; its steps are 0 to {}", step,
-                           config.steps - 1);
+    return InvalidParameter("trace_steps", ": the run has no step {}; its steps are 0 to {}", step,
+                            config.steps - 1);
   }
   const bool evaluates = config.validation.freq > 0;
   if (!evaluates && (config.validation.patience > 0 || config.checkpoint.best)) {
@@ -47,9 +47,9 @@ Result<std::vector<std::string>> CheckRun(const TrainConfig& config) {
   }
   const OptimizerConfig& optimizer = config.optimizer;
   if (optimizer.post_validation && !UpdateRuleOf(optimizer).needs_norm()) {
-    return InvalidArgument(
-        "optimizer.post_validation has no effect without optimizer.clip or "
-        "optimizer.nonfinite=skip: set one of them");
+    return InvalidParameter("optimizer.post_validation",
+                            "has no effect without optimizer.clip or "
+                            "optimizer.nonfinite=skip: set one of them");
   }
   PENSTOCK_TRY_STATUS(CheckGroups(config));
   PENSTOCK_TRY_STATUS(CheckShardedVocabulary(config));

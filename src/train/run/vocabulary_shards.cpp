@@ -39,10 +39,11 @@ std::vector<NamedTensor> InitialTables(const ModelConfig& model, const Vocabular
 
 Status CheckConfigured(const TrainConfig& config, const Schedule& schedule) {
   if (config.parallel.shard_vocabulary == schedule.vocabulary) return {};
-  return InvalidArgument(
-      "parallel.shard_vocabulary is {}, but the schedule {} the vocabulary: call ChooseSchedule "
-      "before BuildPipeline",
-      config.parallel.shard_vocabulary, schedule.vocabulary ? "shards" : "does not shard");
+  return InvalidParameter("parallel.shard_vocabulary",
+                          "is {}, but the schedule {} the vocabulary: call ChooseSchedule "
+                          "before BuildPipeline",
+                          config.parallel.shard_vocabulary,
+                          schedule.vocabulary ? "shards" : "does not shard");
 }
 
 }  // namespace

@@ -133,11 +133,11 @@ void ExpectCapturedFigures(const TrainConfig& config) {
   const ModelShape shape = ShapeOf(config.model);
   Microbatch batch{config.batch, config.model.sequence};
   batch.precision = config.precision == "bf16" ? Precision::kBf16 : Precision::kFp32;
-  const auto stages = DivideLayers(shape, config.pipeline.ranks);
+  const auto stages = SplitLayers(shape.layers, config.pipeline.ranks);
   ASSERT_TRUE(stages) << stages.error().line();
   for (int i = 0; i < config.pipeline.ranks; ++i) {
     SCOPED_TRACE(TextOf(config, i));
-    const StageLayers& stage = (*stages)[Index(i)];
+    const LayerRange& stage = (*stages)[Index(i)];
     const auto graphs = GraphsOfStage(config, i, {});
     ASSERT_TRUE(graphs) << graphs.error().line();
     const StageProgram program = MakeStageProgram(*graphs);
@@ -185,7 +185,7 @@ void ExpectPredictedStates(TrainConfig config, int zero) {
   const Precision precision = config.precision == "bf16" ? Precision::kBf16 : Precision::kFp32;
   for (int i = 0; i < config.pipeline.ranks; ++i) {
     SCOPED_TRACE(TextOf(config, i));
-    const StageLayers stage = DivideLayers(shape, config.pipeline.ranks).value()[Index(i)];
+    const LayerRange stage = SplitLayers(shape.layers, config.pipeline.ranks).value()[Index(i)];
     const double parameters = ParametersOfStage(shape, stage, {}).all();
     const StateBytes states = StatesOf(parameters, precision, {zero, 2});
     const RankBytes& bytes = (*predicted)[Index(i)];

@@ -129,10 +129,10 @@ TEST(MemoryNeed, RefusesARunThatDoesNotFit) {
            config.batch = 2'000'000'000;
          }),
          "model.sequence");
-  expect(refused([](TrainConfig& config) { config.memory_limit = "4KiB"; }),
-         "memory_limit has 4.00 KiB");
+  expect(refused([](TrainConfig& config) { config.max_memory = "4KiB"; }),
+         "max_memory has 4.00 KiB");
   expect(refused([](TrainConfig& config) {
-           config.memory_limit = "none";
+           config.max_memory = "none";
            config.batch = 2'000'000'000;
          }),
          "fits: memory: not checked");

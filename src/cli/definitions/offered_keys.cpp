@@ -1,9 +1,8 @@
-#include "cli/engine/offered_keys.h"
+#include "cli/definitions/offered_keys.h"
 
 #include <set>
 
 #include "config/train_config.h"
-#include "model/model.h"
 #include "schedule/catalog.h"
 
 namespace penstock {
