@@ -25,8 +25,8 @@ std::string_view FieldOf(std::string_view parameter) {
 
 Error Spell(Error error, const Scenario& scenario, const Spelling& spelling,
             std::string_view otherwise) {
-  for (const auto& [field, place] : scenario.places) {
-    if (error.where.starts_with(place)) return error;
+  for (const auto& [field, place] : scenario.places) {  // of one file
+    if (error.where.starts_with(place.substr(0, place.rfind(' ')))) return error;
   }
   std::string place;
   const auto spell = [&](std::string_view field) {

@@ -31,7 +31,7 @@ TEST(Spelling, NamesKeysWithTheirPlaceWhereAFileGaveThem) {
             "a.yaml: line 3: --ranks 1: not with zero");
   EXPECT_EQ(Spell(About("", "no such schedule"), scenario, AsOption, "schedule").line(),
             "a.yaml: line 1: no such schedule");
-  const Error placed = In("a.yaml: line 3", About("zero", "x"));
+  const Error placed = In("a.yaml: line 7", About("forward", "x"));
   EXPECT_EQ(Spell(placed, scenario, AsOption).line(), placed.line());
 }
 

@@ -20,9 +20,9 @@
 #include "cli/sweep/sweep_page.h"
 #include "interop/primus/dump.h"
 #include "report/table.h"
-#include "scenario/sweep_axes.h"
 #include "scenario/sweep/plan.h"
 #include "scenario/sweep/run_sweep.h"
+#include "scenario/sweep_axes.h"
 #include "schedule/text/text.h"
 
 namespace penstock {

@@ -5,10 +5,10 @@
 #include "cli/help/offered_values.h"
 #include "cli/options/option_name.h"
 #include "cli/options/pass_text.h"
-#include "scenario/candidates.h"
 #include "scenario/build/passes.h"
-#include "scenario/spelling.h"
 #include "scenario/build/unused_fields.h"
+#include "scenario/candidates.h"
+#include "scenario/spelling.h"
 
 namespace penstock {
 namespace {

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "scenario/fields.h"
 #include "scenario/build/read_file.h"
-#include "scenario/scenario.h"
 #include "scenario/build/simulated.h"
+#include "scenario/fields.h"
+#include "scenario/scenario.h"
 
 namespace penstock {
 
