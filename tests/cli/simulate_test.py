@@ -34,7 +34,7 @@ class SimulateTest(program.CommandTest):
         self.assertLess(other["makespan"], row["makespan"])
         self.assertIn("not priced: optimizer.name", self.run_ok("simulate", "run.yaml", "--device", "h100"))
         self.write("bad.yaml", "model: {layers: 2}\npipeline: {ranks: 4}\n")
-        self.assertIn("bad.yaml: line 2: 2 layers cannot fill 4 stages",
+        self.assertIn("bad.yaml: line 1: 2 layers cannot fill 4 stages",
                       self.refuse("simulate", "bad.yaml", "--device", "h100"))
 
     def test_reference_figures(self):
