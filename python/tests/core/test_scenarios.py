@@ -9,7 +9,7 @@ import pytest
 
 import penstock
 from penstock import Costs
-from penstock.costs import Common
+from penstock.costs import _FIELDS, Common, StageFields
 from penstock.scenario_fields import ScenarioFields
 
 
@@ -22,6 +22,12 @@ def test_costs_have_every_field_that_prices() -> None:
     other_form = {"cost", "stage_costs", "layer_costs", "memory_limit"}  # uniform, per_stage, ...
     priced = {each.name for each in penstock.fields() if each.group == "costs"} - other_form
     assert priced == set(typing.get_type_hints(Common)) - {"prices"}
+
+
+def test_stages_have_every_cost_of_the_table() -> None:
+    own = set(typing.get_type_hints(StageFields)) - set(typing.get_type_hints(Common))
+    assert own == _FIELDS
+    assert all(f"``{name}``" in (Costs.per_stage.__doc__ or "") for name in _FIELDS)
 
 
 @pytest.mark.parametrize(
