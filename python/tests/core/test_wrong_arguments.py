@@ -99,6 +99,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (lambda one: SMALL.apply(one), {"one": "optimizer"}),
     (lambda costs: SMALL.apply(costs=costs), {"costs": None}),
     (SMALL.lower, {"for_torch": False}),
+    (SMALL.replicate, {"replicas": 2}),
     (SMALL.simulate, {"costs": None}),
     (
         lambda name, **fields: penstock.simulate(name, **fields),
