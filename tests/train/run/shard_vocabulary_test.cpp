@@ -146,7 +146,7 @@ TEST(ShardVocabulary, RefusesWhatItCannotCombine) {
     EXPECT_NE(message.find(reason), std::string::npos) << message;
     EXPECT_EQ(message.find('\n'), std::string::npos);
   };
-  refuse("parallel.data=1", [](TrainConfig& config) { config.parallel.data = 2; });
+  refuse("only without replicas", [](TrainConfig& config) { config.parallel.data = 2; });
   refuse("weights without a flush",
          [](TrainConfig& config) { config.pipeline.schedule = "pipedream"; });
   refuse("slices", [](TrainConfig& config) {
