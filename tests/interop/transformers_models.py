@@ -25,9 +25,11 @@ LATENT = {"kv_lora_rank": 24, "qk_nope_head_dim": 10, "qk_rope_head_dim": 6, "v_
           "moe_intermediate_size": 24, "n_shared_experts": 2, "first_k_dense_replace": 1, "n_group": 4, "topk_group": 2,
           "num_key_value_heads": 6}
 MODELS = {
+    "llama": ("LlamaForCausalLM", "LlamaConfig", {**SIZES, "num_key_value_heads": 6}),
     "llama_tied_grouped_scaled": ("LlamaForCausalLM", "LlamaConfig", {**SIZES, "num_key_value_heads": 2, "head_dim": 12,
                                                                       "tie_word_embeddings": True,
                                                                       "rope_parameters": LLAMA3_ROPE}),
+    "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", {**SIZES, "num_key_value_heads": 3, "head_dim": 16}),
     "qwen3_yarn": ("Qwen3ForCausalLM", "Qwen3Config", {**SIZES, "num_key_value_heads": 3, "head_dim": 16,
                                                        "rope_parameters": {**YARN_ROPE, "mscale": 0.7, "mscale_all_dim": 1.3}}),
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", {"vocab_size": 256, "n_embd": 48, "n_layer": 4, "n_head": 6, "n_positions": 64,
@@ -149,7 +151,7 @@ def peer(folder):
                         value.normal_(1.0 if key.endswith("weight") and value.dim() == 1 else 0.0, 0.1)
                     elif key.endswith("e_score_correction_bias"):
                         value.normal_(0.0, 0.1)
-            model.save_pretrained(here / "saved", max_shard_size="60KB" if name == "qwen3_yarn" else "1GB")
+            model.save_pretrained(here / "saved", max_shard_size="60KB" if name == "qwen3" else "1GB")
             (here / "loss").write_text(str(loss_of(model)))
             continue
         saved = getattr(transformers, model_class).from_pretrained(here / "saved").eval()
