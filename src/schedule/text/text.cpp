@@ -227,12 +227,48 @@ std::string_view TakeLine(std::string_view& text) {
   return line;
 }
 
-// Removes the header from the text and returns its options, or none if the text has no header.
+constexpr std::size_t kBits = 8;  // blanks per character of a header in a blank cell
+
+// Writes a header as blanks: a tab is 1, a space is 0, the most significant bit first.
+std::string AsBlanks(std::string_view header) {
+  std::string blanks;
+  for (const char c : header) {
+    for (std::size_t bit = kBits; bit-- > 0;) blanks += (c >> bit & 1) != 0 ? '\t' : ' ';
+  }
+  return blanks;
+}
+
+// Returns the header in the first cell of a line; empty if the cell has another meaning.
+std::string HeaderInBlanks(std::string_view line) {
+  const std::string_view cell = line.substr(0, line.find(','));
+  if (cell.find_first_not_of(" \t") != std::string_view::npos || cell.size() % kBits != 0)
+    return "";
+  std::string header;
+  for (std::size_t i = 0; i < cell.size(); i += kBits) {
+    int character = 0;
+    for (const char bit : cell.substr(i, kBits)) character = 2 * character + (bit == '\t' ? 1 : 0);
+    header += static_cast<char>(character);
+  }
+  return header.find('=') == std::string::npos ? "" : header;
+}
+
+// Whether the first line of a text is a header by itself.
+bool HasHeaderLine(std::string_view text) {
+  text = WithoutByteOrderMark(text);
+  return TakeLine(text).find('=') != std::string_view::npos;
+}
+
+// Removes a header line from the text. Returns the options of the header, or none if there is none.
 Result<CsvOptions> TakeHeader(std::string_view& text) {
   CsvOptions options;
-  if (!HasHeader(text)) return options;
+  const bool is_line = HasHeaderLine(text);
   text = WithoutByteOrderMark(text);
-  CellReader cells(TakeLine(text));
+  std::string_view rest = text;
+  const std::string_view line = TakeLine(rest);
+  const std::string in_blanks = is_line ? "" : HeaderInBlanks(line);
+  if (is_line) text = rest;
+  if (!is_line && in_blanks.empty()) return options;
+  CellReader cells(is_line ? line : std::string_view(in_blanks));
   while (const auto cell = cells.Next()) {
     if (cell->empty()) continue;
     if (const char* error = SetOption(*cell, options)) {
@@ -302,7 +338,8 @@ Status ApplyOptions(const CsvOptions& options, std::int64_t indices, Schedule& s
   return {};
 }
 
-// Appends a header of what differs from its default.
+// Appends a header of what differs from its default, as a blank cell: torch, which ignores blank
+// cells, reads the file.
 void AppendHeader(const Schedule& schedule, std::string& out) {
   std::string header;
   const auto add = [&](std::string_view key, auto value, auto if_missing) {
@@ -317,7 +354,7 @@ void AppendHeader(const Schedule& schedule, std::string& out) {
   add("slices", schedule.slices, 1);
   add("steps", schedule.steps, 1);
   add("weights", ToText(schedule.weights), ToText(WeightPolicy::kFlush));
-  if (!header.empty()) out += header + '\n';
+  if (!header.empty()) out += AsBlanks(header) + ',';
 }
 
 }  // namespace
@@ -357,8 +394,9 @@ CsvOptions FirstSet(const CsvOptions& first, const CsvOptions& second) {
 }
 
 bool HasHeader(std::string_view text) {
+  if (HasHeaderLine(text)) return true;
   text = WithoutByteOrderMark(text);
-  return TakeLine(text).find('=') != std::string_view::npos;
+  return !HeaderInBlanks(TakeLine(text)).empty();
 }
 
 std::string WriteCsv(const Schedule& schedule) {
@@ -380,7 +418,7 @@ std::string WriteCsv(const Schedule& schedule) {
 
 Result<Schedule> ParseCsv(std::string_view text, const CsvOptions& options) {
   Schedule schedule;
-  const std::size_t first_line = HasHeader(text) ? 2 : 1;
+  const std::size_t first_line = HasHeaderLine(text) ? 2 : 1;
   PENSTOCK_TRY(const CsvOptions header, TakeHeader(text));
   text = WithoutByteOrderMark(text);
   // A blank line is a rank without actions, except at the end, where there may be any number.

@@ -1,13 +1,13 @@
-// Schedules as text: the CSV of PyTorch, one line per rank, one cell per action, after a header of
-// what the actions cannot say, if any of it differs from its default. docs/schedule_format.md
-// specifies the format.
+// Schedules as text: the CSV of PyTorch, one line per rank, one cell per action. What the actions
+// cannot say stands in a header, if any of it differs from its default: a first line that people
+// write, or a blank cell, which WriteCsv writes. docs/schedule_format.md specifies the format.
 //
 //   slices=2,steps=3
 //   0F0,1F0,3I0,3W0   (0F0;1B1)OVERLAP_F_B   0SEND_F0   1UNSHARD   2STEP   0OFFLOAD3
 //
-// _load_csv of torch.distributed.pipelining reads what WriteCsv writes, and refuses what torch
-// cannot run: a header, and the ops OFFLOAD, RELOAD, RECOMPUTE, STEP, EMBED, S, T and EMBED_GRAD.
-// RequireTorchOps refuses both by name.
+// _load_csv of torch.distributed.pipelining reads what WriteCsv writes, except for the ops OFFLOAD,
+// RELOAD, RECOMPUTE, STEP, EMBED, S, T and EMBED_GRAD. RequireTorchOps refuses these by name, and
+// what torch cannot run.
 #pragma once
 
 #include <array>
@@ -34,7 +34,8 @@ inline constexpr std::array<std::string_view, 3> kWeightPolicyNames = {"flush", 
 std::string_view ToText(WeightPolicy weights);
 Result<WeightPolicy> ParseWeights(std::string_view text);
 
-// Writes the header if it has a key, then one line per rank, each ended by '\n'.
+// Writes one line per rank, each ended by '\n'. The first line begins with the header, if it has a
+// key.
 std::string WriteCsv(const Schedule& schedule);
 
 // What the actions do not say: the keys of the header.
@@ -50,7 +51,7 @@ struct CsvOptions {
 // Returns `first`, with fields of `second` where `first` has none.
 CsvOptions FirstSet(const CsvOptions& first, const CsvOptions& second);
 
-// Returns whether the first line has an '=', so that it is a header.
+// Returns whether the text has a header, in either form.
 bool HasHeader(std::string_view text);
 
 // Reads lanes and derives the placement from them. Fields that `options` sets take precedence over

@@ -78,6 +78,17 @@ TEST(Text, ReadsCsvAsPythonWritesIt) {
   EXPECT_EQ(WriteCsv(*schedule), "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
 }
 
+// The header that the first cell spells (docs/schedule_format.md).
+std::string HiddenHeader(const std::string& csv) {
+  std::string header;
+  for (std::size_t i = 0; i + 8 <= csv.find(','); i += 8) {
+    int byte = 0;
+    for (std::size_t bit = 0; bit < 8; ++bit) byte = 2 * byte + (csv[i + bit] == '\t' ? 1 : 0);
+    header += static_cast<char>(byte);
+  }
+  return header;
+}
+
 TEST(Text, EveryScheduleOfTheCatalogRoundTrips) {
   const std::optional<WeightPolicy> policies[] = {WeightPolicy::kFlush, WeightPolicy::kStashed,
                                                   WeightPolicy::kDoubleBuffered};
@@ -98,7 +109,7 @@ TEST(Text, EveryScheduleOfTheCatalogRoundTrips) {
           const bool for_torch = schedule.placement.replicas() == 1 && schedule.slices == 1 &&
                                  schedule.steps == 1 && schedule.weights == WeightPolicy::kFlush;
           EXPECT_EQ(HasHeader(csv), !for_torch);
-          if (!for_torch) headers.insert(csv.substr(0, csv.find('\n')));
+          if (!for_torch) headers.insert(HiddenHeader(csv));
         }
       }
     }
@@ -114,7 +125,7 @@ TEST(Text, AMissingMicrobatchStaysMissing) {
   for (Lane& lane : schedule.lanes) {
     std::erase_if(lane, [](const Action& action) { return action.first.microbatch == 2; });
   }
-  EXPECT_TRUE(WriteCsv(schedule).starts_with("microbatches=3\n"));
+  EXPECT_EQ(HiddenHeader(WriteCsv(schedule)), "microbatches=3");
   testing::ExpectRoundTrip(schedule);
 }
 
