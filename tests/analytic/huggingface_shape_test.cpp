@@ -56,13 +56,13 @@ TEST(HuggingFaceShape, NamesTheFaultyKey) {
   EXPECT_EQ(message("[]"), "it is not a JSON object");
   EXPECT_EQ(message("{}"), "model_type is missing");
   EXPECT_EQ(message(R"({"model_type": "lama"})"),
-            "model_type: 'lama' is not supported; did you mean 'llama'?");
+            "model_type: no model has the type 'lama'; did you mean 'llama'?");
   EXPECT_EQ(message("{" + llama + R"(, "num_attention_heads": -1})"),
             "num_attention_heads: a whole number from 1 to 1000000000 is needed");
   EXPECT_EQ(message("{" + llama + R"(, "num_attention_heads": "4"})"),
             "num_attention_heads: a whole number from 1 to 1000000000 is needed");
   EXPECT_EQ(message("{" + llama + R"(, "num_attention_heads": 4, "num_key_value_heads": 3})"),
-            "4 heads cannot share 3 heads of keys and values");
+            "model.kv_heads 3 does not divide model.heads 4");
   EXPECT_EQ(message("{" + llama + R"(, "num_attention_heads": 4, "attention_bias": true})"),
             "attention_bias: 'true' is not supported, only false");
 }

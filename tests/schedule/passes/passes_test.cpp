@@ -350,7 +350,8 @@ TEST(Optimizer, StepsOnceTheGradientsAreComplete) {
 TEST(Optimizer, RefusesABatchThatBeginsTooEarly) {
   const CsvOptions two_batches = {.steps = 2};
   const auto flushed = ParseCsv("0F0,0B0,0F1,0B1\n", two_batches);
-  EXPECT_EQ(WriteCsv(*AddOptimizer(*flushed)), "steps=2\n0F0,0B0,0STEP,0F1,0B1,0STEP\n");
+  EXPECT_EQ(AddOptimizer(*flushed)->lanes,
+            ParseCsv("0F0,0B0,0STEP,0F1,0B1,0STEP\n", two_batches)->lanes);
   const auto run_on = ParseCsv("0F0,0F1,0B0,0B1\n", two_batches);
   const auto refused = AddOptimizer(*run_on);
   ASSERT_FALSE(refused);
