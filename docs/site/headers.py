@@ -26,6 +26,8 @@ _TRAILING = re.compile(r"^(?P<code>.*\S)(?P<gap>\s{2,})// (?P<text>.*)$")
 _LEADING = re.compile(r"^(?P<indent>\s*)//(?P<text>| .*)$")
 _NAMESPACE = re.compile(r"namespace penstock \{|\}  // namespace penstock$")
 _PRIVATE = re.compile(r"( *) private:$")
+# An initializer whose elements come from rows of a macro, which Sphinx cannot parse.
+_ROWS = re.compile(r" = \{\n#define .*?\n#undef \w+\n\};", re.DOTALL)
 _CODE_INDENT = "   "  # of a comment's lines that are code
 
 
@@ -49,7 +51,7 @@ def for_doxygen(text: str) -> str:
     The pages declare namespace penstock once, so the result is without it: Sphinx warns of a second declaration.
     """
     lines, comment, after_trailing = ["/// \\file"], [], None
-    for line in _public_lines(text):
+    for line in _public_lines(_ROWS.sub(";", text)):
         leading, trailing = _LEADING.match(line), _TRAILING.match(line)
         if leading and after_trailing == len(leading["indent"]):  # the rest of a trailing comment
             lines.append(f"{leading['indent']}///< {_escape(leading['text'].strip())}")

@@ -72,7 +72,8 @@ class Site:
             target.write_text(public.for_doxygen((self.root / "src" / name).read_text()))
         for folder, title in public.SECTIONS.items():
             lines = [f"# {title}", "", "```{cpp:namespace} penstock", "```", ""]
-            for name in (name for name in names if name.split("/")[0] == folder):
+            own = [name for name in names if name.split("/")[0] == folder and name.endswith(".h")]
+            for name in own:
                 # Breathe finds a header by its last part, which is therefore unique.
                 lines += [f"## `<penstock/{name}>`", "", f"```{{doxygenfile}} {pathlib.Path(name).name}", "```", ""]
             self.write(f"reference/cpp/{folder}.md", "\n".join(lines))
@@ -167,7 +168,8 @@ def main() -> None:
     for folder in (site.pages, pathlib.Path(staged)):
         shutil.rmtree(folder, ignore_errors=True)
     site.copy_page("docs/site/index.md", "index.md")
-    site.copy_page("README.md")
+    for page in ("README.md", "CONTRIBUTING.md"):
+        site.copy_page(page)
     for page in sorted((site.root / "docs").glob("*.md")):
         site.copy_page(f"docs/{page.name}")
     shutil.copytree(site.root / "docs/pictures", site.pages / "docs/pictures", dirs_exist_ok=True)
