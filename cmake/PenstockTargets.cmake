@@ -45,6 +45,12 @@ function(penstock_unity target)
   endif()
 endfunction()
 
+# penstock_hot_files(FILE...): compiles files with hot loops by themselves. What gcc inlines in a batch depends on the
+# other files of the batch.
+function(penstock_hot_files)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
 # penstock_compile_fast(TARGET): compiles with -O1, for code whose speed does not matter.
 function(penstock_compile_fast target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
