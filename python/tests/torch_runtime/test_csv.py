@@ -69,7 +69,9 @@ def test_torch_reads_the_cells_of_what_it_cannot_run(
     path = tmp_path / "schedule.csv"
     schedule = penstock.schedule(name, ranks=RANKS, microbatches=MICROBATCHES, **options)
     schedule.to_csv(path)
-    assert penstock.Schedule.from_csv(path) == schedule
+    again = penstock.Schedule.from_csv(path)
+    assert again.to_csv() == schedule.to_csv()
+    assert (again.slices, again.steps) == (schedule.slices, schedule.steps)
     with path.open(newline="") as file:
         read = [[_Action.from_str(cell) for cell in row] for row in csv.reader(file)]
     named = [[str(action) for action in row if action is not None] for row in read]
