@@ -61,7 +61,7 @@ def test_torch_loads(tmp_path: pathlib.Path, name: str, lowered: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [("dualpipe", {}), ("seq1f1b", {"slices": 2}), ("pipedream", {"steps": 2})]
+    ("name", "options"), [("dualpipe", {}), ("chimera", {}), ("seq1f1b", {"slices": 2})]
 )
 def test_torch_reads_the_cells_of_what_it_cannot_run(
     tmp_path: pathlib.Path, name: str, options: dict[str, int]
