@@ -78,7 +78,8 @@ def sweep(
     for row in rows:  # as they were given, not as text
         for name, values in over.items():
             if name in row and name != "schedule":
-                row[name] = next(v for v in values if str(_value(v)) == row[name])
+                given = (value for value in values if str(_value(value)) == row[name])
+                row[name] = next(given, row[name])  # a range has values of its own
     return rows
 
 

@@ -20,7 +20,7 @@ std::string TextOf(const ScenarioField& field) {
   return "3";
 }
 
-// The same for fields whose values are maps or lists of maps.
+// Returns a configuration that gives a field whose value is a map or a list of maps.
 std::string YamlOf(const ScenarioField& field) {
   if (field.name == "topology") return "topology: [{level: a, latency: 1, bandwidth: 2}]\n";
   if (field.name == "collectives") {

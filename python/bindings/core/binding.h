@@ -34,6 +34,12 @@ class PythonError : public std::runtime_error {
             error.line(), [](std::string_view name) { return std::string(name); }))) {}
 };
 
+// Raises an error about a text that Python wrote itself, on one line, which is of no use to users.
+[[noreturn]] inline void ThrowWithoutLine(Error error) {
+  error.where.clear();
+  throw PythonError(error);
+}
+
 // Returns the value, or raises penstock.Error.
 template <class T>
 T ValueOf(Result<T> result) {

@@ -28,11 +28,8 @@ FrozenSchedule GenerateSchedule(const std::string& name, const std::string& fiel
   const nb::gil_scoped_release release;
   const Algorithm* algorithm = ValueOf(FindAlgorithm(name));
   Scenario scenario = costs.scenario();
-  if (Status status = ReadFields(fields, {}, scenario); !status) {
-    Error error = std::move(status).error();
-    error.where.clear();  // every key of this text is on its first line
-    throw PythonError(error);
-  }
+  const Status status = ReadFields(fields, {}, scenario);
+  if (!status) ThrowWithoutLine(status.error());
   const PricedSchedule chosen = ValueOf(Choose(scenario, *algorithm, Given::kAll));
   return FreezeValid(ValueOf(Generate(name, chosen.params)), false);
 }

@@ -36,10 +36,8 @@ void AddCostTypes(nb::module_& module) {
           "of_fields",
           [](const std::string& json) {
             auto costs = ScenarioCosts::Parse(json);
-            if (costs) return std::move(*costs);
-            Error error = std::move(costs).error();
-            error.where.clear();  // every key of this text is on its first line
-            throw PythonError(error);
+            if (!costs) ThrowWithoutLine(std::move(costs).error());
+            return std::move(*costs);
           },
           "json"_a)
       .def_static(

@@ -23,11 +23,8 @@ Scenario ScenarioOf(const std::vector<std::string>& schedules, const std::string
   Scenario scenario;
   ReadWords read = ValueOf(ReadCandidates(schedules));
   scenario.schedules = std::move(read.candidates);
-  if (Status status = ReadFields(fields, purpose, scenario); !status) {
-    Error error = std::move(status).error();
-    error.where.clear();  // every key of this text is on its first line
-    throw PythonError(error);
-  }
+  const Status status = ReadFields(fields, purpose, scenario);
+  if (!status) ThrowWithoutLine(status.error());
   if (!read.config.empty()) {
     const auto primus = ValueOf(ReadScenarioFile(read.config, purpose, scenario));
     if (primus) Refuse("{}: give it to 'penstock simulate'", read.config);

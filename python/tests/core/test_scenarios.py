@@ -75,6 +75,8 @@ def test_a_sweep_has_what_its_simulations_have() -> None:
     skipped = [row for row in penstock.sweep("1f1b", over={"chunks": [1, 2]}) if "skipped" in row]
     assert [row["chunks"] for row in skipped] == [2] and "chunks 2" in skipped[0]["skipped"]
     assert len(penstock.sweep(over={"schedule": ["all"]}, ranks=4)) == len(penstock.schedules())
+    ranges = penstock.sweep("1f1b", over={"microbatches": ["4..16"]})
+    assert [row["microbatches"] for row in ranges] == ["4", "8", "16"]
 
 
 def test_configurations_and_files(tmp_path: pathlib.Path) -> None:

@@ -20,7 +20,7 @@ struct Simulated {
   SimulationResult result;
   Timeline timeline;                  // empty unless requested
   std::vector<SentMessage> messages;  // the same
-  // The same schedule with every overlapped pair at F + B. Set where the schedule has such pairs
+  // The figures of the schedule with every overlapped pair at F + B. Set where the schedule has such pairs
   // and `result` prices them at the longer of the two: real hardware lies between these bounds.
   std::optional<SimulationResult> overlap_sum;
 
