@@ -20,8 +20,9 @@ struct Simulated {
   SimulationResult result;
   Timeline timeline;                  // empty unless requested
   std::vector<SentMessage> messages;  // the same
-  // The figures of the schedule with every overlapped pair at F + B. Set where the schedule has such pairs
-  // and `result` prices them at the longer of the two: real hardware lies between these bounds.
+  // The figures of the schedule with every overlapped pair at F + B. Set where the schedule has
+  // such pairs and `result` prices them at the longer of the two: real hardware lies between these
+  // bounds.
   std::optional<SimulationResult> overlap_sum;
 
   // The figures of runs with jitter, if asked for; `result` and the timeline are without it.
