@@ -1,33 +1,12 @@
 #include "model_spec/layer_range.h"
 
-#include <fmt/ranges.h>
-
-#include <algorithm>
-#include <numeric>
+#include "base/divide_layers.h"
 
 namespace penstock {
 
 Result<std::vector<LayerRange>> SplitLayers(std::int64_t layers, int stages,
                                             std::span<const std::int64_t> counts) {
-  if (stages < 1) return InvalidArgument("a model has at least 1 stage, not {}", stages);
-  if (layers < stages) {
-    return InvalidArgument(
-        "{} layers cannot fill {} stages; give more layers, or fewer ranks or chunks", layers,
-        stages);
-  }
-  std::vector<std::int64_t> lengths(counts.begin(), counts.end());
-  if (lengths.empty()) {
-    for (int stage = 0; stage < stages; ++stage) {
-      lengths.push_back(layers / stages + (stage < layers % stages ? 1 : 0));
-    }
-  }
-  const std::int64_t sum = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
-  if (static_cast<int>(lengths.size()) != stages || sum != layers ||
-      std::any_of(lengths.begin(), lengths.end(), [](std::int64_t count) { return count < 1; })) {
-    return InvalidArgument(
-        "layers per stage are [{}]; {} stages need {} numbers of at least 1 that add up to {}",
-        fmt::join(lengths, ", "), stages, stages, layers);
-  }
+  PENSTOCK_TRY(const std::vector<std::int64_t> lengths, DivideLayers(layers, stages, counts));
   std::vector<LayerRange> ranges;
   std::int64_t begin = 0;
   for (int stage = 0; stage < stages; ++stage) {

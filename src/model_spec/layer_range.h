@@ -31,9 +31,8 @@ struct LayerRange {
   bool has_logits() const { return head && !sharded_vocabulary; }
 };
 
-// Returns the ranges of `stages` stages: `counts` layers each, or as even as possible with longer
-// stages first if `counts` is empty. Errors: kInvalidArgument for fewer layers than stages, or
-// counts that do not add up to `layers`.
+// Returns the ranges of `stages` stages, divided as DivideLayers (base/divide_layers.h) does. Errors:
+// as DivideLayers.
 Result<std::vector<LayerRange>> SplitLayers(std::int64_t layers, int stages,
                                             std::span<const std::int64_t> counts = {});
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/divide_layers.h"
+
 namespace penstock {
 namespace {
 
@@ -45,18 +47,12 @@ std::int64_t CountLayers(const std::vector<LayerGroup>& groups) {
 
 Result<std::vector<StageCosts>> StagesOfLayers(const std::vector<LayerGroup>& groups, int stages,
                                                int replicas, int slices) {
-  const std::int64_t layers = CountLayers(groups);
-  if (layers < stages) {
-    return InvalidArgument(
-        "{} layers cannot fill {} stages; give more layers, or fewer ranks or "
-        "chunks",
-        layers, stages);
-  }
+  PENSTOCK_TRY(const std::vector<std::int64_t> lengths, DivideLayers(CountLayers(groups), stages));
   std::vector<StageCosts> costs(stages, NoLayers());
   auto group = groups.begin();
   std::int64_t left_of_group = group->layers;
   for (int stage = 0; stage < stages; ++stage) {
-    const std::int64_t all = layers / stages + (stage < layers % stages ? 1 : 0);
+    const std::int64_t all = lengths[stage];
     for (std::int64_t left = all; left > 0;) {
       const std::int64_t taken = std::min(left, left_of_group);
       AddLayers(costs[stage], group->costs, static_cast<double>(taken), slices, left == all);

@@ -8,9 +8,11 @@
 #include "config/replicas.h"
 #include "config/shard_vocabulary.h"
 #include "config/stage_ranges.h"
+#include "config/state_format.h"
 #include "graph/capture/shapes_only.h"
 #include "graph/run/memory_plan.h"
 #include "model/model.h"
+#include "model_spec/state_bytes.h"
 #include "runtime/update/update.h"
 #include "runtime/versions.h"
 #include "simulate/simulate.h"
@@ -21,8 +23,6 @@
 namespace penstock {
 namespace {
 
-constexpr double kMasterBytes = 4;  // per parameter or moment: fp32
-constexpr double kMomentBytes = 2 * kMasterBytes;
 constexpr double kTokenBytes = 8;
 
 // Stages of one kind differ only in their number of layers.
@@ -197,7 +197,7 @@ Result<double> ActivationPeaks(const TrainConfig& config, const Schedule& schedu
     largest = std::max(largest, need.workspace / slices);
   }
   ForEachShard(config, schedule, [&](int stage, double rows) {
-    costs.stages[Index(stage)].softmax = TokensOf(config) * rows * kMasterBytes;
+    costs.stages[Index(stage)].softmax = TokensOf(config) * rows * kFp32StateBytes;
   });
   costs.steps_wait_for_all = UpdateRuleOf(config.optimizer).needs_norm();
   PENSTOCK_TRY(const SimulationResult result, Simulate(schedule, costs));
@@ -220,22 +220,19 @@ bool IsPlainAdamW(const OptimizerConfig& config) {
   return config.name == "adamw" && config.groups.empty() && config.ema == 0;
 }
 
-// Returns a lower bound of the optimizer's bytes per parameter.
-double LeastStateBytes(const OptimizerConfig& config) {
-  const bool may_use_muon = config.name == "muon" || !config.groups.empty();
-  return (may_use_muon ? kMasterBytes : kMomentBytes) + (config.ema > 0 ? kMasterBytes : 0);
+// Returns a lower bound of the bytes per parameter: Muon's state is the smallest.
+StateFormat LeastFormat(const TrainConfig& config) {
+  const bool may_use_muon = config.optimizer.name == "muon" || !config.optimizer.groups.empty();
+  return StateFormatOf(config, may_use_muon ? UpdatedBy::kMuon : UpdatedBy::kAdamW);
 }
 
 // Adds weights, gradients and optimizer state: all of them, or with shards, what is always in
 // memory.
 Status AddLeast(const TrainConfig& config, const Schedule& schedule, const LocalRanks& ranks,
                 const std::vector<StageNeed>& needs, MemoryNeed& total) {
-  const double cast = config.precision == "bf16" ? 2 : 0;
-  const double version = cast > 0 ? cast : kMasterBytes;
-  const auto of_gradient = static_cast<double>(GradientBytes(config.optimizer));
-  const int zero = ZeroOf(config.parallel, schedule);
-  const double shards = ShardsOfStage(config.parallel, schedule);
-  const auto share = [&](int from_zero) { return zero >= from_zero ? 1 / shards : 1; };
+  const StateFormat format = LeastFormat(config);
+  const Sharding sharding{ZeroOf(config.parallel, schedule),
+                          static_cast<double>(ShardsOfStage(config.parallel, schedule))};
   Status status;
   ForEachStage(schedule, ranks, needs, [&](int stage, const StageNeed& need) {
     const Result<StageVersions> versions = VersionsOf(schedule, stage);
@@ -243,10 +240,10 @@ Status AddLeast(const TrainConfig& config, const Schedule& schedule, const Local
       status = tl::unexpected(versions.error());
       return;
     }
-    const double masters = cast > 0 ? kMasterBytes * share(1) : 0;
-    total.weights += need.parameters * (masters + version * (share(3) + versions->older));
-    total.gradients += need.parameters * of_gradient * share(2);
-    total.optimizer += need.parameters * LeastStateBytes(config.optimizer) * share(1);
+    const StateBytes states = StatesOf(ElementsOf(need.parameters, sharding), format);
+    total.weights += states.weights + need.parameters * format.working * versions->older;
+    total.gradients += states.gradients;
+    total.optimizer += states.optimizer;
   });
   return status;
 }
@@ -266,24 +263,22 @@ Status AddShards(const TrainConfig& config, const Schedule& schedule, const Loca
 // Adds the copies of weights, gradients and optimizer state.
 void AddCopies(const TrainConfig& config, const Schedule& schedule, const LocalRanks& ranks,
                const std::vector<StageNeed>& needs, MemoryNeed& total) {
-  const double version = config.precision == "bf16" ? 2 : kMasterBytes;
-  const auto of_gradient = static_cast<double>(GradientBytes(config.optimizer));
+  const StateFormat format = StateFormatOf(config);  // Muon's state is smaller
   const bool saves = WritesCheckpoints(config);
   const bool rolls_back = UpdateRuleOf(config.optimizer).steps_early();
-  // Muon's state is smaller.
-  const double state = kMomentBytes + (config.optimizer.ema > 0 ? kMasterBytes : 0);
+  const double of_checkpoint = format.updated() + format.optimizer;
   const int replicas = schedule.placement.replicas();
   const int zero = ZeroOf(config.parallel, schedule);
   const double shards = zero == 0 ? 1 : ShardsOfStage(config.parallel, schedule);
   ForEachStage(schedule, ranks, needs, [&](int, const StageNeed& need) {
     const double count = need.parameters;
     // A replica sends copies of its gradients and of its updated shard.
-    if (zero < 2 && replicas > 1) total.gradients += count * of_gradient;
-    if (zero == 1 || zero == 2) total.weights += count * version / shards;
+    if (zero < 2 && replicas > 1) total.gradients += count * format.gradient;
+    if (zero == 1 || zero == 2) total.weights += count * format.working / shards;
     // So does a stage for the parameters that it shares.
-    total.gradients += need.shared * of_gradient;
-    if (rolls_back) total.optimizer += count * (kMasterBytes + state) / shards;
-    if (saves) total.checkpoint += count * (kMasterBytes + state) / replicas;
+    total.gradients += need.shared * format.gradient;
+    if (rolls_back) total.optimizer += count * of_checkpoint / shards;
+    if (saves) total.checkpoint += count * of_checkpoint / replicas;
   });
 }
 
@@ -310,8 +305,8 @@ Result<MemoryNeed> LeastNeed(const TrainConfig& config, const Schedule& schedule
   PENSTOCK_TRY_STATUS(AddLeast(config, schedule, ranks, needs, need));
   AddCopies(config, schedule, ranks, needs, need);
   need.batches = BatchBytes(config);
-  const double element = config.precision == "bf16" ? 2 : kMasterBytes;
-  need.activations = element * TokensOf(config) * static_cast<double>(config.model.dim);
+  need.activations =
+      StateFormatOf(config).working * TokensOf(config) * static_cast<double>(config.model.dim);
   return need;
 }
 

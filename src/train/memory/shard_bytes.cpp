@@ -7,8 +7,10 @@
 #include "config/replicas.h"
 #include "config/shard_vocabulary.h"
 #include "config/stage_ranges.h"
+#include "config/state_format.h"
 #include "graph/capture/shapes_only.h"
 #include "model/model.h"
+#include "model_spec/state_bytes.h"
 #include "runtime/program.h"
 #include "runtime/versions.h"
 #include "train/optimizer/matrix_exchange.h"
@@ -20,7 +22,6 @@ namespace penstock {
 namespace {
 
 constexpr int kNoStage = -1;
-constexpr std::int64_t kFp32Bytes = 4;  // of an element of masters, moments and losses: fp32
 
 // The parameters of a stage of the model.
 struct StageParameters {
@@ -36,6 +37,8 @@ struct StageBytes {
   std::int64_t unreduced = 0;                              // until REDUCE_GRAD is complete
   std::int64_t reduced = 0;                                // while it runs
 };
+
+double ToDouble(std::int64_t elements) { return static_cast<double>(elements); }
 
 Result<std::vector<StageParameters>> ParametersOfStages(const TrainConfig& config, int length) {
   const ShapesOnly shapes;
@@ -92,32 +95,38 @@ class Predictor {
     const Placement& placement = schedule_.placement;
     const Shards layout(parameters.elements, parameters.divisions,
                         ShardsOfStage(config_.parallel, schedule_));
-    const std::int64_t working = config_.precision == "bf16" ? 2 : kFp32Bytes;
-    const bool cast = working != kFp32Bytes;
+    const StateFormat format = StateFormatOf(config_);
+    const bool cast = format.master > 0;
     const bool masters_in_shards =
         (cast || zero_ == 3) && HasReplicaGroups(config_.parallel, schedule_);
     PENSTOCK_TRY(const StageVersions versions, VersionsOf(schedule_, stage));
-    StageBytes bytes;
+    std::int64_t whole_weights = 0, masters = 0;
     for (std::size_t i = 0; i < parameters.elements.size(); ++i) {
-      const std::int64_t count = parameters.elements[i];
       const bool whole = parameters.divisions[i] != Division::kShards;
-      if (whole || zero_ < 3) bytes.weights += count * working * (1 + versions.older);
-      if (cast && (whole || !masters_in_shards)) bytes.weights += count * kFp32Bytes;
+      if (whole || zero_ < 3) whole_weights += parameters.elements[i];
+      if (whole || !masters_in_shards) masters += parameters.elements[i];
     }
     const std::int64_t shard = layout.shard_elements();
-    if (masters_in_shards) bytes.weights += shard * kFp32Bytes;
-    if (zero_ == 3 && cast) bytes.weights += shard * working;
-    if (zero_ == 3) bytes.gathered = layout.rest() * working;
-    const bool has_losses = placement.next(stage) < 0 && !schedule_.vocabulary;
-    const std::int64_t losses = has_losses ? schedule_.indices() : 0;
-    const std::int64_t of_gradient = GradientBytes(config_.optimizer);
+    if (masters_in_shards) masters += shard;
     std::int64_t gradients = layout.end();
+    if (zero_ >= 2) gradients += shard - layout.rest();
+    const std::int64_t weights = whole_weights + (zero_ == 3 ? shard : 0);
+    const StateBytes states =
+        StatesOf({ToDouble(weights), ToDouble(masters), ToDouble(gradients)}, format);
+    const bool has_losses = placement.next(stage) < 0 && !schedule_.vocabulary;
+    const double losses = has_losses ? schedule_.indices() * kFp32StateBytes : 0;
+    const auto of_elements = [](std::int64_t elements, double bytes) {
+      return elements * static_cast<std::int64_t>(bytes);
+    };
+    StageBytes bytes;
+    bytes.weights = static_cast<std::int64_t>(states.weights) +
+                    of_elements(whole_weights, format.working) * versions.older;
+    bytes.gradients = static_cast<std::int64_t>(states.gradients + losses);
+    if (zero_ == 3) bytes.gathered = of_elements(layout.rest(), format.working);
     if (zero_ >= 2) {
-      gradients += shard - layout.rest();
-      bytes.unreduced = layout.rest() * of_gradient;
-      bytes.reduced = shard * of_gradient;
+      bytes.unreduced = of_elements(layout.rest(), format.gradient);
+      bytes.reduced = of_elements(shard, format.gradient);
     }
-    bytes.gradients = gradients * of_gradient + losses * kFp32Bytes;
     bytes.optimizer = OptimizerBytes(layout, parameters, stage / placement.chain_length());
     return bytes;
   }
@@ -159,21 +168,25 @@ class Predictor {
   }
 
  private:
-  // AdamW has two moments per element and a counter per parameter, Muon a momentum, the memory for
-  // its iterations, and the matrices that shards divide.
+  // AdamW also has a counter per parameter, Muon the memory for its iterations, and the matrices
+  // that shards divide.
   std::int64_t OptimizerBytes(const Shards& layout, const StageParameters& parameters,
                               int chain) const {
-    std::int64_t elements = 0;
+    const double adamw = StateFormatOf(config_).optimizer;
+    const double muon = StateFormatOf(config_, UpdatedBy::kMuon).optimizer;
+    double bytes = 0;
     std::vector<Matrices> matrices;
     const auto add = [&](const Shards::Piece& piece) {
       const ExchangedParameter& about = parameters.about[piece.parameter];
+      const double size = ToDouble(piece.size());
       if (IsRouterBias(about.name)) {
-        elements += config_.optimizer.ema > 0 ? piece.size() : 0;
-        return;
+        bytes += config_.optimizer.ema > 0 ? size * kFp32StateBytes : 0;
+      } else if (about.orthogonalized) {
+        bytes += size * muon;
+        matrices.emplace_back(about.shape);
+      } else {
+        bytes += size * adamw + kFp32StateBytes;
       }
-      elements += about.orthogonalized ? piece.size() : 2 * piece.size() + 1;
-      if (about.orthogonalized) matrices.emplace_back(about.shape);
-      if (config_.optimizer.ema > 0) elements += piece.size();
     };
     if (zero_ == 0) {
       for (std::size_t i = 0; i < parameters.elements.size(); ++i) {
@@ -182,9 +195,11 @@ class Predictor {
     } else {
       for (const Shards::Piece& piece : layout.pieces(chain / per_shard_)) add(piece);
       for (const Shards::Piece& piece : layout.unsharded()) add(piece);
-      elements += layout.shards() * BlockElements(FragmentsOf(layout, parameters.about));
+      const std::int64_t exchanged =
+          layout.shards() * BlockElements(FragmentsOf(layout, parameters.about));
+      bytes += ToDouble(exchanged) * kFp32StateBytes;
     }
-    return elements * kFp32Bytes + Orthogonalizer::BytesFor(matrices);
+    return static_cast<std::int64_t>(bytes) + Orthogonalizer::BytesFor(matrices);
   }
 
   const TrainConfig& config_;
@@ -194,10 +209,6 @@ class Predictor {
 };
 
 }  // namespace
-
-std::int64_t GradientBytes(const OptimizerConfig& config) {
-  return config.gradient_dtype == "bf16" ? 2 : kFp32Bytes;
-}
 
 Result<std::vector<RankBytes>> PredictRankBytes(const TrainConfig& config,
                                                 const Schedule& schedule) {

@@ -19,9 +19,6 @@ struct RankBytes {
   friend bool operator==(const RankBytes&, const RankBytes&) = default;
 };
 
-// Returns the bytes of an element of the gradients' sums.
-std::int64_t GradientBytes(const OptimizerConfig& config);
-
 // Returns the bytes by rank. They are exactly those of a run (RankShards), because weights and
 // gradients are allocated and freed at places of the schedule: weights that UNSHARD gathers until
 // RESHARD, and gradients that REDUCE_GRAD reduces from the first weight gradient until the next
