@@ -43,7 +43,7 @@ Result<Schedule> FromCatalog(PipelineConfig& pipeline, int data, int cores, std:
   if (pipeline.chunks == 0) params.chunks = AutomaticChunks(pipeline);
   if (pipeline.schedule == "auto") pipeline.schedule = params.chunks > 1 ? "interleaved" : "1f1b";
   PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(pipeline.schedule));
-  if (algorithm->knobs.steps) {
+  if (algorithm->supported.steps) {
     const int most = std::max(2, kStreamedMicrobatches / std::max(1, params.microbatches));
     params.steps = static_cast<int>(std::min<std::int64_t>(steps, most));
   }

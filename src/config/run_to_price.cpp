@@ -86,8 +86,8 @@ Result<RunToPrice> RunToPriceOf(TrainConfig config) {
   if (pipeline.csv.empty()) {
     add("schedule", pipeline.schedule);
     add("microbatches", pipeline.microbatches / parallel.data);
-    const Knobs& knobs = (*FindAlgorithm(pipeline.schedule))->knobs;
-    if (knobs.max_chunks > knobs.min_chunks) add("chunks", pipeline.chunks);
+    const SupportedParameters& supported = (*FindAlgorithm(pipeline.schedule))->supported;
+    if (supported.max_chunks > supported.min_chunks) add("chunks", pipeline.chunks);
     if (pipeline.slices > 1) add("slices", pipeline.slices);
     if (pipeline.group > 0) add("group", pipeline.group);
     if (pipeline.waves > 0) add("waves", pipeline.waves);

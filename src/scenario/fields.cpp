@@ -23,18 +23,18 @@ std::vector<std::string_view> List(const std::array<std::string_view, N>& names)
 }
 
 bool ReadsChunks(const Algorithm& algorithm, const Scenario& scenario) {
-  return *scenario.chunks >= algorithm.knobs.min_chunks &&
-         *scenario.chunks <= algorithm.knobs.max_chunks;
+  return *scenario.chunks >= algorithm.supported.min_chunks &&
+         *scenario.chunks <= algorithm.supported.max_chunks;
 }
 bool ReadsSlices(const Algorithm& algorithm, const Scenario& scenario) {
-  return algorithm.knobs.slices || *scenario.slices == 1;
+  return algorithm.supported.slices || *scenario.slices == 1;
 }
 bool ReadsSteps(const Algorithm& algorithm, const Scenario& scenario) {
-  return algorithm.knobs.steps || *scenario.steps == 1;
+  return algorithm.supported.steps || *scenario.steps == 1;
 }
-template <bool Knobs::*knob>
+template <bool SupportedParameters::*parameter>
 bool Reads(const Algorithm& algorithm, const Scenario&) {
-  return algorithm.knobs.*knob;
+  return algorithm.supported.*parameter;
 }
 
 std::vector<ScenarioField> ShapeFields() {
@@ -69,7 +69,7 @@ std::vector<ScenarioField> ShapeFields() {
        .help = "Microbatches in flight at a time (interleaved)",
        .least = 1,
        .read_by = kAlgorithm,
-       .supported = &Reads<&Knobs::group>},
+       .supported = &Reads<&SupportedParameters::group>},
       {.name = "slices",
        .member = &Scenario::slices,
        .group = kGroup,
@@ -85,7 +85,7 @@ std::vector<ScenarioField> ShapeFields() {
        .help = "Waves (hanayo)",
        .least = 1,
        .read_by = kAlgorithm,
-       .supported = &Reads<&Knobs::waves>},
+       .supported = &Reads<&SupportedParameters::waves>},
       {.name = "steps",
        .member = &Scenario::steps,
        .group = kGroup,
@@ -100,7 +100,7 @@ std::vector<ScenarioField> ShapeFields() {
        .value_name = "",
        .help = "Split backward into I and W, if the algorithm has both forms",
        .read_by = kAlgorithm,
-       .supported = &Reads<&Knobs::split>},
+       .supported = &Reads<&SupportedParameters::split>},
       {.name = "objective",
        .member = &Scenario::objective,
        .group = kGroup,
@@ -109,7 +109,7 @@ std::vector<ScenarioField> ShapeFields() {
                "rank's first to its last action, which counts if steps do not wait for all ranks",
        .choices = List(kObjectiveNames),
        .read_by = kAlgorithm,
-       .supported = &Reads<&Knobs::objective>},
+       .supported = &Reads<&SupportedParameters::objective>},
   };
 }
 

@@ -72,7 +72,7 @@ enum class PlacementForm { kOther, kLinear, kLooped, kVee, kZigzag, kBidirection
 std::string_view ToText(PlacementForm form);
 
 // The parameters that an algorithm reads besides ranks, microbatches and costs.
-struct Knobs {
+struct SupportedParameters {
   int min_chunks = 1, max_chunks = 1, default_chunks = 1;  // stages per rank and chain
   int replicas = 1;                                        // chains (2: DualPipe, Chimera)
   bool group = false, slices = false, waves = false, steps = false, split = false;
@@ -90,12 +90,12 @@ struct Algorithm {
   std::string_view memory;      // closed form of the peak, as text
   std::string_view source;      // paper and section
   PlacementForm placement = PlacementForm::kOther;
-  Knobs knobs;
+  SupportedParameters supported;
 
   // In the functions below params.chunks is never 0: the default is filled in.
   //
   // Refuses parameters for which the algorithm has no schedule; the error says which would do.
-  // Empty if there are none. Common bounds and knobs are checked before.
+  // Empty if there are none. Common bounds and supported parameters are checked before.
   std::function<Status(const ScheduleParams&)> check;
   std::function<Schedule(const ScheduleParams&)> generate;  // requires a check() that passed
   // Makespan and peak memory, if there is a closed form. Callers use ClosedFormOf.
@@ -123,9 +123,9 @@ Result<ScheduleParams> CheckParams(const Algorithm& algorithm, ScheduleParams pa
 // has returned.
 ClosedForm ClosedFormOf(const Algorithm& algorithm, const ScheduleParams& params);
 
-// Returns `params` without the knobs that the algorithm does not read, so that one set of options
-// can compare several algorithms.
-ScheduleParams DropUnusedKnobs(const Algorithm& algorithm, ScheduleParams params);
+// Returns `params` without the parameters that the algorithm does not read, so that one set of
+// options can compare several algorithms.
+ScheduleParams DropUnsupported(const Algorithm& algorithm, ScheduleParams params);
 
 // Finds the algorithm, checks the parameters and generates. Sets Schedule::algorithm.
 Result<Schedule> Generate(std::string_view name, const ScheduleParams& params);

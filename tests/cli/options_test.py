@@ -26,18 +26,18 @@ OF_JITTER = {"--seed", "--runs"}
 # Options that select schedules or belong to one command. Other tests cover them.
 OWN = {"--help", "--quiet", "--repeat", "--schedule", "--csv", "--format", "--json", "--time-steps", "--memory", "--explain", "--moves", "--dump", "--run", "--lower", "--torch",
        "--output", "--docs", "--max-faults", "--sweep", "--unit", "--width", "--paper", "--color", "--pass", "--passes"}
-KNOBS = {"--group", "--waves", "--split", "--objective"}
+BY_SCHEDULE = {"--group", "--waves", "--split", "--objective"}
 OF_FILES = {"--replicas", "--weights", "--iteration", "--trace-rule"}
 PRICES = {"--cost", "--comm", "--bandwidth", "--overlap", "--transfers", "--offload-sharing", "--launch", "--slow-rank", "--microbatch-lengths", "--memory-limit", "--activation-bytes", "--message-bytes", "--price"}
 # The options that no command reads for these sources.
 UNREAD = {
-    ("1f1b",): KNOBS | OF_FILES | {"--slices", "--steps", "--overlap", "--price", "--offload-sharing"},
-    ("gpipe", "1f1b"): KNOBS | OF_FILES | {"--slices", "--steps", "--overlap", "--price", "--offload-sharing"},
+    ("1f1b",): BY_SCHEDULE | OF_FILES | {"--slices", "--steps", "--overlap", "--price", "--offload-sharing"},
+    ("gpipe", "1f1b"): BY_SCHEDULE | OF_FILES | {"--slices", "--steps", "--overlap", "--price", "--offload-sharing"},
     ("seq1f1b", "pipedream", "hanayo", "interleaved", "chimera", "dualpipev", "v-auto"): OF_FILES | {"--offload-sharing"},
-    ("a.csv",): KNOBS | {"--iteration", "--trace-rule", "--overlap", "--price", "--offload-sharing"},
-    ("trace.json",): KNOBS | {"--slices", "--steps", "--replicas", "--weights", "--overlap", "--price", "--offload-sharing"},
-    ("dumps/1f1b",): KNOBS | {"--trace-rule", "--slices", "--steps", "--replicas", "--weights", "--overlap", "--price", "--offload-sharing"},
-    ("a.csv", "dumps/1f1b"): KNOBS | {"--trace-rule", "--overlap", "--price", "--offload-sharing"},
+    ("a.csv",): BY_SCHEDULE | {"--iteration", "--trace-rule", "--overlap", "--price", "--offload-sharing"},
+    ("trace.json",): BY_SCHEDULE | {"--slices", "--steps", "--replicas", "--weights", "--overlap", "--price", "--offload-sharing"},
+    ("dumps/1f1b",): BY_SCHEDULE | {"--trace-rule", "--slices", "--steps", "--replicas", "--weights", "--overlap", "--price", "--offload-sharing"},
+    ("a.csv", "dumps/1f1b"): BY_SCHEDULE | {"--trace-rule", "--overlap", "--price", "--offload-sharing"},
 }
 # Options that are accepted, but not with their value in VALUES.
 VALID_ELSEWHERE = {("a.csv",): {"--slices", "--steps"}, ("a.csv", "dumps/1f1b"): {"--slices", "--steps"},

@@ -44,7 +44,7 @@ TEST(AddAlgorithm, IsFoundAndChecked) {
   EXPECT_EQ(schedule->algorithm, "alternating");
   EXPECT_TRUE(Validate(*schedule).empty());
   params.chunks = 2;
-  EXPECT_FALSE(Generate("alternating", params)) << "its knobs are checked like ours";
+  EXPECT_FALSE(Generate("alternating", params)) << "its parameters are checked like ours";
 }
 
 TEST(AddAlgorithm, RefusesInvalidAndDuplicateAlgorithms) {

@@ -47,7 +47,7 @@ ScheduleParams Shape(int ranks, int chunks, int microbatches) {
 TEST_F(PrimusDumps, SchedulesOfOneChainRoundTrip) {
   int saved = 0;
   for (const Algorithm& algorithm : Catalog()) {
-    if (algorithm.knobs.replicas != 1 || algorithm.knobs.steps) continue;
+    if (algorithm.supported.replicas != 1 || algorithm.supported.steps) continue;
     for (const int ranks : {1, 2, 3, 5}) {
       SCOPED_TRACE(fmt::format("{} p={}", algorithm.name, ranks));
       const auto schedule = Generate(algorithm.name, Shape(ranks, 0, 10));

@@ -22,12 +22,12 @@ ScheduleParams DrawParams(const Algorithm& algorithm, Random& random) {
   params.ranks = Draw(random, 1, 6);
   params.chunks = Draw(random, 0, 1) == 0 ? 0 : Draw(random, 1, 3);
   params.microbatches = Draw(random, 1, 14);
-  if (algorithm.knobs.slices) params.slices = Draw(random, 1, 3);
-  if (algorithm.knobs.steps) params.steps = Draw(random, 1, 3);
-  if (algorithm.knobs.split) params.split = Draw(random, 0, 1) == 1;
-  if (algorithm.knobs.group && Draw(random, 0, 2) == 0) params.group = Draw(random, 1, 6);
-  if (algorithm.knobs.waves) params.waves = Draw(random, 0, 2);
-  if (algorithm.knobs.memory_limit && Draw(random, 0, 1) == 1) {
+  if (algorithm.supported.slices) params.slices = Draw(random, 1, 3);
+  if (algorithm.supported.steps) params.steps = Draw(random, 1, 3);
+  if (algorithm.supported.split) params.split = Draw(random, 0, 1) == 1;
+  if (algorithm.supported.group && Draw(random, 0, 2) == 0) params.group = Draw(random, 1, 6);
+  if (algorithm.supported.waves) params.waves = Draw(random, 0, 2);
+  if (algorithm.supported.memory_limit && Draw(random, 0, 1) == 1) {
     params.memory_limit = Draw(random, 1, 8);
   }
   if (Draw(random, 0, 1) == 1) {

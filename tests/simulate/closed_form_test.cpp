@@ -122,16 +122,17 @@ ScheduleParams DrawParams(const Algorithm& algorithm, std::mt19937& random) {
   const auto draw = [&](int low, int high) {
     return std::uniform_int_distribution<int>(low, high)(random);
   };
-  const Knobs& knobs = algorithm.knobs;
+  const SupportedParameters& supported = algorithm.supported;
   ScheduleParams params;
   params.ranks = draw(1, ExtentOf(algorithm).most_ranks);
   params.microbatches = draw(1, ExtentOf(algorithm).most_microbatches);
-  if (draw(0, 1) == 1) params.chunks = draw(knobs.min_chunks, std::min(knobs.max_chunks, 5));
-  if (knobs.group && draw(0, 2) == 0) params.group = draw(1, 14);
-  if (knobs.slices) params.slices = draw(1, 4);
-  if (knobs.steps) params.steps = draw(1, 3);
-  if (knobs.waves && draw(0, 1) == 1) params.waves = draw(1, 3);
-  if (knobs.split) params.split = draw(0, 1) == 1;
+  if (draw(0, 1) == 1)
+    params.chunks = draw(supported.min_chunks, std::min(supported.max_chunks, 5));
+  if (supported.group && draw(0, 2) == 0) params.group = draw(1, 14);
+  if (supported.slices) params.slices = draw(1, 4);
+  if (supported.steps) params.steps = draw(1, 3);
+  if (supported.waves && draw(0, 1) == 1) params.waves = draw(1, 3);
+  if (supported.split) params.split = draw(0, 1) == 1;
   const int times = draw(0, 3);  // half of them with F = I = W
   const auto time = [&] { return static_cast<double>(draw(1, 5)); };
   if (times == 0) params.backward_weight = params.backward_input = params.forward = time();

@@ -67,16 +67,17 @@ FrozenSchedule Lower(const FrozenSchedule& self, bool for_torch) {
   return FreezeValid(std::move(lowered), waits);
 }
 
-std::vector<std::string> KnobsOf(const Algorithm& algorithm) {
-  const Knobs& knobs = algorithm.knobs;
-  const std::pair<const char*, bool> all[] = {{"chunks", knobs.min_chunks != knobs.max_chunks},
-                                              {"group", knobs.group},
-                                              {"slices", knobs.slices},
-                                              {"waves", knobs.waves},
-                                              {"steps", knobs.steps},
-                                              {"split", knobs.split},
-                                              {"memory_limit", knobs.memory_limit},
-                                              {"objective", knobs.objective}};
+std::vector<std::string> SupportedNames(const Algorithm& algorithm) {
+  const SupportedParameters& supported = algorithm.supported;
+  const std::pair<const char*, bool> all[] = {
+      {"chunks", supported.min_chunks != supported.max_chunks},
+      {"group", supported.group},
+      {"slices", supported.slices},
+      {"waves", supported.waves},
+      {"steps", supported.steps},
+      {"split", supported.split},
+      {"memory_limit", supported.memory_limit},
+      {"objective", supported.objective}};
   std::vector<std::string> names;
   for (const auto& [name, reads] : all) {
     if (reads) names.emplace_back(name);
@@ -91,15 +92,11 @@ struct Listed {
 };
 
 Listed ListedOf(const Algorithm& algorithm) {
-  Listed listed{std::string(algorithm.name),
-                std::string(algorithm.summary),
-                std::string(algorithm.when),
-                std::string(algorithm.constraint),
-                std::string(algorithm.makespan),
-                std::string(algorithm.memory),
-                std::string(algorithm.source),
-                {},
-                KnobsOf(algorithm)};
+  Listed listed{std::string(algorithm.name),     std::string(algorithm.summary),
+                std::string(algorithm.when),     std::string(algorithm.constraint),
+                std::string(algorithm.makespan), std::string(algorithm.memory),
+                std::string(algorithm.source),   {},
+                SupportedNames(algorithm)};
   for (const std::string_view alias : algorithm.aliases) listed.aliases.emplace_back(alias);
   return listed;
 }

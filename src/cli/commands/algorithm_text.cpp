@@ -2,9 +2,9 @@
 
 namespace penstock {
 
-std::string ChunksText(const Knobs& knobs) {
-  if (knobs.min_chunks == knobs.max_chunks) return fmt::format("{}", knobs.min_chunks);
-  return fmt::format("{}+ (default {})", knobs.min_chunks, knobs.default_chunks);
+std::string ChunksText(const SupportedParameters& supported) {
+  if (supported.min_chunks == supported.max_chunks) return fmt::format("{}", supported.min_chunks);
+  return fmt::format("{}+ (default {})", supported.min_chunks, supported.default_chunks);
 }
 
 std::string ConstraintText(const Algorithm& algorithm) {
@@ -31,21 +31,21 @@ std::string MessagesText(const Algorithm& algorithm) {
       text = "2v(p-1)m";
       break;
   }
-  if (algorithm.knobs.slices) text += "k, each 1/k as large";
-  if (algorithm.knobs.steps) text += " per batch";
+  if (algorithm.supported.slices) text += "k, each 1/k as large";
+  if (algorithm.supported.steps) text += " per batch";
   return text;
 }
 
-std::vector<std::string> OptionNames(const Knobs& knobs) {
+std::vector<std::string> OptionNames(const SupportedParameters& supported) {
   std::vector<std::string> names;
-  if (knobs.min_chunks != knobs.max_chunks) names.emplace_back("--chunks");
-  if (knobs.group) names.emplace_back("--group");
-  if (knobs.slices) names.emplace_back("--slices");
-  if (knobs.waves) names.emplace_back("--waves");
-  if (knobs.steps) names.emplace_back("--steps");
-  if (knobs.split) names.emplace_back("--split");
-  if (knobs.memory_limit) names.emplace_back("--memory-limit");
-  if (knobs.objective) names.emplace_back("--objective");
+  if (supported.min_chunks != supported.max_chunks) names.emplace_back("--chunks");
+  if (supported.group) names.emplace_back("--group");
+  if (supported.slices) names.emplace_back("--slices");
+  if (supported.waves) names.emplace_back("--waves");
+  if (supported.steps) names.emplace_back("--steps");
+  if (supported.split) names.emplace_back("--split");
+  if (supported.memory_limit) names.emplace_back("--memory-limit");
+  if (supported.objective) names.emplace_back("--objective");
   return names;
 }
 

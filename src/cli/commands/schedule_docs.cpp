@@ -53,35 +53,35 @@ Scenario FigureOptions() {
   return options;
 }
 
-std::vector<Variant> VariantsOf(const Knobs& knobs) {
+std::vector<Variant> VariantsOf(const SupportedParameters& supported) {
   std::vector<Variant> variants = {{"default", FigureOptions()}};
   const auto add = [&](const std::string& label) -> Scenario& {
     variants.push_back({"`" + label + "`", FigureOptions()});
     return variants.back().options;
   };
-  if (knobs.waves) {
+  if (supported.waves) {
     add("--waves 2").waves = 2;
     add("--waves 4").waves = 4;
-  } else if (knobs.max_chunks > knobs.min_chunks && !knobs.slices) {
+  } else if (supported.max_chunks > supported.min_chunks && !supported.slices) {
     add("--chunks 4").chunks = 4;
   }
-  if (knobs.group) {
+  if (supported.group) {
     Scenario& half = add(fmt::format("--chunks 4 --group {}", kRanks / 2));
     half.chunks = 4;
     half.group = kRanks / 2;
   }
-  if (knobs.slices) add("--slices 4").slices = 4;
-  if (knobs.split) add("--split").split = true;
-  if (knobs.slices && knobs.split) {
+  if (supported.slices) add("--slices 4").slices = 4;
+  if (supported.split) add("--split").split = true;
+  if (supported.slices && supported.split) {
     Scenario& both = add("--slices 4 --split");
     both.slices = 4;
     both.split = true;
   }
-  if (knobs.memory_limit && !knobs.waves) {
+  if (supported.memory_limit && !supported.waves) {
     add(fmt::format("--memory-limit {}", kRanks)).memory_limit = fmt::format("{}", kRanks);
     add(fmt::format("--memory-limit {}", kRanks / 2)).memory_limit = fmt::format("{}", kRanks / 2);
   }
-  if (knobs.steps) add("--steps 4").steps = 4;
+  if (supported.steps) add("--steps 4").steps = 4;
   return variants;
 }
 
@@ -134,7 +134,7 @@ void AddRows(const Simulated& simulated, const std::string& label,
 
 Result<std::string> FiguresOf(const Algorithm& algorithm) {
   std::vector<std::vector<std::string>> rows;
-  for (const Variant& variant : VariantsOf(algorithm.knobs)) {
+  for (const Variant& variant : VariantsOf(algorithm.supported)) {
     PENSTOCK_TRY(const Simulated simulated, PriceExample(algorithm, variant.options, false));
     AddRows(simulated, variant.label, rows);
   }
@@ -147,12 +147,12 @@ Result<std::string> Picture(const Algorithm& algorithm) {
   options.microbatches = kPictureRows;
   std::string label = std::string(algorithm.name);
   // Differs from 1f1b only with at least two slices or two steps.
-  if (algorithm.knobs.slices) {
+  if (algorithm.supported.slices) {
     options.slices = 2;
     options.microbatches = kPictureRows / 2;
     label += " --slices 2";
   }
-  if (algorithm.knobs.steps) {
+  if (algorithm.supported.steps) {
     options.steps = 2;
     options.microbatches = kPictureRows / 2;
     label += " --steps 2";
@@ -176,7 +176,8 @@ Result<std::string> Section(const Algorithm& algorithm) {
     names += fmt::format("{}`{}`", names.empty() ? "" : ", ", alias);
   }
   std::vector<std::string> options;
-  for (const std::string& name : OptionNames(algorithm.knobs)) options.push_back("`" + name + "`");
+  for (const std::string& name : OptionNames(algorithm.supported))
+    options.push_back("`" + name + "`");
   PENSTOCK_TRY(const std::string figures, FiguresOf(algorithm));
   std::string summary(algorithm.summary);
   summary.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(summary.front())));
@@ -185,7 +186,7 @@ Result<std::string> Section(const Algorithm& algorithm) {
   text += fmt::format("**When to use it.** {}\n\n| | |\n| --- | --- |\n", algorithm.when);
   if (!names.empty()) text += Row({"also called", names});
   text += Row({"placement", fmt::format("{}, chunks {}", ToText(algorithm.placement),
-                                        ChunksText(algorithm.knobs))});
+                                        ChunksText(algorithm.supported))});
   text += Row({"takes", ConstraintText(algorithm)});
   if (!options.empty()) text += Row({"options", fmt::format("{}", fmt::join(options, ", "))});
   text += Row({"makespan", std::string(algorithm.makespan)});

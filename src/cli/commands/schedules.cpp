@@ -31,8 +31,8 @@ Json ToJson(const Algorithm& algorithm) {
   row["when"] = algorithm.when;
   row["placement"] = ToText(algorithm.placement);
   row["constraint"] = algorithm.constraint;
-  row["default_chunks"] = algorithm.knobs.default_chunks;
-  row["options"] = OptionNames(algorithm.knobs);
+  row["default_chunks"] = algorithm.supported.default_chunks;
+  row["options"] = OptionNames(algorithm.supported);
   row["makespan"] = algorithm.makespan;
   row["memory"] = algorithm.memory;
   row["messages"] = MessagesText(algorithm);
@@ -58,7 +58,7 @@ Result<AtSize> PriceAt(const Algorithm& algorithm, const ScenarioOptions& option
   }
   const ScheduleParams& params = chosen->params;
   const double forwards = double{1} * params.ranks * params.chunks * params.microbatches *
-                          params.slices * params.steps * algorithm.knobs.replicas;
+                          params.slices * params.steps * algorithm.supported.replicas;
   if (forwards > kMostSimulated) {
     at.simulated.chosen = std::move(*chosen);
     return at;
@@ -206,7 +206,7 @@ class SchedulesCommand : public Command {
     table.columns = {"name", "aliases", "chunks", "makespan", "memory", "constraint", "source"};
     for (const Algorithm& algorithm : algorithms_) {
       table.rows.push_back({std::string(algorithm.name), Join(algorithm.aliases),
-                            ChunksText(algorithm.knobs), std::string(algorithm.makespan),
+                            ChunksText(algorithm.supported), std::string(algorithm.makespan),
                             std::string(algorithm.memory), std::string(algorithm.constraint),
                             std::string(algorithm.source)});
     }
@@ -218,7 +218,7 @@ class SchedulesCommand : public Command {
       fmt::print("{}", algorithm.name);
       if (!algorithm.aliases.empty()) fmt::print(" ({})", Join(algorithm.aliases));
       fmt::print(": {}\n", algorithm.summary);
-      fmt::print("  chunks      {}, {}\n", ChunksText(algorithm.knobs),
+      fmt::print("  chunks      {}, {}\n", ChunksText(algorithm.supported),
                  ToText(algorithm.placement));
       fmt::print("  takes       {}\n", ConstraintText(algorithm));
       fmt::print("  makespan    {}\n", algorithm.makespan);

@@ -98,7 +98,7 @@ Status CheckStageCosts(const Algorithm& algorithm, ScheduleParams asked) {
   asked.costs.reset();
   const auto checked = CheckParams(algorithm, asked);
   if (!checked) return {};  // refused again with the costs
-  const auto stages = Index(checked->ranks) * Index(checked->chunks * algorithm.knobs.replicas);
+  const auto stages = Index(checked->ranks) * Index(checked->chunks * algorithm.supported.replicas);
   if (given == stages) return {};
   return InvalidParameter("stage_costs",
                           "has {} stages, schedule {} has {}; give one entry per stage, or "
@@ -110,7 +110,8 @@ Status CheckStageCosts(const Algorithm& algorithm, ScheduleParams asked) {
 // none. `checked` has the defaults filled in.
 Status LimitByDevice(const Scenario& scenario, const Algorithm& algorithm,
                      const ScheduleParams& checked, ScheduleParams& asked) {
-  if (!scenario.prices_model() || scenario.memory_limit || !algorithm.knobs.memory_limit) return {};
+  if (!scenario.prices_model() || scenario.memory_limit || !algorithm.supported.memory_limit)
+    return {};
   PENSTOCK_TRY(const ModelOnCluster model, scenario.Load());
   PENSTOCK_TRY(const std::vector<double> states,
                StatesByRank(model, PlacementOf(algorithm, checked), scenario.shards_vocabulary()));
@@ -196,7 +197,7 @@ Result<Scenario> LikeRecorded(const Scenario& scenario, const PricedSchedule& re
   PENSTOCK_TRY(const ScheduleParams asked, ParamsOf(own));
   PENSTOCK_TRY(const ScheduleParams checked, CheckParams(*algorithm, asked));
   const std::vector<StageCosts>& stages = recorded.costs.stages;
-  if (algorithm->knobs.replicas == 1 && checked.slices == 1 &&
+  if (algorithm->supported.replicas == 1 && checked.slices == 1 &&
       Index(checked.ranks) * Index(checked.chunks) == stages.size()) {
     like.stage_costs.emplace();
     for (const StageCosts& stage : stages) like.stage_costs->entries.push_back({1, stage});
@@ -236,20 +237,20 @@ Result<Scenario> ScenarioOf(const Scenario& scenario, const Candidate& candidate
 
 Result<PricedSchedule> Choose(const Scenario& scenario, const Algorithm& algorithm, Given given) {
   PENSTOCK_TRY(ScheduleParams asked, ParamsOf(scenario));
-  if (given == Given::kSupported) asked = DropUnusedKnobs(algorithm, asked);
+  if (given == Given::kSupported) asked = DropUnsupported(algorithm, asked);
   // The figures show which schedules stay within it.
-  if (given == Given::kAllButLimit && !algorithm.knobs.memory_limit) asked.memory_limit.reset();
+  if (given == Given::kAllButLimit && !algorithm.supported.memory_limit) asked.memory_limit.reset();
   PENSTOCK_TRY_STATUS(CheckStageCosts(algorithm, asked));
   PricedSchedule chosen;
   chosen.label = algorithm.name;
   chosen.algorithm = &algorithm;
-  chosen.heeds_limit = algorithm.knobs.memory_limit;
+  chosen.heeds_limit = algorithm.supported.memory_limit;
   PENSTOCK_TRY(chosen.params, CheckParams(algorithm, asked));
   if (scenario.costs_by_layer()) {
     const ScheduleParams& checked = chosen.params;
     PENSTOCK_TRY(asked.costs,
                  CostsByLayer(scenario, checked,
-                              {checked.ranks * checked.chunks, algorithm.knobs.replicas,
+                              {checked.ranks * checked.chunks, algorithm.supported.replicas,
                                checked.slices, checked.ranks}));
     asked.costs->by_slice.clear();  // searches plan with means
     PENSTOCK_TRY_STATUS(LimitByDevice(scenario, algorithm, checked, asked));

@@ -138,7 +138,7 @@ Algorithm ZbAuto() {
   algorithm.makespan = "best found";
   algorithm.memory = "the limit (default 2p)";
   algorithm.source = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 3";
-  algorithm.knobs = {.memory_limit = true, .objective = true};
+  algorithm.supported = {.memory_limit = true, .objective = true};
   algorithm.check = [](const ScheduleParams& params) {
     return CheckMemoryLimit(params, Placement::Linear(params.ranks));
   };
@@ -160,11 +160,11 @@ Algorithm VAuto() {
   algorithm.makespan = "best found";
   algorithm.memory = "the limit (default 2p)";
   algorithm.source = "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024";
-  algorithm.knobs = {.min_chunks = 2,
-                     .max_chunks = 2,
-                     .default_chunks = 2,
-                     .memory_limit = true,
-                     .objective = true};
+  algorithm.supported = {.min_chunks = 2,
+                         .max_chunks = 2,
+                         .default_chunks = 2,
+                         .memory_limit = true,
+                         .objective = true};
   algorithm.check = [](const ScheduleParams& params) {
     return CheckMemoryLimit(params, Placement::Vee(params.ranks));
   };

@@ -24,7 +24,8 @@ Status CheckSize(const Algorithm& algorithm, const ScheduleParams& params) {
   for (const auto& [name, count] : counts) {
     if (count < 1) return InvalidParameter(name, "{}: must be at least 1", count);
   }
-  const std::int64_t stages = std::int64_t{params.ranks} * params.chunks * algorithm.knobs.replicas;
+  const std::int64_t stages =
+      std::int64_t{params.ranks} * params.chunks * algorithm.supported.replicas;
   if (stages > kMaxStages) {
     return InvalidParameter("ranks", "{}: with {} chunks, {} stages; there can be at most {}",
                             params.ranks, params.chunks, stages, kMaxStages);
@@ -45,27 +46,27 @@ Status CheckSize(const Algorithm& algorithm, const ScheduleParams& params) {
   return {};
 }
 
-Status CheckKnobs(const Algorithm& algorithm, const ScheduleParams& params) {
-  const Knobs& knobs = algorithm.knobs;
-  if (params.chunks < knobs.min_chunks || params.chunks > knobs.max_chunks) {
-    if (knobs.min_chunks == knobs.max_chunks) {
-      return InvalidParameter("chunks", "{}: must be {}", params.chunks, knobs.min_chunks);
+Status CheckSupported(const Algorithm& algorithm, const ScheduleParams& params) {
+  const SupportedParameters& supported = algorithm.supported;
+  if (params.chunks < supported.min_chunks || params.chunks > supported.max_chunks) {
+    if (supported.min_chunks == supported.max_chunks) {
+      return InvalidParameter("chunks", "{}: must be {}", params.chunks, supported.min_chunks);
     }
-    return InvalidParameter("chunks", "{}: must be {} to {}", params.chunks, knobs.min_chunks,
-                            knobs.max_chunks);
+    return InvalidParameter("chunks", "{}: must be {} to {}", params.chunks, supported.min_chunks,
+                            supported.max_chunks);
   }
   const auto refuse = [](std::string_view name, const auto& value) {
     return InvalidParameter(name, "{}: the schedule takes no {}", value, name);
   };
-  if (params.group != 0 && !knobs.group) return refuse("group", params.group);
-  if (params.slices != 1 && !knobs.slices) return refuse("slices", params.slices);
-  if (params.waves != 0 && !knobs.waves) return refuse("waves", params.waves);
-  if (params.steps != 1 && !knobs.steps) return refuse("steps", params.steps);
-  if (params.split && !knobs.split) return refuse("split", params.split);
-  if (params.memory_limit && !knobs.memory_limit) {
+  if (params.group != 0 && !supported.group) return refuse("group", params.group);
+  if (params.slices != 1 && !supported.slices) return refuse("slices", params.slices);
+  if (params.waves != 0 && !supported.waves) return refuse("waves", params.waves);
+  if (params.steps != 1 && !supported.steps) return refuse("steps", params.steps);
+  if (params.split && !supported.split) return refuse("split", params.split);
+  if (params.memory_limit && !supported.memory_limit) {
     return refuse("memory_limit", params.memory_unit.Text(*params.memory_limit));
   }
-  if (params.objective != Objective::kMakespan && !knobs.objective) {
+  if (params.objective != Objective::kMakespan && !supported.objective) {
     return refuse("objective", "span");
   }
   return {};
@@ -180,14 +181,14 @@ namespace {
 
 Result<ScheduleParams> Checked(const Algorithm& algorithm, ScheduleParams params) {
   if (params.chunks == 0) {
-    const bool by_waves = algorithm.knobs.waves && params.waves > 0;
+    const bool by_waves = algorithm.supported.waves && params.waves > 0;
     if (by_waves && params.waves > kMaxStages / 2) {
       return InvalidParameter("waves", "{}: must be at most {}; each has two stages per rank",
                               params.waves, kMaxStages / 2);
     }
-    params.chunks = by_waves ? 2 * params.waves : algorithm.knobs.default_chunks;
+    params.chunks = by_waves ? 2 * params.waves : algorithm.supported.default_chunks;
   }
-  PENSTOCK_TRY_STATUS(CheckKnobs(algorithm, params));
+  PENSTOCK_TRY_STATUS(CheckSupported(algorithm, params));
   PENSTOCK_TRY_STATUS(CheckSize(algorithm, params));
   if (algorithm.check) PENSTOCK_TRY_STATUS(algorithm.check(params));
   return params;
@@ -218,16 +219,17 @@ ClosedForm ClosedFormOf(const Algorithm& algorithm, const ScheduleParams& params
   return form;
 }
 
-ScheduleParams DropUnusedKnobs(const Algorithm& algorithm, ScheduleParams params) {
-  const Knobs& knobs = algorithm.knobs;
-  if (params.chunks < knobs.min_chunks || params.chunks > knobs.max_chunks) params.chunks = 0;
-  if (!knobs.group) params.group = 0;
-  if (!knobs.slices) params.slices = 1;
-  if (!knobs.waves) params.waves = 0;
-  if (!knobs.steps) params.steps = 1;
-  if (!knobs.split) params.split = false;
-  if (!knobs.memory_limit) params.memory_limit.reset();
-  if (!knobs.objective) params.objective = Objective::kMakespan;
+ScheduleParams DropUnsupported(const Algorithm& algorithm, ScheduleParams params) {
+  const SupportedParameters& supported = algorithm.supported;
+  if (params.chunks < supported.min_chunks || params.chunks > supported.max_chunks)
+    params.chunks = 0;
+  if (!supported.group) params.group = 0;
+  if (!supported.slices) params.slices = 1;
+  if (!supported.waves) params.waves = 0;
+  if (!supported.steps) params.steps = 1;
+  if (!supported.split) params.split = false;
+  if (!supported.memory_limit) params.memory_limit.reset();
+  if (!supported.objective) params.objective = Objective::kMakespan;
   return params;
 }
 

@@ -108,7 +108,7 @@ Algorithm Chimera() {
   algorithm.makespan = "(2m+p-2)F if B = F and p divides m; (5p-4)F if B = 2F and m = p";
   algorithm.memory = "min(m, p); two copies of the weights";
   algorithm.source = "Li and Hoefler, Chimera, SC 2021, section 3";
-  algorithm.knobs = {.replicas = 2, .split = true};
+  algorithm.supported = {.replicas = 2, .split = true};
   algorithm.check = CheckChimera;
   algorithm.generate = GenerateChimera;
   algorithm.closed_form = ChimeraFigures;

@@ -163,7 +163,7 @@ Algorithm DualPipe() {
   algorithm.makespan = "bubble time (p/2-1)(FB+B-3W), FB a pair";
   algorithm.memory = "p+1; two copies of the weights";
   algorithm.source = "DeepSeek-V3 Technical Report, 2024, section 3.2.1";
-  algorithm.knobs = {.replicas = 2};
+  algorithm.supported = {.replicas = 2};
   algorithm.check = CheckDualPipe;
   algorithm.generate = GenerateDualPipe;
   algorithm.closed_form = [](const ScheduleParams& params) {
@@ -182,7 +182,7 @@ Algorithm DualPipeV() {
   algorithm.makespan = "bubble time (p-1)(FB+B-3W) in chunk times, FB a pair";
   algorithm.memory = "p+1/2";
   algorithm.source = "Sea AI Lab, Cut-in-half DualPipe, 2025; github.com/deepseek-ai/DualPipe";
-  algorithm.knobs = {.min_chunks = 2, .max_chunks = 2, .default_chunks = 2};
+  algorithm.supported = {.min_chunks = 2, .max_chunks = 2, .default_chunks = 2};
   algorithm.check = CheckMicrobatches;
   algorithm.generate = GenerateDualPipeV;
   algorithm.closed_form = [](const ScheduleParams& params) {

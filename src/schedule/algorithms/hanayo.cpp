@@ -103,11 +103,11 @@ Algorithm Hanayo() {
   algorithm.makespan = "about 3m+2(p-1)/w at m = p";
   algorithm.memory = "min(m, p), or the limit, at most 2p";
   algorithm.source = "Liu et al., Hanayo, SC 2023, section 3";
-  algorithm.knobs = {.min_chunks = 2,
-                     .max_chunks = kMaxStages,
-                     .default_chunks = 2,
-                     .waves = true,
-                     .memory_limit = true};
+  algorithm.supported = {.min_chunks = 2,
+                         .max_chunks = kMaxStages,
+                         .default_chunks = 2,
+                         .waves = true,
+                         .memory_limit = true};
   algorithm.check = CheckHanayo;
   algorithm.generate = GenerateHanayo;
   algorithm.closed_form = [](const ScheduleParams& params) {

@@ -71,7 +71,8 @@ Algorithm Interleaved() {
   algorithm.makespan = "(mv+p-1)(F+B)/v; (pv+m-1)(F+B)/v for m < p";
   algorithm.memory = "((v-1)g+2p-1)/v, g about p; p+(p-1)/v if p divides m";
   algorithm.source = "Narayanan et al., Megatron-LM, SC 2021, section 2.2.2";
-  algorithm.knobs = {.min_chunks = 1, .max_chunks = kMaxStages, .default_chunks = 2, .group = true};
+  algorithm.supported = {
+      .min_chunks = 1, .max_chunks = kMaxStages, .default_chunks = 2, .group = true};
   algorithm.check = CheckGroup;
   algorithm.generate = GenerateInterleaved;
   algorithm.closed_form = InterleavedFigures;

@@ -95,7 +95,8 @@ Algorithm InterleavedZb() {
   algorithm.makespan = "3m+(p-1)/v if p divides m";
   algorithm.memory = "p if p divides m; about G+(p-G)/v for a group G < p";
   algorithm.source = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 2";
-  algorithm.knobs = {.min_chunks = 1, .max_chunks = kMaxStages, .default_chunks = 2, .group = true};
+  algorithm.supported = {
+      .min_chunks = 1, .max_chunks = kMaxStages, .default_chunks = 2, .group = true};
   algorithm.check = CheckGroup;
   algorithm.generate = GenerateInterleavedZb;
   algorithm.closed_form = InterleavedZbFigures;

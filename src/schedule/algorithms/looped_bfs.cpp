@@ -59,7 +59,7 @@ Algorithm LoopedBfs() {
   algorithm.makespan = "(mv+p-1)(F+B)/v; (pv+m-1)(F+B)/v for m < p";
   algorithm.memory = "m";
   algorithm.source = "Lamy-Poirier, Breadth-First Pipeline Parallelism, MLSys 2023, section 4";
-  algorithm.knobs = {.min_chunks = 1, .max_chunks = kMaxStages, .default_chunks = 2};
+  algorithm.supported = {.min_chunks = 1, .max_chunks = kMaxStages, .default_chunks = 2};
   algorithm.generate = GenerateLoopedBfs;
   algorithm.closed_form = LoopedBfsFigures;
   return algorithm;

@@ -75,7 +75,7 @@ Algorithm PipeDream() {
   algorithm.makespan = "(Tm+p-1)(F+B) for T steps; no bubble in steady state";
   algorithm.memory = "min(Tm, p); p-r weight versions on rank r";
   algorithm.source = "Narayanan et al., PipeDream, SOSP 2019, section 3.3";
-  algorithm.knobs = {.steps = true};
+  algorithm.supported = {.steps = true};
   algorithm.generate = GeneratePipeDream;
   algorithm.closed_form = PipedreamFigures;
   return algorithm;
@@ -94,7 +94,7 @@ Algorithm PipeDream2bw() {
   algorithm.makespan = "(Tm+p-1)(F+B) for T steps; no bubble in steady state";
   algorithm.memory = "min(Tm, p); 2 weight versions";
   algorithm.source = "Narayanan et al., PipeDream-2BW, ICML 2021, section 3.1";
-  algorithm.knobs = {.steps = true};
+  algorithm.supported = {.steps = true};
   algorithm.check = CheckPipeDream2bw;
   algorithm.generate = GeneratePipeDream2bw;
   algorithm.closed_form = PipedreamFigures;

@@ -144,7 +144,7 @@ Algorithm Seq1f1b() {
   algorithm.makespan = "(mk+p-1)(F+B)/k; split (3mk+p-1)/k for mk >= p+k-1";
   algorithm.memory = "min(mk, p+k-1)/k";
   algorithm.source = "Sun et al., Seq1F1B, 2024, section 3";
-  algorithm.knobs = {
+  algorithm.supported = {
       .min_chunks = 1, .max_chunks = 2, .default_chunks = 1, .slices = true, .split = true};
   algorithm.generate = GenerateSeq1f1b;
   algorithm.closed_form = Seq1f1bFigures;

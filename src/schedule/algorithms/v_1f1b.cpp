@@ -64,7 +64,7 @@ Algorithm V1f1b() {
   algorithm.makespan = "simulated";
   algorithm.memory = "min(m, floor(2p/3)+1)";
   algorithm.source = "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024";
-  algorithm.knobs = {.min_chunks = 2, .max_chunks = 2, .default_chunks = 2, .objective = true};
+  algorithm.supported = {.min_chunks = 2, .max_chunks = 2, .default_chunks = 2, .objective = true};
   algorithm.generate = GenerateV1f1b;
   algorithm.closed_form = [](const ScheduleParams& params) {
     return PeakAtEqualTimes(params, Memory(params.ranks));

@@ -91,7 +91,7 @@ Algorithm VeeAlgorithm() {
   algorithm.placement = PlacementForm::kVee;
   algorithm.makespan = "simulated";
   algorithm.source = "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024";
-  algorithm.knobs = {.min_chunks = 2, .max_chunks = 2, .default_chunks = 2, .objective = true};
+  algorithm.supported = {.min_chunks = 2, .max_chunks = 2, .default_chunks = 2, .objective = true};
   return algorithm;
 }
 

@@ -143,7 +143,7 @@ Algorithm Zbv() {
   algorithm.makespan = "3m+(p-1)/2, span 3m, for m >= 2p-1";
   algorithm.memory = "min(m, p)";
   algorithm.source = "Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024";
-  algorithm.knobs = {.min_chunks = 2, .max_chunks = 2, .default_chunks = 2, .objective = true};
+  algorithm.supported = {.min_chunks = 2, .max_chunks = 2, .default_chunks = 2, .objective = true};
   algorithm.generate = GenerateZbv;
   algorithm.closed_form = ZbvFigures;
   return algorithm;
@@ -159,7 +159,7 @@ Algorithm ZbvFormatted() {
       "Otherwise use zbv, which is at least as fast.";
   algorithm.constraint = "m >= 2p-1";
   algorithm.memory = "p";
-  algorithm.knobs.objective = false;
+  algorithm.supported.objective = false;
   algorithm.check = CheckFormatted;
   algorithm.generate = GenerateFormatted;
   return algorithm;

@@ -76,8 +76,8 @@ ScheduleParams ParamsFor(const Algorithm& algorithm, int ranks) {
   params.ranks = ranks;
   params.microbatches = 2 * ranks;
   params.comm = 0.25;
-  if (algorithm.knobs.slices) params.slices = 2;
-  if (algorithm.knobs.steps) params.steps = 3;
+  if (algorithm.supported.slices) params.slices = 2;
+  if (algorithm.supported.steps) params.steps = 3;
   return params;
 }
 

@@ -37,7 +37,7 @@ void ForEachSize(const Algorithm& algorithm, Visit visit) {
   int accepted = 0;
   for (int ranks = 1; ranks <= 4 + Cases(5); ++ranks) {
     for (int chunks = 0; chunks <= 4; ++chunks) {
-      if (chunks == algorithm.knobs.default_chunks) continue;  // the same as 0
+      if (chunks == algorithm.supported.default_chunks) continue;  // the same as 0
       for (const int microbatches : {1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 23, 32}) {
         const Size size = {ranks, chunks, microbatches};
         const auto schedule = Generate(algorithm.name, ParamsOf(size));
@@ -144,7 +144,7 @@ TEST(Algorithms, NamesAndAliasesAreUnique) {
   EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
 }
 
-TEST(Algorithms, DropUnusedKnobsKeepsOnlyOwnKnobs) {
+TEST(Algorithms, DropUnsupportedKeepsOnlySupportedParameters) {
   ScheduleParams params;
   params.chunks = 2;
   params.group = 4;
@@ -154,15 +154,15 @@ TEST(Algorithms, DropUnusedKnobsKeepsOnlyOwnKnobs) {
   params.split = true;
   params.memory_limit = 7;
   for (const Algorithm& algorithm : Catalog()) {
-    const Knobs& knobs = algorithm.knobs;
-    const ScheduleParams kept = DropUnusedKnobs(algorithm, params);
-    EXPECT_EQ(kept.group, knobs.group ? 4 : 0) << algorithm.name;
-    EXPECT_EQ(kept.slices, knobs.slices ? 3 : 1) << algorithm.name;
-    EXPECT_EQ(kept.waves, knobs.waves ? 2 : 0) << algorithm.name;
-    EXPECT_EQ(kept.steps, knobs.steps ? 5 : 1) << algorithm.name;
-    EXPECT_EQ(kept.split, knobs.split) << algorithm.name;
-    EXPECT_EQ(kept.memory_limit.has_value(), knobs.memory_limit) << algorithm.name;
-    // The knobs that are left are accepted, except by the algorithm's own check.
+    const SupportedParameters& supported = algorithm.supported;
+    const ScheduleParams kept = DropUnsupported(algorithm, params);
+    EXPECT_EQ(kept.group, supported.group ? 4 : 0) << algorithm.name;
+    EXPECT_EQ(kept.slices, supported.slices ? 3 : 1) << algorithm.name;
+    EXPECT_EQ(kept.waves, supported.waves ? 2 : 0) << algorithm.name;
+    EXPECT_EQ(kept.steps, supported.steps ? 5 : 1) << algorithm.name;
+    EXPECT_EQ(kept.split, supported.split) << algorithm.name;
+    EXPECT_EQ(kept.memory_limit.has_value(), supported.memory_limit) << algorithm.name;
+    // The parameters that are left are accepted, except by the algorithm's own check.
     Algorithm unchecked = algorithm;
     unchecked.check = nullptr;
     const auto checked = CheckParams(unchecked, kept);

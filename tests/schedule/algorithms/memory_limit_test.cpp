@@ -41,13 +41,13 @@ TEST(MemoryLimit, IsKeptWithAnyStageCosts) {
   std::mt19937 random(17);
   int searched = 0;
   for (const Algorithm& algorithm : Catalog()) {
-    if (!algorithm.knobs.memory_limit) continue;
+    if (!algorithm.supported.memory_limit) continue;
     ++searched;
     for (int i = 0; i < Cases(30); ++i) {
       ScheduleParams params;
       params.ranks = Draw(random, 1, 6);
       params.microbatches = Draw(random, 1, 14);
-      if (algorithm.knobs.waves) params.waves = Draw(random, 1, 3);
+      if (algorithm.supported.waves) params.waves = Draw(random, 1, 3);
       const auto plain = Generate(algorithm.name, params);
       ASSERT_TRUE(plain) << plain.error().line();
       params.costs = RandomCosts(plain->stages(), random);
@@ -69,7 +69,7 @@ TEST(MemoryLimit, IsKeptWithAnyStageCosts) {
 TEST(MemoryLimit, IsKeptInFractionsOfAMicrobatch) {
   int limited = 0;
   for (const Algorithm& algorithm : Catalog()) {
-    if (!algorithm.knobs.memory_limit) continue;
+    if (!algorithm.supported.memory_limit) continue;
     ++limited;
     for (const double limit : {1.0, 1.9, 2.5, 3.0, 7.9, 100.0}) {
       ScheduleParams params = testing::Sized(4, 12);

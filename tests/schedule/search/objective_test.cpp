@@ -119,10 +119,10 @@ TEST(Objective, OnlySearchesTakeIt) {
   ScheduleParams params;
   params.objective = Objective::kSpan;
   for (const Algorithm& algorithm : Catalog()) {
-    if (algorithm.knobs.objective) continue;
+    if (algorithm.supported.objective) continue;
     const auto refused = CheckParams(algorithm, params);
     ASSERT_FALSE(refused) << algorithm.name;
-    EXPECT_TRUE(CheckParams(algorithm, DropUnusedKnobs(algorithm, params))) << algorithm.name;
+    EXPECT_TRUE(CheckParams(algorithm, DropUnsupported(algorithm, params))) << algorithm.name;
   }
 }
 

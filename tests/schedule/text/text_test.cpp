@@ -96,8 +96,8 @@ TEST(Text, EveryScheduleOfTheCatalogRoundTrips) {
   for (const Algorithm& algorithm : Catalog()) {
     for (const int count : {1, 2, 3}) {
       ScheduleParams params = testing::ParamsOf({4, 0, 8});
-      params.slices = algorithm.knobs.slices ? count : 1;
-      params.steps = algorithm.knobs.steps ? count : 1;
+      params.slices = algorithm.supported.slices ? count : 1;
+      params.steps = algorithm.supported.steps ? count : 1;
       Schedule schedule = *Generate(algorithm.name, params);
       for (const auto weights : policies) {
         schedule.weights = *weights;

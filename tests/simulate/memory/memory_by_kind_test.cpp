@@ -82,7 +82,7 @@ std::vector<Simulation> ManyRuns() {
     ScheduleParams params;
     params.ranks = algorithm.placement == PlacementForm::kBidirectional ? 4 : 3;
     params.microbatches = 12;
-    if (algorithm.knobs.steps) params.steps = 3;
+    if (algorithm.supported.steps) params.steps = 3;
     const auto schedule = Generate(algorithm.name, params);
     if (!schedule) continue;
     for (const std::vector<std::string>& each : passes) {

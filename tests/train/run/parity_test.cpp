@@ -462,7 +462,7 @@ TEST_P(Parity, TrainsLikeOneRank) {
     params.ranks = 1 + static_cast<int>(random() % 4);
     params.chunks = random() % 2 == 0 ? 0 : 1 + static_cast<int>(random() % 2);
     params.microbatches = 1 + static_cast<int>(random() % 9);
-    if (FindAlgorithm(algorithm).value()->knobs.steps) params.steps = kSteps;
+    if (FindAlgorithm(algorithm).value()->supported.steps) params.steps = kSteps;
     const auto pipeline = Generate(algorithm, params);
     if (!pipeline || pipeline->placement.chain_length() > 6) continue;
     ++cases;
