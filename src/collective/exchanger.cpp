@@ -109,7 +109,7 @@ void Exchanger::StartExchange(int rank, std::int64_t number, Part started,
     AddTask({TaskKind::kSend, rank, number, -1, &part});
   }
   for (int peer = 0; peer < ranks(); ++peer) {
-    const Piece& piece = part.pieces[Index(peer)];
+    const ReceivedPiece& piece = part.pieces[Index(peer)];
     if (piece.is_here && peer != rank) Accept({piece.signature, peer, rank, number}, part);
   }
   CompleteIfDone(rank, number);
@@ -130,7 +130,7 @@ Exchanger::Clock::time_point Exchanger::TimeOnLink(int rank, const Exchange& exc
   return free + seconds(link_->latency);
 }
 
-void Exchanger::Post(const PieceTag& tag, Piece piece) {
+void Exchanger::Post(const PieceTag& tag, ReceivedPiece piece) {
   Part& part = ranks_[Index(tag.to)].parts[tag.exchange];
   part.pieces.resize(here_.size());
   part.pieces[Index(tag.from)] = std::move(piece);
@@ -220,7 +220,7 @@ void Exchanger::Do(const Task& task) {
     CopyBytes(part.pieces[Index(task.from)].data, peers[Index(task.from)].receive);
   } else if (task.kind == TaskKind::kSum) {
     std::vector<ConstBytes> pieces;
-    for (const Piece& piece : part.pieces) pieces.push_back(piece.data);
+    for (const ReceivedPiece& piece : part.pieces) pieces.push_back(piece.data);
     SumInOrder(pieces, peers.front().receive, *part.exchange.sum);
   } else {
     for (int peer = 0; peer < ranks(); ++peer) {
@@ -248,7 +248,7 @@ void Exchanger::Finish(const Task& task) {
 
 void Exchanger::FinishPiece(const Task& task, int from) {
   Part& part = *task.part;
-  Piece& piece = part.pieces[Index(from)];
+  ReceivedPiece& piece = part.pieces[Index(from)];
   --part.missing;
   part.due = std::max(part.due, piece.due);
   piece.owner.reset();

@@ -81,7 +81,7 @@ class Exchanger {
   void Lose(const Error& reason);
 
  private:
-  struct Piece {
+  struct ReceivedPiece {
     bool is_here = false;  // has arrived
     bool is_lent = false;  // is memory of a rank of this process
     std::int32_t signature = 0;
@@ -95,12 +95,12 @@ class Exchanger {
     Ticket ticket = -1;
     std::int32_t signature = 0;
     Exchange exchange;
-    std::unique_ptr<Exchange> next;  // starts after this one
-    std::vector<Piece> pieces;       // by sender
-    int arrived = 0;                 // pieces of this exchange
-    int missing = 0;                 // pieces that are not received or added yet
-    int lent = 0;                    // own pieces that are still read
-    Clock::time_point due;           // of the pieces received so far
+    std::unique_ptr<Exchange> next;     // starts after this one
+    std::vector<ReceivedPiece> pieces;  // by sender
+    int arrived = 0;                    // pieces of this exchange
+    int missing = 0;                    // pieces that are not received or added yet
+    int lent = 0;                       // own pieces that are still read
+    Clock::time_point due;              // of the pieces received so far
   };
   enum class TaskKind { kReceive, kSum, kSend };
   struct Task {
@@ -131,7 +131,7 @@ class Exchanger {
       PENSTOCK_REQUIRES(mutex_);
   Clock::time_point TimeOnLink(int rank, const Exchange& exchange, Clock::time_point not_before)
       PENSTOCK_REQUIRES(mutex_);
-  void Post(const PieceTag& tag, Piece piece) PENSTOCK_REQUIRES(mutex_);
+  void Post(const PieceTag& tag, ReceivedPiece piece) PENSTOCK_REQUIRES(mutex_);
   // Adds the task of a piece that has arrived for a started exchange.
   void Accept(const PieceTag& tag, Part& part) PENSTOCK_REQUIRES(mutex_);
   void AddTask(Task task) PENSTOCK_REQUIRES(mutex_);

@@ -29,9 +29,9 @@ bool Contains(const std::vector<ValueId>& values, ValueId value) {
 }
 
 // The first `leaving` outputs leave the stage; the microbatch keeps the rest.
-Piece MakePiece(const Graph& graph, Slots& slots, std::size_t leaving,
-                const std::vector<ValueId>& read_later) {
-  Piece piece{graph, {}, {}, {}};
+StagePiece MakePiece(const Graph& graph, Slots& slots, std::size_t leaving,
+                     const std::vector<ValueId>& read_later) {
+  StagePiece piece{graph, {}, {}, {}};
   for (const ValueId input : graph.inputs) {
     piece.inputs.push_back(slots.Of(input));
     piece.last.push_back(!Contains(read_later, input));
@@ -106,12 +106,12 @@ StageProgram MakeStageProgram(const StageGraphs& graphs) {
 }
 
 void DescribePieces(StageProgram& program) {
-  const auto any = [](const Piece& piece, bool (*is)(const Node&)) {
+  const auto any = [](const StagePiece& piece, bool (*is)(const Node&)) {
     return std::any_of(piece.graph.nodes.begin(), piece.graph.nodes.end(), is);
   };
   program.exchanges = any(program.forward, IsCollective);
   program.backward_random = false;
-  for (const Piece* piece : {&program.backward_input, &program.backward_weight}) {
+  for (const StagePiece* piece : {&program.backward_input, &program.backward_weight}) {
     program.exchanges = program.exchanges || any(*piece, IsCollective);
     program.backward_random = program.backward_random || any(*piece, IsRandom);
   }

@@ -15,7 +15,7 @@
 namespace penstock {
 
 // One graph of a stage, with the slots of its inputs and outputs among the values of a microbatch.
-struct Piece {
+struct StagePiece {
   Graph graph;
   std::vector<int> inputs;   // by graph input: its slot
   std::vector<bool> last;    // by graph input: whether no later action reads it
@@ -33,13 +33,13 @@ struct StagePort {
 // backward_weight. B runs backward_input, then backward_weight. A first stage has an empty
 // backward_input.
 struct StageProgram {
-  Piece forward;
-  Piece backward_input;
-  Piece backward_weight;
+  StagePiece forward;
+  StagePiece backward_input;
+  StagePiece backward_weight;
   // OVERLAP_F_B runs this. Its first inputs and outputs are those of forward and use the slots of
   // one microbatch. The remaining ones are those of backward and use the slots of another; the
   // input gradients are the last outputs. Empty unless CompileOptions::overlapped is set.
-  Piece overlapped;
+  StagePiece overlapped;
   // UNSHARD and REDUCE_GRAD run these, see StageGraphs. They use no slots. Empty unless weights or
   // gradients are in shards.
   Graph unshard;

@@ -9,7 +9,7 @@ namespace penstock {
 namespace {
 
 // Returns the number of outputs that leave the stage. They come first.
-std::size_t CountLeaving(const Piece& piece) {
+std::size_t CountLeaving(const StagePiece& piece) {
   return Index(std::count(piece.outputs.begin(), piece.outputs.end(), -1));
 }
 
@@ -20,16 +20,16 @@ Graph WholeBackward(const StageProgram& program) {
 
 }  // namespace
 
-Piece MakeOverlappedPiece(Graph overlapped, const StageProgram& forward,
-                          const StageProgram& backward) {
+StagePiece MakeOverlappedPiece(Graph overlapped, const StageProgram& forward,
+                               const StageProgram& backward) {
   std::map<ValueId, int> slots;
-  for (const Piece* piece : {&backward.backward_input, &backward.backward_weight}) {
+  for (const StagePiece* piece : {&backward.backward_input, &backward.backward_weight}) {
     for (std::size_t i = 0; i < piece->inputs.size(); ++i) {
       slots.emplace(piece->graph.inputs[i], piece->inputs[i]);
     }
   }
-  Piece piece{std::move(overlapped), forward.forward.inputs, forward.forward.last,
-              forward.forward.outputs};
+  StagePiece piece{std::move(overlapped), forward.forward.inputs, forward.forward.last,
+                   forward.forward.outputs};
   for (const ValueId input : WholeBackward(backward).inputs) {
     piece.inputs.push_back(slots.at(input));
   }
@@ -38,8 +38,8 @@ Piece MakeOverlappedPiece(Graph overlapped, const StageProgram& forward,
   return piece;
 }
 
-Result<Piece> OverlapStages(const StageProgram& forward, const StageProgram& backward,
-                            int parameters, const NodeCosts& costs) {
+Result<StagePiece> OverlapStages(const StageProgram& forward, const StageProgram& backward,
+                                 int parameters, const NodeCosts& costs) {
   const Graph second = WithParametersFrom(WholeBackward(backward), parameters);
   PENSTOCK_TRY(MultiplexedGraph multiplexed, MultiplexGraphs(forward.forward.graph, second, costs));
   return MakeOverlappedPiece(std::move(multiplexed.graph), forward, backward);

@@ -477,7 +477,8 @@ std::string EnginePipeline::GraphText(int model_stage) const {
   if (programs == nullptr) return "";
   const StageProgram& program = programs->front();
   std::string text;
-  for (const Piece* piece : {&program.forward, &program.backward_input, &program.backward_weight}) {
+  for (const StagePiece* piece :
+       {&program.forward, &program.backward_input, &program.backward_weight}) {
     text += PrintGraph(piece->graph);
   }
   return text;

@@ -10,7 +10,7 @@
 
 namespace penstock {
 
-struct Piece;
+struct StagePiece;
 struct StageGraphs;
 struct StageProgram;
 
@@ -45,11 +45,11 @@ Result<MultiplexedGraph> MultiplexGraphs(const Graph& first, const Graph& second
 // Returns the multiplexed forward of one stage and backward of another stage of the same rank. The
 // parameters of the second stage follow the `parameters` parameters of the first. For a single
 // stage, `parameters` is 0. Errors: as MultiplexGraphs.
-Result<Piece> OverlapStages(const StageProgram& forward, const StageProgram& backward,
-                            int parameters, const NodeCosts& costs);
+Result<StagePiece> OverlapStages(const StageProgram& forward, const StageProgram& backward,
+                                 int parameters, const NodeCosts& costs);
 // Returns the piece of an overlapped graph: its first inputs and outputs use the slots of the
 // forward's microbatch, the others those of the backward's.
-Piece MakeOverlappedPiece(Graph overlapped, const StageProgram& forward,
-                          const StageProgram& backward);
+StagePiece MakeOverlappedPiece(Graph overlapped, const StageProgram& forward,
+                               const StageProgram& backward);
 
 }  // namespace penstock

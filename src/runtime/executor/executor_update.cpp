@@ -20,7 +20,8 @@ Status Executor::BindUpdates() {
   for (const UpdatePoint& point : points) points_.push_back({ActionAt(point.before), point});
   if (points.empty()) return {};
   exchange_ = std::make_unique<UpdateExchange>(
-      UpdateExchange::Place{binding_.schedule, binding_.rank, binding_.stages, binding_.transport},
+      UpdateExchange::RankContext{binding_.schedule, binding_.rank, binding_.stages,
+                                  binding_.transport},
       binding_.update);
   return binding_.update.steps_early() ? BindCheckPoint() : Status();
 }

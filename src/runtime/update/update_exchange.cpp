@@ -64,22 +64,25 @@ Verdict Judge(const UpdateRule& rule, double squared_norm) {
   return verdict;
 }
 
-UpdateExchange::UpdateExchange(const Place& place, const UpdateRule& rule)
-    : place_(place), rule_(rule), messages_(*place.schedule), norms_(place.schedule->stages()) {}
+UpdateExchange::UpdateExchange(const RankContext& context, const UpdateRule& rule)
+    : context_(context),
+      rule_(rule),
+      messages_(*context.schedule),
+      norms_(context.schedule->stages()) {}
 
 template <class Share>
 void UpdateExchange::SendToReplicas(int stage, std::int64_t round, ReplicaSlot slot_of,
                                     Share share) {
-  for (int chain = 0; chain < place_.schedule->placement.replicas(); ++chain) {
+  for (int chain = 0; chain < context_.schedule->placement.replicas(); ++chain) {
     const int slot = (messages_.*slot_of)(stage, chain);
-    if (slot >= 0) place_.transport->Send(slot, round, share(chain));
+    if (slot >= 0) context_.transport->Send(slot, round, share(chain));
   }
 }
 
 template <class Take>
 bool UpdateExchange::TakeFromReplicas(int stage, std::int64_t round, ReplicaSlot slot_of,
                                       Take take) {
-  const Placement& placement = place_.schedule->placement;
+  const Placement& placement = context_.schedule->placement;
   const int own_chain = stage / placement.chain_length();
   for (int chain = 0; chain < placement.replicas(); ++chain) {
     if (chain == own_chain) continue;
@@ -92,13 +95,13 @@ bool UpdateExchange::TakeFromReplicas(int stage, std::int64_t round, ReplicaSlot
 }
 
 void UpdateExchange::ShareGradients(int stage, std::int64_t round) {
-  StageUpdate& own = place_.stages[stage]->update();
+  StageUpdate& own = context_.stages[stage]->update();
   SendToReplicas(stage, round, &MessageMap::GradientSlot,
                  [&](int chain) { return own.ShareGradients(chain); });
 }
 
 bool UpdateExchange::AddGradients(int stage, std::int64_t round) {
-  StageUpdate& own = place_.stages[stage]->update();
+  StageUpdate& own = context_.stages[stage]->update();
   const bool taken = TakeFromReplicas(
       stage, round, &MessageMap::GradientSlot,
       [&](int chain, Message gradients) { own.TakeGradients(chain, std::move(gradients)); });
@@ -107,16 +110,16 @@ bool UpdateExchange::AddGradients(int stage, std::int64_t round) {
 }
 
 void UpdateExchange::ShareParameters(int stage, std::int64_t round) {
-  StageUpdate& own = place_.stages[stage]->update();
-  for (const SharedWith& with : SharedWith::Of(*place_.schedule, stage)) {
-    place_.transport->Send(messages_.SharedSlot(with.parameter, stage, with.stage), round,
-                           own.ShareParameter(with.parameter));
+  StageUpdate& own = context_.stages[stage]->update();
+  for (const SharedWith& with : SharedWith::Of(*context_.schedule, stage)) {
+    context_.transport->Send(messages_.SharedSlot(with.parameter, stage, with.stage), round,
+                             own.ShareParameter(with.parameter));
   }
 }
 
 bool UpdateExchange::AddParameters(int stage, std::int64_t round) {
-  StageUpdate& own = place_.stages[stage]->update();
-  const std::vector<SharedWith> all = SharedWith::Of(*place_.schedule, stage);
+  StageUpdate& own = context_.stages[stage]->update();
+  const std::vector<SharedWith> all = SharedWith::Of(*context_.schedule, stage);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const SharedWith& with = all[i];
     Message message;
@@ -131,12 +134,12 @@ bool UpdateExchange::AddParameters(int stage, std::int64_t round) {
 }
 
 void UpdateExchange::ShareShard(int stage, std::int64_t round) {
-  StageUpdate& own = place_.stages[stage]->update();
+  StageUpdate& own = context_.stages[stage]->update();
   SendToReplicas(stage, round, &MessageMap::ShardSlot, [&](int) { return own.ShareShard(); });
 }
 
 bool UpdateExchange::TakeShards(int stage, std::int64_t round) {
-  StageUpdate& own = place_.stages[stage]->update();
+  StageUpdate& own = context_.stages[stage]->update();
   return TakeFromReplicas(stage, round, &MessageMap::ShardSlot, [&](int chain, Message shard) {
     own.TakeShard(chain, std::move(shard));
   });
@@ -144,7 +147,7 @@ bool UpdateExchange::TakeShards(int stage, std::int64_t round) {
 
 void UpdateExchange::Measure(int stage) {
   if (!counts(stage)) return;
-  StageUpdate& measured = place_.stages[stage]->update();
+  StageUpdate& measured = context_.stages[stage]->update();
   const std::span<const double> norms = measured.SquaredNorms();
   for (std::size_t i = 0; i < norms.size() && !rule_.skip_nonfinite; ++i) {
     if (!std::isfinite(norms[i])) FailOnNonFinite(rule_, measured.ParameterName(i));
@@ -155,21 +158,21 @@ void UpdateExchange::Measure(int stage) {
 }
 
 void UpdateExchange::SendNorms(std::int64_t round) {
-  if (place_.rank == messages_.root()) return;
-  place_.transport->Send(messages_.NormSlot(place_.rank), round, Lend(own_norms_));
+  if (context_.rank == messages_.root()) return;
+  context_.transport->Send(messages_.NormSlot(context_.rank), round, Lend(own_norms_));
 }
 
 bool UpdateExchange::Agree(std::int64_t round, Verdict& verdict) {
-  if (place_.rank == messages_.root()) {
+  if (context_.rank == messages_.root()) {
     if (!GatherNorms(round, squared_norm_)) return false;
     verdict = Judge(rule_, squared_norm_);
-    for (int rank = 0; rank < place_.schedule->ranks(); ++rank) {
-      if (rank == place_.rank) continue;
-      place_.transport->Send(messages_.VerdictSlot(rank), round, Lend({&squared_norm_, 1}));
+    for (int rank = 0; rank < context_.schedule->ranks(); ++rank) {
+      if (rank == context_.rank) continue;
+      context_.transport->Send(messages_.VerdictSlot(rank), round, Lend({&squared_norm_, 1}));
     }
   } else {
     Message message;
-    if (!Receive(messages_.VerdictSlot(place_.rank), round, message)) return false;
+    if (!Receive(messages_.VerdictSlot(context_.rank), round, message)) return false;
     verdict = Judge(rule_, Numbers(message).front());
   }
   own_norms_.clear();
@@ -177,8 +180,8 @@ bool UpdateExchange::Agree(std::int64_t round, Verdict& verdict) {
 }
 
 bool UpdateExchange::GatherNorms(std::int64_t round, double& squared_norm) {
-  for (int rank = 0; rank < place_.schedule->ranks(); ++rank) {
-    if (rank == place_.rank) {
+  for (int rank = 0; rank < context_.schedule->ranks(); ++rank) {
+    if (rank == context_.rank) {
       TakeNorms(own_norms_);
       continue;
     }
@@ -187,7 +190,7 @@ bool UpdateExchange::GatherNorms(std::int64_t round, double& squared_norm) {
     TakeNorms(Numbers(message));
   }
   squared_norm = 0;
-  const int length = place_.schedule->placement.chain_length();
+  const int length = context_.schedule->placement.chain_length();
   for (int stage = 0; stage < length; ++stage) {
     for (std::size_t parameter = 0; parameter < norms_[stage].size(); ++parameter) {
       double norm = 0;
@@ -213,7 +216,7 @@ void UpdateExchange::TakeNorms(std::span<const double> packed) {
 
 bool UpdateExchange::Receive(int slot, std::int64_t round, Message& message) {
   waits_for_.store(slot, std::memory_order_relaxed);
-  const bool received = place_.transport->Receive(slot, round, message);
+  const bool received = context_.transport->Receive(slot, round, message);
   waits_for_.store(-1, std::memory_order_relaxed);
   return received;
 }

@@ -31,13 +31,13 @@ class UpdateExchange {
  public:
   // All of it must outlive the exchange. `stages` are by stage number; those of other ranks may be
   // null.
-  struct Place {
+  struct RankContext {
     const Schedule* schedule = nullptr;
     int rank = 0;
     std::span<Stage* const> stages;
     Transport* transport = nullptr;
   };
-  UpdateExchange(const Place& place, const UpdateRule& rule);
+  UpdateExchange(const RankContext& context, const UpdateRule& rule);
 
   // In the following, `round` counts updates from 0, and false means that the transport was
   // aborted.
@@ -76,10 +76,10 @@ class UpdateExchange {
   [[nodiscard]] bool GatherNorms(std::int64_t round, double& squared_norm);
   void TakeNorms(std::span<const double> norms);
   bool counts(int stage) const {
-    return rule_.zero > 0 || stage < place_.schedule->placement.chain_length();
+    return rule_.zero > 0 || stage < context_.schedule->placement.chain_length();
   }
 
-  Place place_;
+  RankContext context_;
   UpdateRule rule_;
   MessageMap messages_;
   // By stage of chain 0 on this rank: its number, the number of norms, the norms.

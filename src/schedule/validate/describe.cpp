@@ -60,18 +60,18 @@ Status RequireValid(const Schedule& schedule, std::string_view label) {
 
 std::string Describe(const Schedule& schedule, const Fault& fault) {
   std::string text = Line(fault) + "\n";
-  std::vector<Place> places = fault.cycle;
-  if (places.empty()) places.push_back({fault.rank, fault.position});
-  for (const Place& place : places) {
-    const std::size_t rank = place.rank;
-    if (place.rank < 0 || rank >= schedule.lanes.size()) continue;
+  std::vector<LanePosition> cycle = fault.cycle;
+  if (cycle.empty()) cycle.push_back({fault.rank, fault.position});
+  for (const LanePosition& waiting : cycle) {
+    const std::size_t rank = waiting.rank;
+    if (waiting.rank < 0 || rank >= schedule.lanes.size()) continue;
     const Lane& lane = schedule.lanes[rank];
-    const bool missing = place.position < 0;
-    const int position = missing ? NearestTo(fault.action, lane) : place.position;
+    const bool missing = waiting.position < 0;
+    const int position = missing ? NearestTo(fault.action, lane) : waiting.position;
     if (position < 0) continue;
-    const std::string name = missing             ? "nearest to it: "
-                             : places.size() > 1 ? fmt::format("rank {}: ", place.rank)
-                                                 : "";
+    const std::string name = missing            ? "nearest to it: "
+                             : cycle.size() > 1 ? fmt::format("rank {}: ", waiting.rank)
+                                                : "";
     text += fmt::format("    {}{}", name, Neighborhood(lane, position));
   }
   return text;

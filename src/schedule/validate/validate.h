@@ -18,7 +18,7 @@
 namespace penstock {
 
 // The place of an action in its rank's lane, from 0.
-struct Place {
+struct LanePosition {
   int rank = -1;
   int position = -1;
 };
@@ -28,7 +28,7 @@ struct Fault {
   int position = -1;   // of the action in its rank's lane, from 0; -1 if the action is missing
   std::string action;  // its text, or that of the missing action
   std::string reason;  // one line: what is wrong, or what it waits for
-  std::vector<Place> cycle =
+  std::vector<LanePosition> cycle =
       {};  // of a deadlock: the actions that wait for each other, from this one
 };
 

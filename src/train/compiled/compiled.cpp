@@ -37,7 +37,7 @@ auto ShardGraphs(Program& program) {
 class Writer {
  public:
   // Constants are stored by value number after `prefix`, because `overlapped` has its own numbers.
-  json ToJson(const Piece& piece, const std::string& prefix = "") {
+  json ToJson(const StagePiece& piece, const std::string& prefix = "") {
     for (const Bound& bound : piece.graph.bound) {
       if (bound.kind != BoundKind::kConstant) continue;
       content.tensors[fmt::format("{}%{}", prefix, bound.value)] = Flat(bound.tensor);
@@ -61,8 +61,8 @@ class CompiledReader {
   explicit CompiledReader(const Safetensors& content) : content_(content) {}
 
   // The types of constants are in the text, and their values are tensors of the file.
-  Result<Piece> ToPiece(const json& entry, const json& all_numbers,
-                        const std::string& prefix = "") {
+  Result<StagePiece> ToPiece(const json& entry, const json& all_numbers,
+                             const std::string& prefix = "") {
     const auto text = entry.at("graph").get<std::string>();
     const auto numbers = all_numbers.value(prefix, std::vector<ValueId>());
     std::map<ValueId, at::Tensor> flat;
@@ -70,7 +70,7 @@ class CompiledReader {
       if (!name.starts_with(prefix + "%")) continue;
       flat[static_cast<ValueId>(std::stoi(name.substr(prefix.size() + 1)))] = tensor;
     }
-    Piece piece;
+    StagePiece piece;
     PENSTOCK_TRY(piece.graph, ParseGraph(text, flat));
     for (Bound& bound : piece.graph.bound) {
       if (bound.kind != BoundKind::kConstant) continue;
@@ -112,7 +112,7 @@ std::vector<StagePort> ToPorts(const json& list) {
 }
 
 // Checks the outputs of a piece: as many as there are ports, each a tensor.
-Status CheckLeaving(const Piece& piece, std::size_t ports) {
+Status CheckLeaving(const StagePiece& piece, std::size_t ports) {
   const auto& outputs = piece.graph.outputs;
   const std::size_t leaving = std::count(piece.outputs.begin(), piece.outputs.end(), -1);
   if (leaving != ports || std::find(outputs.begin(), outputs.end(), kNoValue) != outputs.end()) {
@@ -136,7 +136,7 @@ Status CheckSlots(const StageProgram& program) {
     slots.push_back(port.slot);
   }
   for (const StagePort& port : program.outputs) slots.push_back(port.slot);
-  for (const Piece* piece :
+  for (const StagePiece* piece :
        {&program.forward, &program.backward_input, &program.backward_weight, &program.overlapped}) {
     slots.insert(slots.end(), piece->inputs.begin(), piece->inputs.end());
     slots.insert(slots.end(), piece->outputs.begin(), piece->outputs.end());

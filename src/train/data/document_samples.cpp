@@ -22,7 +22,7 @@ DocumentSamples::DocumentSamples(TokenSet set, const std::vector<std::int64_t>& 
   }
   for (const std::int64_t length : lengths) {
     const auto bucket = std::ranges::find(buckets_, Index(length), &Bucket::length);
-    places_.push_back({Index(bucket - buckets_.begin()), bucket->per_step});
+    microbatches_.push_back({Index(bucket - buckets_.begin()), bucket->per_step});
     bucket->per_step += batch_;
   }
 }
@@ -71,21 +71,21 @@ void DocumentSamples::AddDocument(std::uint64_t begin, std::uint64_t end) {
   }
 }
 
-const DocumentSamples::Piece& DocumentSamples::PieceOf(std::int64_t step,
-                                                       std::int64_t sample) const {
+const DocumentSamples::TokenRange& DocumentSamples::RangeOf(std::int64_t step,
+                                                            std::int64_t sample) const {
   const auto of_step = static_cast<std::uint64_t>(sample);
-  const Place& place = places_[of_step / batch_];
-  const Bucket& bucket = buckets_[place.bucket];
+  const MicrobatchSamples& samples = microbatches_[of_step / batch_];
+  const Bucket& bucket = buckets_[samples.bucket];
   const std::uint64_t number =
-      static_cast<std::uint64_t>(step) * bucket.per_step + place.first + of_step % batch_;
+      static_cast<std::uint64_t>(step) * bucket.per_step + samples.first + of_step % batch_;
   const std::uint64_t count = bucket.pieces.size();
-  const std::uint64_t seed = SeedOf(SeedOf(seed_, place.bucket), number / count);
+  const std::uint64_t seed = SeedOf(SeedOf(seed_, samples.bucket), number / count);
   return bucket.pieces[PermutedIndex(number % count, count, seed)];
 }
 
 void DocumentSamples::Copy(std::int64_t step, std::int64_t sample, std::size_t begin,
                            std::span<std::int64_t> to) const {
-  const Piece& piece = PieceOf(step, sample);
+  const TokenRange& piece = RangeOf(step, sample);
   const std::size_t first = std::min<std::uint64_t>(begin, piece.tokens);
   const std::size_t count = std::min<std::uint64_t>(piece.tokens - first, to.size());
   set_.Read(piece.begin + first, to.first(count));
@@ -97,7 +97,7 @@ double DocumentSamples::padding() const {
   double real = 0;
   for (const Bucket& bucket : buckets_) {
     double tokens = 0;
-    for (const Piece& piece : bucket.pieces) tokens += static_cast<double>(piece.tokens - 1);
+    for (const TokenRange& piece : bucket.pieces) tokens += static_cast<double>(piece.tokens - 1);
     const auto samples = static_cast<double>(bucket.per_step);
     real += samples * tokens / static_cast<double>(bucket.pieces.size());
     inputs += samples * static_cast<double>(bucket.length);

@@ -30,17 +30,17 @@ class DocumentSamples : public SampleSource {
   double padding() const;
 
  private:
-  struct Piece {
+  struct TokenRange {
     std::uint64_t begin = 0;  // of its tokens
     std::uint64_t tokens = 0;
   };
   struct Bucket {
     std::uint64_t length = 0;    // of the inputs
     std::uint64_t per_step = 0;  // samples
-    std::vector<Piece> pieces;
+    std::vector<TokenRange> pieces;
   };
   // A microbatch's bucket, and its first sample among those of the bucket in a step.
-  struct Place {
+  struct MicrobatchSamples {
     std::size_t bucket = 0;
     std::uint64_t first = 0;
   };
@@ -49,13 +49,13 @@ class DocumentSamples : public SampleSource {
                   std::uint64_t seed);
   void FindDocuments(std::uint64_t end);
   void AddDocument(std::uint64_t begin, std::uint64_t end);
-  const Piece& PieceOf(std::int64_t step, std::int64_t sample) const;
+  const TokenRange& RangeOf(std::int64_t step, std::int64_t sample) const;
 
   TokenSet set_;
   std::uint64_t batch_;
   std::uint64_t seed_;
-  std::vector<Bucket> buckets_;  // shortest first
-  std::vector<Place> places_;    // by microbatch
+  std::vector<Bucket> buckets_;                  // shortest first
+  std::vector<MicrobatchSamples> microbatches_;  // by microbatch
 };
 
 }  // namespace penstock

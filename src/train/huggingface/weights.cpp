@@ -106,18 +106,18 @@ Status HuggingFaceWeights::AddFile(const std::string& name) {
   auto header = ParseSafetensorsHeader(json, file.size() - data_begin);
   if (!header) return InvalidArgument("{}: {}", path, header.error().line());
   for (auto& [tensor, entry] : header->tensors) {
-    places_.insert_or_assign(tensor, Place{files_.size(), data_begin, std::move(entry)});
+    tensors_.insert_or_assign(tensor, StoredTensor{files_.size(), data_begin, std::move(entry)});
   }
   files_.push_back(std::move(file));
   return {};
 }
 
-const HuggingFaceWeights::Place* HuggingFaceWeights::Find(const std::string& name) const {
-  const auto found = places_.find(name);
-  if (found != places_.end()) return &found->second;
+const HuggingFaceWeights::StoredTensor* HuggingFaceWeights::Find(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found != tensors_.end()) return &found->second;
   // Some published files have the names of the model without its head: "h.0.ln_1.weight".
-  const auto inner = places_.find(WithoutPrefix(name));
-  return inner == places_.end() ? nullptr : &inner->second;
+  const auto inner = tensors_.find(WithoutPrefix(name));
+  return inner == tensors_.end() ? nullptr : &inner->second;
 }
 
 Result<HuggingFaceName> HuggingFaceWeights::NameOf(const ModelConfig& config,
@@ -132,10 +132,10 @@ Result<bool> HuggingFaceWeights::HasUntiedHead(const ModelConfig& config) const 
   if (!IsTied(config)) return false;
   PENSTOCK_TRY(const HuggingFaceName embedding, HuggingFaceNameOf(config, kEmbedding));
   PENSTOCK_TRY(const HuggingFaceName head, HuggingFaceNameOf(config, kHead));
-  const Place* const places[] = {Find(embedding.name), Find(head.name)};
-  if (places[0] == nullptr || places[1] == nullptr) return false;
-  const std::vector<std::int64_t>& shape = places[0]->tensor.shape;
-  if (places[1]->tensor.shape != shape) return true;
+  const StoredTensor* const stored[] = {Find(embedding.name), Find(head.name)};
+  if (stored[0] == nullptr || stored[1] == nullptr) return false;
+  const std::vector<std::int64_t>& shape = stored[0]->tensor.shape;
+  if (stored[1]->tensor.shape != shape) return true;
   const std::int64_t size =
       std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
   for (std::int64_t begin = 0; begin < size; begin += kComparedAtOnce) {
@@ -150,9 +150,9 @@ Result<bool> HuggingFaceWeights::HasUntiedHead(const ModelConfig& config) const 
 
 std::optional<std::int64_t> HuggingFaceWeights::Positions(const ModelConfig& config) const {
   const auto name = HuggingFaceNameOf(config, kPositions);
-  const Place* const place = name ? Find(name->name) : nullptr;
-  if (place == nullptr || place->tensor.shape.empty()) return {};
-  return place->tensor.shape.front();
+  const StoredTensor* const stored = name ? Find(name->name) : nullptr;
+  if (stored == nullptr || stored->tensor.shape.empty()) return {};
+  return stored->tensor.shape.front();
 }
 
 Result<std::vector<std::string>> HuggingFaceWeights::Unread(const ModelConfig& config) const {
@@ -161,7 +161,7 @@ Result<std::vector<std::string>> HuggingFaceWeights::Unread(const ModelConfig& c
   PENSTOCK_TRY(const auto model, BuildUninitializedStage(config, ranges.front()));
   std::set<std::string> read;
   const auto add = [&](const std::string& name) {
-    if (places_.contains(name)) {
+    if (tensors_.contains(name)) {
       read.insert(name);
     } else {
       read.insert(WithoutPrefix(name));
@@ -180,7 +180,7 @@ Result<std::vector<std::string>> HuggingFaceWeights::Unread(const ModelConfig& c
   // Equal to the embedding, see HasUntiedHead.
   if (const auto head = HuggingFaceNameOf(config, kHead); head && IsTied(config)) add(head->name);
   std::vector<std::string> unread;
-  for (const auto& [name, place] : places_) {
+  for (const auto& [name, stored] : tensors_) {
     if (!read.contains(name) && !IsComputed(name)) unread.push_back(name);
   }
   return unread;
@@ -189,7 +189,7 @@ Result<std::vector<std::string>> HuggingFaceWeights::Unread(const ModelConfig& c
 Status HuggingFaceWeights::ReadTensor(const std::string& name, std::span<const std::int64_t> shape,
                                       bool rows_may_differ, std::int64_t begin,
                                       const at::Tensor& value) const {
-  const Place* const found = Find(name);
+  const StoredTensor* const found = Find(name);
   if (found == nullptr) return InvalidArgument("{} lacks the tensor {}", folder_, name);
   const auto& [file, data_begin, tensor] = *found;
   const std::span<const std::int64_t> theirs(tensor.shape);

@@ -42,15 +42,15 @@ class HuggingFaceWeights {
   Result<std::vector<std::string>> Unread(const ModelConfig& config) const;
 
  private:
-  struct Place {
+  struct StoredTensor {
     std::size_t file = 0;
     std::uint64_t data_begin = 0;  // of the file's tensors
     HeaderTensor tensor;
   };
   explicit HuggingFaceWeights(std::string folder) : folder_(std::move(folder)) {}
   Status AddFile(const std::string& name);
-  // Returns the tensor's place; null if there is none.
-  const Place* Find(const std::string& name) const;
+  // Returns the tensor; null if there is none.
+  const StoredTensor* Find(const std::string& name) const;
   // Returns the name of a parameter. A file may have a tied embedding only as the head.
   Result<HuggingFaceName> NameOf(const ModelConfig& config, const std::string& parameter) const;
   // Sets `value` to elements of a tensor from `begin` on. `rows_may_differ`: theirs may have more.
@@ -63,7 +63,7 @@ class HuggingFaceWeights {
 
   std::string folder_;
   std::vector<ReadableFile> files_;
-  std::map<std::string, Place> places_;  // by name there
+  std::map<std::string, StoredTensor> tensors_;  // by name there
 };
 
 }  // namespace penstock

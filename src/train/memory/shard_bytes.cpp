@@ -176,7 +176,7 @@ class Predictor {
     const double muon = StateFormatOf(config_, UpdatedBy::kMuon).optimizer;
     double bytes = 0;
     std::vector<Matrices> matrices;
-    const auto add = [&](const Shards::Piece& piece) {
+    const auto add = [&](const Shards::ParameterPiece& piece) {
       const ExchangedParameter& about = parameters.about[piece.parameter];
       const double size = ToDouble(piece.size());
       if (IsRouterBias(about.name)) {
@@ -193,8 +193,8 @@ class Predictor {
         add({i, 0, parameters.elements[i]});
       }
     } else {
-      for (const Shards::Piece& piece : layout.pieces(chain / per_shard_)) add(piece);
-      for (const Shards::Piece& piece : layout.unsharded()) add(piece);
+      for (const Shards::ParameterPiece& piece : layout.pieces(chain / per_shard_)) add(piece);
+      for (const Shards::ParameterPiece& piece : layout.unsharded()) add(piece);
       const std::int64_t exchanged =
           layout.shards() * BlockElements(FragmentsOf(layout, parameters.about));
       bytes += ToDouble(exchanged) * kFp32StateBytes;

@@ -17,7 +17,7 @@ std::vector<std::vector<MatrixFragment>> FragmentsOf(
   std::vector<std::vector<MatrixFragment>> all(Index(shards.shards()));
   for (int shard = 0; shard < shards.shards(); ++shard) {
     std::int64_t at = 0;
-    for (const Shards::Piece& piece : shards.pieces(shard)) {
+    for (const Shards::ParameterPiece& piece : shards.pieces(shard)) {
       const ExchangedParameter& parameter = parameters[piece.parameter];
       if (!parameter.orthogonalized) continue;
       const std::int64_t size = Matrices(parameter.shape).elements();

@@ -39,9 +39,9 @@ std::vector<Scalar> ScalarsOf(const StepMetric& metric, double tokens_per_second
 
 }  // namespace
 
-StepLog::StepLog(const Place& place, const RunStart& start, std::FILE* out)
-    : config_(place.config),
-      place_(place),
+StepLog::StepLog(const RunContext& context, const RunStart& start, std::FILE* out)
+    : config_(context.config),
+      context_(context),
       has_verdicts_(UpdateRuleOf(config_.optimizer).needs_norm()),
       folder_(RunPath(config_)),
       out_(out),
@@ -61,8 +61,8 @@ void StepLog::Begin(Trace& trace, std::int64_t first, std::int64_t total) {
     const MutexLock lock(mutex_);
     reported_ = 0;
   }
-  if (place_.processes.processes() == 1) return;
-  channel_ = std::make_unique<Channel>(*place_.processes.group());
+  if (context_.processes.processes() == 1) return;
+  channel_ = std::make_unique<Channel>(*context_.processes.group());
   channel_->Open(
       [this](int, const FrameTag& tag, const Message& message) { OnFrame(tag.number, message); },
       [this](const Error&) {
@@ -73,9 +73,9 @@ void StepLog::Begin(Trace& trace, std::int64_t first, std::int64_t total) {
 
 Status StepLog::End(std::int64_t steps) {
   if (!channel_) return {};
-  const ProcessGroup& group = *place_.processes.group();
+  const ProcessGroup& group = *context_.processes.group();
   MutexLock lock(mutex_);
-  if (!place_.processes.leads()) return failure_;
+  if (!context_.processes.leads()) return failure_;
   while (reported_ != steps && failure_ && !group.aborted()) changed_.Wait(lock);
   if (!failure_ || reported_ == steps) return failure_;
   return tl::unexpected(group.reason());
@@ -85,12 +85,12 @@ Status StepLog::AfterEvaluation(const HeldOutMetric& metric, bool is_best, doubl
   const MutexLock lock(mutex_);
   progress_.AddPause(seconds);
   held_out_.push_back(metric);
-  if (!place_.processes.leads()) return {};
+  if (!context_.processes.leads()) return {};
   progress_.Finish();
   Log(out_, "step {}/{}  held-out loss {:.4f}{}  in {}\n", metric.step + 1, total_, metric.loss,
       is_best ? ", the lowest so far" : "", FormatSeconds(seconds));
   std::fflush(out_);
-  PENSTOCK_TRY_STATUS(place_.folder->Check());
+  PENSTOCK_TRY_STATUS(context_.folder->Check());
   PENSTOCK_TRY_STATUS(file_.Append(metric));
   if (!events_) return {};
   const Scalar loss{"held_out_loss", metric.loss};
@@ -137,7 +137,7 @@ void StepLog::AfterStep(int rank, std::int64_t step, std::optional<double> loss,
   StepPart part;
   part.loss = loss;
   for (const StageNorm& norm : norms) part.squared_norms[norm.stage] = norm.squared;
-  AddRankStep(*trace_, rank, step - first_, place_.clock, part);
+  AddRankStep(*trace_, rank, step - first_, context_.clock, part);
   part.trace_requested = TakeTraceRequest();
   Add(step, part, rank);
 }
@@ -150,11 +150,11 @@ void StepLog::AfterVerdict(std::int64_t step, const Verdict& verdict) {
 }
 
 void StepLog::Add(std::int64_t step, const StepPart& part, int rank) {
-  if (!place_.processes.leads()) {
+  if (!context_.processes.leads()) {
     ByteWriter writer;
     part.Put(writer);
     if (rank >= 0 && SendsStamps(step))
-      PutStamps(*trace_, rank, step - first_, place_.clock, writer);
+      PutStamps(*trace_, rank, step - first_, context_.clock, writer);
     channel_->Send(0, {0, 0, step}, CopyToMessage(writer.bytes()));
     return;
   }
@@ -167,7 +167,7 @@ void StepLog::Add(std::int64_t step, const StepPart& part, int rank) {
 // With post-validation, the verdict on a step comes after the step.
 void StepLog::ReportIfComplete(std::int64_t step) {
   const StepPart& open = open_.at(step);
-  if (std::ssize(open.ranks) < place_.ranks.ranks() || (has_verdicts_ && !open.verdict)) return;
+  if (std::ssize(open.ranks) < context_.ranks.ranks() || (has_verdicts_ && !open.verdict)) return;
   const Status reported = Report(step, open);
   open_.erase(step);
   ++reported_;
@@ -193,13 +193,13 @@ bool StepLog::WantsTrace(std::int64_t step) const {
 }
 
 bool StepLog::TakeTraceRequest() {
-  return place_.trace_request != nullptr && place_.trace_request->exchange(false);
+  return context_.trace_request != nullptr && context_.trace_request->exchange(false);
 }
 
 // A signal may request any step, and a process learns of it only after it has ended the step. So
 // every step is sent with its stamps if a signal can request it.
 bool StepLog::SendsStamps(std::int64_t step) const {
-  return WantsTrace(step) || (place_.trace_request != nullptr && HasStepTimelines());
+  return WantsTrace(step) || (context_.trace_request != nullptr && HasStepTimelines());
 }
 
 bool StepLog::HasStepTimelines() const { return trace_->schedule().steps == 1; }
@@ -208,14 +208,14 @@ Status StepLog::Report(std::int64_t step, const StepPart& ended) {
   StepMetric metric;
   metric.step = step;
   metric.loss = ended.loss.value_or(0);
-  metric.lr = place_.rate.At(step);
+  metric.lr = context_.rate.At(step);
   metric.grad_norm = ended.grad_norm();
   metric.clipped = ended.verdict && ended.verdict->scale != 1;
   metric.skipped = ended.verdict && !ended.verdict->apply;
   metric.bubble = ended.bubble();
   metric.seconds = ended.seconds;
   metric.ranks = ended.rank_metrics();
-  PENSTOCK_TRY_STATUS(place_.folder->Check());
+  PENSTOCK_TRY_STATUS(context_.folder->Check());
   PENSTOCK_TRY_STATUS(file_.Append(metric));
   PENSTOCK_TRY_STATUS(AppendEvents(metric));
   metric.ranks = {};

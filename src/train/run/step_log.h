@@ -43,7 +43,7 @@ struct StageNorm {
 class StepLog {
  public:
   // The run that is logged. All members must outlive the log.
-  struct Place {
+  struct RunContext {
     const TrainConfig& config;
     const RunFolder* folder;  // null except on the leader
     const LearningRate& rate;
@@ -53,7 +53,7 @@ class StepLog {
     std::atomic<bool>* trace_request;  // see TrainOptions; may be null
   };
   // Metrics and training time continue from `start`.
-  StepLog(const Place& place, const RunStart& start, std::FILE* out);
+  StepLog(const RunContext& context, const RunStart& start, std::FILE* out);
 
   // Begins a block of steps, on all processes. The ranks record step `first` and the following ones
   // in `trace`. `total` is the number of steps of the run as currently estimated.
@@ -102,7 +102,7 @@ class StepLog {
   void WriteRequestedTrace(std::int64_t step) PENSTOCK_REQUIRES(mutex_);
 
   const TrainConfig& config_;
-  const Place place_;
+  const RunContext context_;
   const bool has_verdicts_;
   const std::string folder_;
   std::FILE* const out_;

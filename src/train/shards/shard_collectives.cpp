@@ -16,7 +16,7 @@ namespace {
 at::Tensor CopyShard(const Shards& shards, int shard, const std::vector<at::Tensor>& tensors) {
   const at::NoGradGuard no_gradients;
   at::Tensor copy = at::zeros({shards.shard_elements()}, tensors.front().scalar_type());
-  for (const Shards::Piece& piece : shards.pieces(shard)) {
+  for (const Shards::ParameterPiece& piece : shards.pieces(shard)) {
     copy.narrow(0, shards.InShard(piece), piece.size())
         .copy_(tensors[piece.parameter].flatten().narrow(0, piece.begin, piece.size()));
   }

@@ -26,8 +26,8 @@ Shards::Shards(std::span<const std::int64_t> elements, std::span<const Division>
   for (std::size_t i = 0; i < elements.size(); ++i) {
     for (int replica = 0; replica < replicas && divisions[i] == Division::kShards; ++replica) {
       const std::int64_t first = replica * shard_elements_ - starts_[i];
-      const Piece piece{i, std::max<std::int64_t>(first, 0),
-                        std::min(first + shard_elements_, elements[i])};
+      const ParameterPiece piece{i, std::max<std::int64_t>(first, 0),
+                                 std::min(first + shard_elements_, elements[i])};
       if (piece.size() > 0) pieces_[Index(replica)].push_back(piece);
     }
   }

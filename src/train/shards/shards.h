@@ -24,7 +24,7 @@ class Shards {
   static constexpr std::int64_t kAlign = 64;  // elements: a cache line at least
 
   // A range of elements of one parameter, in memory order.
-  struct Piece {
+  struct ParameterPiece {
     std::size_t parameter = 0;
     std::int64_t begin = 0, end = 0;
     std::int64_t size() const { return end - begin; }
@@ -40,16 +40,16 @@ class Shards {
   int shards() const { return replicas_; }
   bool sharded(std::size_t parameter) const { return starts_[parameter] < rest(); }
   // The position of a piece of a shard in that shard.
-  std::int64_t InShard(const Piece& piece) const {
+  std::int64_t InShard(const ParameterPiece& piece) const {
     return (starts_[piece.parameter] + piece.begin) % shard_elements_;
   }
   // The elements of each shard, and the first element after the last shard.
   std::int64_t shard_elements() const { return shard_elements_; }
   std::int64_t rest() const { return shard_elements_ * replicas_; }
   // The pieces of a shard, in the order of the parameters.
-  const std::vector<Piece>& pieces(int replica) const { return pieces_[replica]; }
+  const std::vector<ParameterPiece>& pieces(int replica) const { return pieces_[replica]; }
   // The parameters in no shard, those of experts last. These begin at this element.
-  const std::vector<Piece>& unsharded() const { return unsharded_; }
+  const std::vector<ParameterPiece>& unsharded() const { return unsharded_; }
   std::int64_t experts_begin() const { return experts_begin_; }
   bool has_experts() const { return experts_begin_ < end_; }
   bool is_of_experts(std::size_t parameter) const { return starts_[parameter] >= experts_begin_; }
@@ -60,8 +60,8 @@ class Shards {
   std::int64_t experts_begin_ = 0;
   std::int64_t end_ = 0;
   std::int64_t shard_elements_ = 0;
-  std::vector<std::vector<Piece>> pieces_;  // by replica
-  std::vector<Piece> unsharded_;
+  std::vector<std::vector<ParameterPiece>> pieces_;  // by replica
+  std::vector<ParameterPiece> unsharded_;
 };
 
 }  // namespace penstock

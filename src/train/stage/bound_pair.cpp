@@ -25,9 +25,9 @@ GraphBinding Combined(GraphBinding binding, const GraphBinding& more) {
 
 // All ranks of a group must have the same costs, so that they issue their collectives in the same
 // order.
-Piece PieceOf(const BoundProgram& forward, const BoundProgram& backward, std::size_t parameters,
-              const NodeCosts& costs) {
-  const Piece& compiled = forward.program.overlapped;
+StagePiece PieceOf(const BoundProgram& forward, const BoundProgram& backward,
+                   std::size_t parameters, const NodeCosts& costs) {
+  const StagePiece& compiled = forward.program.overlapped;
   if (&forward == &backward && !compiled.graph.name.empty()) return compiled;
   return OverlapStages(forward.program, backward.program, static_cast<int>(parameters), costs)
       .value();

@@ -37,7 +37,7 @@ class BoundPair {
   Leaving Run(std::span<at::Tensor> forward_slots, std::span<at::Tensor> backward_slots);
 
  private:
-  Piece piece_;
+  StagePiece piece_;
   std::size_t forward_inputs_;
   std::size_t forward_outputs_;
   std::size_t leaving_forward_;

@@ -19,13 +19,13 @@ namespace penstock {
 
 // A piece, its program, and the buffers for its inputs and outputs.
 struct BoundPiece {
-  Piece piece;
+  StagePiece piece;
   GraphProgram program;
   std::vector<at::Tensor> inputs;
   std::vector<at::Tensor> outputs;
   std::vector<at::Tensor> leaving;  // the outputs that leave the stage
 
-  BoundPiece(Piece from, const GraphBinding& binding)
+  BoundPiece(StagePiece from, const GraphBinding& binding)
       : piece(std::move(from)),
         program(piece.graph, binding),
         inputs(piece.inputs.size()),

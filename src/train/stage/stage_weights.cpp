@@ -140,7 +140,7 @@ void StageWeights::MakeCollectives(const StageProgram& program, const TorchStage
 void StageWeights::ChooseUpdated(const TorchStageOptions& options) {
   if (zero_ == 0) {
     for (int shard = 0; shard < shards_.shards() && shards_.shards() > 1; ++shard) {
-      for (const Shards::Piece& piece : shards_.pieces(shard)) {
+      for (const Shards::ParameterPiece& piece : shards_.pieces(shard)) {
         parameters_[piece.parameter].parts.push_back({shard, GradientOf(piece)});
       }
     }
@@ -150,7 +150,7 @@ void StageWeights::ChooseUpdated(const TorchStageOptions& options) {
   PENSTOCK_CHECK(options.replicas.shards * chains_per_shard_ == options.replicas.count &&
                      older_.empty() && (zero_ == 1 || collectives_),
                  "{} shards of {} replicas", options.replicas.shards, options.replicas.count);
-  for (const Shards::Piece& piece : shards_.pieces(ShardOf(chain_))) {
+  for (const Shards::ParameterPiece& piece : shards_.pieces(ShardOf(chain_))) {
     NamedParameter part = parameters_[piece.parameter];
     PENSTOCK_CHECK(part.value.is_contiguous(), "{} is not contiguous", part.name);
     part.value = has_master_shard()
@@ -161,18 +161,18 @@ void StageWeights::ChooseUpdated(const TorchStageOptions& options) {
     part.counts = part.counts && counts();
     updated_.push_back(std::move(part));
   }
-  for (const Shards::Piece& piece : shards_.unsharded()) {
+  for (const Shards::ParameterPiece& piece : shards_.unsharded()) {
     updated_.push_back(parameters_[piece.parameter]);
     updated_.back().counts = CountsUnsharded(piece.parameter);
   }
 }
 
-at::Tensor StageWeights::GradientOf(const Shards::Piece& piece) const {
+at::Tensor StageWeights::GradientOf(const Shards::ParameterPiece& piece) const {
   return flat_.narrow(0, InFlat(shards_.start(piece.parameter) + piece.begin), piece.size());
 }
 
 void StageWeights::AddProgram(const StageProgram& program) {
-  for (const Piece* const piece : {&program.backward_input, &program.backward_weight}) {
+  for (const StagePiece* const piece : {&program.backward_input, &program.backward_weight}) {
     for (const Bound& bound : piece->graph.bound) {
       if (bound.kind != BoundKind::kGradient) continue;
       for (NamedParameter& updated : updated_) {
@@ -246,7 +246,7 @@ void StageWeights::SetWorking() {
     if (whole) newest_[i].copy_(parameters_[i].value);
   }
   if (!has_master_shard() || zero_ >= 3) return;
-  for (const Shards::Piece& piece : shards_.pieces(ShardOf(chain_))) {
+  for (const Shards::ParameterPiece& piece : shards_.pieces(ShardOf(chain_))) {
     InMemory(newest_[piece.parameter], piece.begin, piece.size())
         .copy_(collectives_->masters().narrow(0, shards_.InShard(piece), piece.size()));
   }
@@ -263,7 +263,7 @@ void StageWeights::SetWeights(std::span<const at::Tensor> whole) {
       newest_[i].copy_(whole[i]);
     }
   }
-  for (const Shards::Piece& piece : shards_.pieces(ShardOf(chain_))) {
+  for (const Shards::ParameterPiece& piece : shards_.pieces(ShardOf(chain_))) {
     if (!has_master_shard()) break;
     collectives_->masters()
         .narrow(0, shards_.InShard(piece), piece.size())
@@ -316,17 +316,17 @@ void StageWeights::ScaleGradients(double factor) { flat_.mul_(factor); }
 std::span<const double> StageWeights::SquaredNorms() {
   if (collectives_) static_cast<void>(collectives_->FinishReduction());
   norms_.assign(parameters_.size(), 0);
-  const auto add = [this](const Shards::Piece& piece) {
+  const auto add = [this](const Shards::ParameterPiece& piece) {
     norms_[piece.parameter] += SquaredNorm(GradientOf(piece));
   };
   const int first = zero_ > 0 ? ShardOf(chain_) : 0;
   const int last = zero_ > 0 ? ShardOf(chain_) : shards_.shards() - 1;
   for (int shard = first; shard <= last && (zero_ == 0 || counts()); ++shard) {
-    for (const Shards::Piece& piece : shards_.pieces(shard)) {
+    for (const Shards::ParameterPiece& piece : shards_.pieces(shard)) {
       if (parameters_[piece.parameter].counts) add(piece);
     }
   }
-  for (const Shards::Piece& piece : shards_.unsharded()) {
+  for (const Shards::ParameterPiece& piece : shards_.unsharded()) {
     if (CountsUnsharded(piece.parameter)) add(piece);
   }
   return norms_;
@@ -484,7 +484,7 @@ Message StageWeights::ShareShard() {
   const at::NoGradGuard no_gradients;
   if (!outgoing_shard_.defined()) {
     outgoing_shard_ = at::zeros({shards_.shard_elements()}, SentType());
-    for (const Shards::Piece& piece : shards_.pieces(ShardOf(chain_))) {
+    for (const Shards::ParameterPiece& piece : shards_.pieces(ShardOf(chain_))) {
       outgoing_shard_.narrow(0, shards_.InShard(piece), piece.size()).copy_(Sent(piece));
     }
   }
@@ -495,7 +495,7 @@ void StageWeights::TakeShard(int chain, Message parameters) {
   const at::NoGradGuard no_gradients;
   CheckBytes(parameters, shards_.shard_elements(), at::elementSize(SentType()), "parameters");
   const at::Tensor shard = at::from_blob(parameters.data(), {shards_.shard_elements()}, SentType());
-  for (const Shards::Piece& piece : shards_.pieces(ShardOf(chain))) {
+  for (const Shards::ParameterPiece& piece : shards_.pieces(ShardOf(chain))) {
     const at::Tensor values = shard.narrow(0, shards_.InShard(piece), piece.size());
     Sent(piece).copy_(values);
     const bool is_master = cast_ && !has_master_shard();
@@ -504,7 +504,7 @@ void StageWeights::TakeShard(int chain, Message parameters) {
 }
 
 // Replicas that have whole masters send these, else what they compute with.
-at::Tensor StageWeights::Sent(const Shards::Piece& piece) const {
+at::Tensor StageWeights::Sent(const Shards::ParameterPiece& piece) const {
   const at::Tensor& whole =
       has_master_shard() ? newest_[piece.parameter] : parameters_[piece.parameter].value;
   return InMemory(whole, piece.begin, piece.size());

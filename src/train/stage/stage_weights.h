@@ -119,10 +119,10 @@ class StageWeights final : public StageUpdate {
   void ChooseUpdated(const TorchStageOptions& options);
   bool has_master_shard() const { return collectives_ && collectives_->masters().defined(); }
   std::int64_t WeightBytes() const;  // held all the time
-  at::Tensor Sent(const Shards::Piece& piece) const;
+  at::Tensor Sent(const Shards::ParameterPiece& piece) const;
   at::ScalarType SentType() const;
   void TakeTails(const std::vector<std::span<const std::byte>>& parts);
-  at::Tensor GradientOf(const Shards::Piece& piece) const;
+  at::Tensor GradientOf(const Shards::ParameterPiece& piece) const;
   void Update(const TorchStage::Update& update);
   void Clear();
 

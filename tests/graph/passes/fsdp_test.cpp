@@ -121,8 +121,8 @@ TEST_P(EverySharding, OtherGraphsAreThoseOfWholeParameters) {
       const StageProgram expected = CompileStage(whole, options).value();
       const StageProgram program = CompileStage(Sharded(whole, GetParam()), options).value();
       EXPECT_EQ(program.saved_bytes, expected.saved_bytes);
-      for (Piece StageProgram::*piece : {&StageProgram::forward, &StageProgram::backward_input,
-                                         &StageProgram::backward_weight}) {
+      for (StagePiece StageProgram::*piece : {&StageProgram::forward, &StageProgram::backward_input,
+                                              &StageProgram::backward_weight}) {
         const auto ops = [](const Graph& graph) {
           std::vector<std::string> names;
           for (const Node& node : graph.nodes) names.push_back(node.op.operator_name().name);

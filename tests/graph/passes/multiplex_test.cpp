@@ -339,7 +339,7 @@ TEST_P(EveryStageOverlapped, AssignsTheSlotOfEveryInput) {
   options.overlapped = true;
   const auto program = CompileStage(GetParam().make(), options);
   ASSERT_TRUE(program) << program.error().line();
-  const Piece& piece = program->overlapped;
+  const StagePiece& piece = program->overlapped;
   ASSERT_EQ(piece.inputs.size(), piece.graph.inputs.size());
   ASSERT_EQ(piece.last.size(), piece.graph.inputs.size());
   ASSERT_EQ(piece.outputs.size(), piece.graph.outputs.size());

@@ -27,16 +27,16 @@ inline std::vector<double> NormsByShard(const std::vector<NamedParameter>& param
   for (const bool each : shared) divisions.push_back(each ? Division::kWhole : Division::kShards);
   const Shards shards(elements, divisions, count);
   std::vector<double> norms(parameters.size());
-  const auto add = [&](const Shards::Piece& piece) {
+  const auto add = [&](const Shards::ParameterPiece& piece) {
     const at::Tensor flat = parameters[piece.parameter].gradient.flatten();
     norms[piece.parameter] += SquaredNorm(flat.narrow(0, piece.begin, piece.size()));
   };
   for (int shard = 0; shard < count; ++shard) {
-    for (const Shards::Piece& piece : shards.pieces(shard)) {
+    for (const Shards::ParameterPiece& piece : shards.pieces(shard)) {
       if (parameters[piece.parameter].counts) add(piece);
     }
   }
-  for (const Shards::Piece& piece : shards.unsharded()) {
+  for (const Shards::ParameterPiece& piece : shards.unsharded()) {
     if (!copies[piece.parameter]) add(piece);
   }
   return norms;

@@ -23,7 +23,7 @@ TEST(Shards, EveryElementIsInExactlyOnePlace) {
     std::vector<std::int64_t> covered(elements.size());
     for (int replica = 0; replica < replicas; ++replica) {
       std::int64_t size = 0;
-      for (const Shards::Piece& piece : shards.pieces(replica)) {
+      for (const Shards::ParameterPiece& piece : shards.pieces(replica)) {
         EXPECT_EQ(piece.begin, covered[piece.parameter]);
         EXPECT_EQ(divisions[piece.parameter], Division::kShards);
         covered[piece.parameter] = piece.end;
@@ -34,7 +34,7 @@ TEST(Shards, EveryElementIsInExactlyOnePlace) {
       }
       EXPECT_LE(size, shards.shard_elements());
     }
-    for (const Shards::Piece& piece : shards.unsharded()) {
+    for (const Shards::ParameterPiece& piece : shards.unsharded()) {
       const bool is_of_experts = divisions[piece.parameter] == Division::kExperts;
       EXPECT_NE(divisions[piece.parameter], Division::kShards);
       EXPECT_EQ(shards.is_of_experts(piece.parameter), is_of_experts);

@@ -43,7 +43,8 @@ TEST(StageSpec, CapturesIdenticalStagesOnce) {
 // Returns the source code of a program's kernels.
 std::set<std::string> KernelsOf(const StageProgram& program) {
   std::set<std::string> kernels;
-  for (const Piece* piece : {&program.forward, &program.backward_input, &program.backward_weight}) {
+  for (const StagePiece* piece :
+       {&program.forward, &program.backward_input, &program.backward_weight}) {
     for (const Node& node : piece->graph.nodes) {
       const std::string* text = FusedKernelText(node);
       if (text != nullptr) kernels.insert(SourceOf(KernelOf(*text).value(), "kernel"));
