@@ -12,6 +12,7 @@ import os
 import sys
 import types
 import typing
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, SupportsIndex, TypeVar, Union, cast
 
@@ -79,11 +80,46 @@ def shown(value: object) -> str:
     return text if text == first and len(text) <= 60 else f"{first[:50]}..."
 
 
+def former_names(**current: str) -> Callable[[_Checked], _Checked]:
+    """Lets a checked function take keywords by former names, with a warning.
+
+    @former_names(data="data_parallel")
+    """
+
+    def mark(function: _Checked) -> _Checked:
+        function._former_names = current  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def warn_of_former_names() -> None:
+    """Warns the caller of a public function about former names in files and texts that C++ read."""
+    for note in _core.take_notes():
+        warnings.warn(note, FutureWarning, stacklevel=4)
+
+
+def _with_current_names(function: Callable[..., Any], named: dict[str, Any]) -> dict[str, Any]:
+    current: Mapping[str, str] = getattr(function, "_former_names", {})
+    for former in current.keys() & named.keys():
+        name = current[former]
+        if name in named:
+            raise _core.Error(f"{former} is the former name of {name}; keep one of the two")
+        warnings.warn(
+            f"'{former}' is called '{name}' now; the former name works in this release only",
+            FutureWarning,
+            stacklevel=3,
+        )
+        named = {name if given == former else given: value for given, value in named.items()}
+    return named
+
+
 def _checked_function(function: _Checked) -> _Checked:
     signature = inspect.signature(function)
 
     @functools.wraps(function)
     def call(*given: Any, **named: Any) -> Any:
+        named = _with_current_names(function, named)
         bound = signature.bind(*given, **named)
         for name, annotation in _annotations(function).items():
             if name not in bound.arguments:

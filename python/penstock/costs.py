@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from penstock import _core
 from penstock.actions import STAGE_COSTS, Records, records
-from penstock.arguments import checked, count
+from penstock.arguments import checked, count, former_names
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -178,6 +178,7 @@ class Costs:
         return cls._parse({"layer_costs": entries}, common)
 
     @classmethod
+    @former_names(data="data_parallel")
     def of_model(
         cls,
         model: str | os.PathLike[str],
@@ -188,7 +189,7 @@ class Costs:
         micro_batch_size: int | None = None,
         sequence: int | None = None,
         tensor: int | None = None,
-        data: int | None = None,
+        data_parallel: int | None = None,
         expert: int | None = None,
         zero: int | None = None,
         flops_efficiency: float | None = None,
@@ -206,7 +207,7 @@ class Costs:
             micro_batch_size: samples per microbatch (default 1).
             sequence: tokens per sample (default 4096).
             tensor: devices that divide each layer.
-            data: replicas of the pipeline.
+            data_parallel: replicas of the pipeline.
             expert: replicas that divide the experts.
             zero: what replicas divide: 1 optimizer state, 2 and gradients, 3 and weights.
             flops_efficiency: part of the peak FLOP/s that kernels reach.
@@ -225,7 +226,7 @@ class Costs:
             "micro_batch_size": micro_batch_size,
             "sequence": sequence,
             "tensor": tensor,
-            "data": data,
+            "data_parallel": data_parallel,
             "expert": expert,
             "zero": zero,
             "flops_efficiency": flops_efficiency,

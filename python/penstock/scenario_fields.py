@@ -20,7 +20,7 @@ ScenarioFields = TypedDict(
         "split": "bool",
         "objective": "str",
         "replicas": "int",
-        "weights": "str",
+        "weight_policy": "str",
         "iteration": "int",
         "trace_rule": "str | os.PathLike[str]",
         "cost": "float | Sequence[float] | str",
@@ -47,7 +47,7 @@ ScenarioFields = TypedDict(
         "sequence": "int",
         "precision": "str",
         "tensor": "int",
-        "data": "int",
+        "data_parallel": "int",
         "expert": "int",
         "zero": "int",
         "flops_efficiency": "float",
@@ -58,6 +58,10 @@ ScenarioFields = TypedDict(
         "jitter": "float",
         "seed": "int",
         "runs": "int",
+        "repeat": "int",
     },
     total=False,
 )
+
+#: Former names of fields, which work in this release only, with a warning.
+FORMER_NAMES = {"data": "data_parallel", "weights": "weight_policy"}

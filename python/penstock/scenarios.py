@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock import _core
-from penstock.arguments import checked
+from penstock.arguments import checked, former_names, warn_of_former_names
 from penstock.costs import as_fields
 from penstock.display import Listing
-from penstock.scenario_fields import ScenarioFields
+from penstock.scenario_fields import FORMER_NAMES, ScenarioFields
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -23,8 +23,14 @@ def fields() -> Listing[_core.Field]:
 
 
 @checked
+@former_names(**FORMER_NAMES)
 def simulate(
-    *schedules: str | os.PathLike[str], repeat: int | None = None, **scenario: Unpack[ScenarioFields]
+    *schedules: str | os.PathLike[str],
+    memory: bool = False,
+    time_steps: bool = False,
+    run: bool = False,
+    unit: str | None = None,
+    **scenario: Unpack[ScenarioFields],
 ) -> list[dict[str, Any]]:
     """Simulates schedules as ``penstock simulate`` does, and returns their figures.
 
@@ -35,7 +41,13 @@ def simulate(
         schedules: names of the catalog, with options of their own after colons if need be
             (``"interleaved:v=4"``), and files: CSV, traces, dumps, and at most one configuration
             (``.yaml``), whose keys hold where no keyword is given.
-        repeat: also run that many steps in a row; ``steady_step`` is the time of one of them.
+        memory: also return each rank's memory by kind: ``memory``, a list of dicts with ``peak``
+            and ``timelines``.
+        time_steps: also return ``time_steps``: for each rank the ``action``, ``start`` and ``end``
+            of its actions.
+        run: also execute the schedules on emulated devices; ``measured`` has their figures.
+        unit: real time of one unit of ``cost`` in these runs (default ``"5ms"``; one second with a
+            model).
         scenario: the other fields, by the names of ``penstock.fields()``: numbers, text as on the
             command line, sequences, or mappings as in configurations.
 
@@ -43,15 +55,21 @@ def simulate(
         One dict per schedule, with ``schedule``, ``ranks``, ``chunks``, ``microbatches``,
         ``makespan``, ``bubble``, ``span_bubble``, ``peak_memory``, ``messages``, ``time_unit`` and
         ``memory_unit``; with a limit ``memory_limit`` and ``above_memory_limit``; with ``jitter`` a
-        dict ``jittered``.
+        dict ``jittered``; with ``repeat`` ``steady_step``, the time of one of that many steps in a
+        row.
 
     Raises:
         Error: a field is unknown, has a wrong value or no effect, or a schedule does not exist.
     """
-    return _core.simulate_scenario(_words(schedules), _json(scenario), repeat)
+    figures = _core.simulate_scenario(
+        _words(schedules), _json(scenario), memory, time_steps, run, unit
+    )
+    warn_of_former_names()
+    return figures
 
 
 @checked
+@former_names(**FORMER_NAMES)
 def sweep(
     *schedules: str | os.PathLike[str], over: Mapping[str, Sequence[Any]], **scenario: Unpack[ScenarioFields]
 ) -> list[dict[str, Any]]:
@@ -75,6 +93,7 @@ def sweep(
     """
     axes = {name: [_value(value) for value in values] for name, values in over.items()}
     rows = _core.sweep_scenario(_words(schedules), _json({**scenario, "sweep": axes}))
+    warn_of_former_names()
     for row in rows:  # as they were given, not as text
         for name, values in over.items():
             if name in row and name != "schedule":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from penstock import _core
 from penstock.actions import ACTION, Records, as_bytes, as_lane, records, texts
-from penstock.arguments import checked, count, shown
+from penstock.arguments import checked, count, former_names, shown
 from penstock.costs import Costs
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Schedule:
         slices: pieces of a microbatch along the sequence; slice j of microbatch n has the index
             ``n * slices + j``.
         steps: batches that the lanes hold, of schedules without a flush.
-        weights: ``"flush"``, ``"stashed"`` or ``"double-buffered"``.
+        weight_policy: ``"flush"``, ``"stashed"`` or ``"double-buffered"``.
         vocabulary: whether embedding and head are sharded over the ranks.
         shared: for each parameter of which several stages hold a copy, these stages.
         algorithm: its name.
@@ -79,6 +80,7 @@ class Schedule:
 
     __hash__ = None  # type: ignore[assignment]  # lanes can be edited
 
+    @former_names(weights="weight_policy")
     def __init__(
         self,
         rank_of_stage: Sequence[int],
@@ -88,7 +90,7 @@ class Schedule:
         replicas: int = 1,
         slices: int = 1,
         steps: int = 1,
-        weights: str = "flush",
+        weight_policy: str = "flush",
         vocabulary: bool = False,
         shared: Iterable[Sequence[int]] = (),
         algorithm: str = "",
@@ -107,7 +109,7 @@ class Schedule:
             count("microbatches", microbatches),
         )
         shape.slices, shape.steps = count("slices", slices), count("steps", steps)
-        shape.weights, shape.vocabulary = weights, vocabulary
+        shape.weights, shape.vocabulary = weight_policy, vocabulary
         shape.shared = [_whole_numbers("shared", stages) for stages in shared]
         self._given = _core.build(shape, [as_bytes(lane) for lane in arrays])
         self._lanes = None
@@ -172,9 +174,15 @@ class Schedule:
         return self._given.shape.steps
 
     @property
-    def weights(self) -> str:
+    def weight_policy(self) -> str:
         """Which version of the weights actions read: ``"flush"`` for the same of a whole batch."""
         return self._given.shape.weights
+
+    @property
+    def weights(self) -> str:
+        """The former name of ``weight_policy``."""
+        warnings.warn("'weights' is called 'weight_policy' now", FutureWarning, stacklevel=2)
+        return self.weight_policy
 
     @property
     def lanes(self) -> Lanes:
@@ -275,6 +283,7 @@ class Schedule:
         return frozen.to_csv()
 
     @staticmethod
+    @former_names(weights="weight_policy")
     def from_csv(
         source: str | os.PathLike[str],
         *,
@@ -282,7 +291,7 @@ class Schedule:
         replicas: int | None = None,
         slices: int | None = None,
         steps: int | None = None,
-        weights: str | None = None,
+        weight_policy: str | None = None,
     ) -> Schedule:
         """Reads a schedule from the text of a CSV or from a file.
 
@@ -299,7 +308,7 @@ class Schedule:
                 "replicas": replicas,
                 "slices": slices,
                 "steps": steps,
-                "weights": weights,
+                "weight_policy": weight_policy,
             }
             for name, value in given.items():
                 if value is not None and value != getattr(loaded, name):
@@ -307,7 +316,7 @@ class Schedule:
                         f"{name} {value}: the file has {getattr(loaded, name)}; leave it out"
                     )
             return loaded
-        return Schedule._of(_core.parse_csv(source, microbatches, replicas, slices, steps, weights))
+        return Schedule._of(_core.parse_csv(source, microbatches, replicas, slices, steps, weight_policy))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schedule) and self._frozen().equals(other._frozen())

@@ -191,8 +191,8 @@ Status CheckExpertDivision(const ModelOnCluster& model) {
     return InvalidParameter("expert", "{}: {} has no experts", ranks, model.shape.name);
   }
   if (model.data % ranks != 0) {
-    return InvalidParameter("expert", "{}: does not divide the {} replicas (`data`)", ranks,
-                            model.data);
+    return InvalidParameter("expert", "{}: does not divide the {} replicas (`data_parallel`)",
+                            ranks, model.data);
   }
   const std::int64_t experts = model.shape.experts->experts;
   if (experts % ranks == 0) return {};
@@ -208,8 +208,8 @@ Status CheckDivision(const ModelOnCluster& model) {
   const int devices = model.cluster.devices();
   if (devices % group != 0) {
     return InvalidParameter(
-        tensor > 1 ? "tensor" : "data",
-        "{}: {} ranks per stage (`tensor` {} times `data` {}) do not divide {} devices",
+        tensor > 1 ? "tensor" : "data_parallel",
+        "{}: {} ranks per stage (`tensor` {} times `data_parallel` {}) do not divide {} devices",
         tensor > 1 ? tensor : model.data, group, tensor, model.data, devices);
   }
   if (tensor > model.cluster.devices_per_node) {
@@ -241,10 +241,10 @@ int PipelineRanks(const ModelOnCluster& model) {
 Status CheckRanks(const ModelOnCluster& model, int ranks) {
   const int most = PipelineRanks(model);
   if (ranks <= most) return {};
-  return InvalidParameter(
-      "ranks",
-      "{}: {} devices have at most {} pipeline ranks (`tensor` {}, `data` {}); add `nodes`", ranks,
-      model.cluster.devices(), most, model.batch.tensor, model.data);
+  return InvalidParameter("ranks",
+                          "{}: {} devices have at most {} pipeline ranks (`tensor` {}, "
+                          "`data_parallel` {}); add `nodes`",
+                          ranks, model.cluster.devices(), most, model.batch.tensor, model.data);
 }
 
 Result<ModelCosts> CostsOfModel(const ModelOnCluster& model, const PipelineDivision& division) {

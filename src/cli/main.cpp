@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "base/exception_line.h"
+#include "base/notes.h"
 #include "base/system/allocator.h"
-#include "base/text/deprecated_names.h"
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
 #include "cli/commands.h"
 #include "cli/help/help.h"
 #include "cli/help/other_names.h"
+#include "cli/options/scenario_options.h"
 #include "cli/output/print_error.h"
 #include "cli/start_engine/engine_command.h"
 #include "cli/start_engine/launcher.h"
@@ -87,7 +88,7 @@ Result<int> RunCommand(Command& command, std::vector<std::string> words) {
   for (std::string& word : words) {
     if (word == "--") break;  // what follows is for another program
     const std::size_t name = std::min(word.find('='), word.size());
-    word.replace(0, name, CurrentName(std::string_view(word).substr(0, name)));
+    word.replace(0, name, CurrentOption(std::string_view(word).substr(0, name), *app));
   }
   const bool is_short = std::ranges::find(words, "-h") != words.end();
   std::reverse(words.begin(), words.end());  // CLI11 expects this order
@@ -141,6 +142,9 @@ int Main(std::vector<std::string> words) {
   for (const auto& command : commands) {
     if (command->Name() != words.front()) continue;
     const Result<int> code = RunCommand(*command, {words.begin() + 1, words.end()});
+    for (const std::string& note : TakeNotes()) {
+      fmt::print(stderr, "penstock: note: {}\n", Printable(note));
+    }
     return code ? *code : Fail(code.error());
   }
   return RefuseWord(words.front(), commands);

@@ -101,7 +101,7 @@ Result<RunToPrice> RunToPriceOf(TrainConfig config) {
   add("micro_batch_size", config.batch);
   add("sequence", config.model.sequence);
   add("nodes", NodesOf(pipeline.ranks * parallel.data));
-  if (parallel.data > 1) add("data", parallel.data);
+  if (parallel.data > 1) add("data_parallel", parallel.data);
   if (parallel.expert > 1) add("expert", parallel.expert);
   const int zero = ZeroOf(parallel, schedule);
   if (zero > 0 && parallel.data > 1) add("zero", zero);

@@ -98,9 +98,17 @@ Status SetText(const ScenarioField& field, const std::string& text, Scenario& sc
       field.member);
 }
 
+std::string KeyOf(const ScenarioField& field, const YamlMap& config) {
+  const std::string former(field.former_name);
+  return !former.empty() && config.Has(former) ? former : std::string(field.name);
+}
+
 Status SetFromYaml(const ScenarioField& field, const YamlMap& config, Scenario& scenario) {
-  const std::string key(field.name);
+  const std::string key = KeyOf(field, config);
   if (!config.Has(key)) return {};
+  if (CurrentFieldName(key) != key && config.Has(std::string(field.name))) {
+    return config.Refuse(key, "it is the former name of {}; keep one of the two", field.name);
+  }
   return std::visit(
       Overloaded{
           [&](ListMember member) -> Status {

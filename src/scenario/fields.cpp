@@ -6,10 +6,12 @@
 
 #include "analytic/published_models.h"
 #include "base/index.h"
+#include "base/notes.h"
 #include "schedule/cost_files/topology_config.h"
 #include "schedule/text/cost_text.h"
 #include "schedule/text/text.h"
 #include "simulate/runs/monte_carlo.h"
+#include "simulate/steady_state.h"
 
 namespace penstock {
 namespace {
@@ -59,7 +61,8 @@ std::vector<ScenarioField> ShapeFields() {
        .member = &Scenario::microbatches,
        .group = kGroup,
        .value_name = "N",
-       .help = "Microbatches per batch (default 8), of each replica if there are several (`data`)",
+       .help = "Microbatches per batch (default 8), of each replica if there are several "
+               "(`data_parallel`)",
        .short_name = "m",
        .least = 1},
       {.name = "group",
@@ -123,11 +126,12 @@ std::vector<ScenarioField> FileFields() {
        .help = "Replicas of the model in a CSV file (default 1)",
        .least = 1,
        .read_by = kCsv},
-      {.name = "weights",
-       .member = &Scenario::weights,
+      {.name = "weight_policy",
+       .member = &Scenario::weight_policy,
        .group = kGroup,
        .value_name = "POLICY",
        .help = "Weight policy of a CSV file: flush, stashed or double-buffered (default flush)",
+       .former_name = "weights",
        .choices = List(kWeightPolicyNames),
        .read_by = kCsv},
       {.name = "iteration",
@@ -297,17 +301,18 @@ std::vector<ScenarioField> ModelFields() {
                       fmt::join(DeviceNames(), ", "), kUsualDevice)),
       row("nodes", &Scenario::nodes, "NxG",
           "Nodes and devices per node, both (default 1x8). `ranks` is by default the number of "
-          "devices, divided by `tensor` and `data`"),
+          "devices, divided by `tensor` and `data_parallel`"),
       row("micro_batch_size", &Scenario::micro_batch_size, "N",
           "Samples per microbatch (default 1)"),
       row("sequence", &Scenario::sequence, "N", "Tokens per sample (default 4096; 1024 for gpt2)"),
       row("precision", &Scenario::precision, "DTYPE",
           "bf16 or f32 (default bf16, with fp32 masters)"),
       row("tensor", &Scenario::tensor, "N", "Devices that divide each layer (default 1)"),
-      row("data", &Scenario::data, "N",
+      row("data_parallel", &Scenario::data, "N",
           "Replicas of the pipeline (default 1), each of which runs all `microbatches`"),
       row("expert", &Scenario::expert, "N",
-          "Replicas that divide the experts of each layer, a divisor of `data` (default 1)"),
+          "Replicas that divide the experts of each layer, a divisor of `data_parallel` (default "
+          "1)"),
       row("zero", &Scenario::zero, "N",
           "What replicas divide: 1 optimizer state, 2 and gradients, 3 and weights (default 0)"),
       row("flops_efficiency", &Scenario::flops_efficiency, "X",
@@ -324,6 +329,7 @@ std::vector<ScenarioField> ModelFields() {
   fields[0].takes_path = fields[1].takes_path = true;
   fields[5].choices = List(kPrecisionNames);
   for (ScenarioField& field : fields) {
+    if (field.name == "data_parallel") field.former_name = "data";
     if (field.value_name != "N") continue;
     field.least = field.name == "zero" ? 0 : 1;
     field.most = field.name == "zero" ? 3 : kMostSize;
@@ -349,8 +355,8 @@ std::vector<ScenarioField> PassFields() {
   };
 }
 
-std::vector<ScenarioField> JitterFields() {
-  const FieldGroup kGroup = FieldGroup::kJitter;
+std::vector<ScenarioField> RunFields() {
+  const FieldGroup kGroup = FieldGroup::kRuns;
   return {
       {.name = "jitter",
        .member = &Scenario::jitter,
@@ -372,13 +378,20 @@ std::vector<ScenarioField> JitterFields() {
        .help = fmt::format("Number of runs with jitter (default {})", MonteCarloOptions().runs),
        .least = 1,
        .most = kMostRuns},
+      {.name = "repeat",
+       .member = &Scenario::repeat,
+       .group = kGroup,
+       .value_name = "N",
+       .help = "Also run N consecutive steps and print the time of one in steady state",
+       .least = 2,
+       .most = kMostRepeats},
   };
 }
 
 std::vector<ScenarioField> AllFields() {
   std::vector<ScenarioField> all;
   for (std::vector<ScenarioField> group :
-       {ShapeFields(), FileFields(), CostFields(), ModelFields(), PassFields(), JitterFields()}) {
+       {ShapeFields(), FileFields(), CostFields(), ModelFields(), PassFields(), RunFields()}) {
     std::ranges::move(group, std::back_inserter(all));
   }
   return all;
@@ -394,6 +407,16 @@ std::span<const ScenarioField> ScenarioFields() {
 const ScenarioField* FindField(std::string_view name) {
   const auto found = std::ranges::find(ScenarioFields(), name, &ScenarioField::name);
   return found == ScenarioFields().end() ? nullptr : &*found;
+}
+
+std::string_view CurrentFieldName(std::string_view name) {
+  for (const ScenarioField& field : ScenarioFields()) {
+    if (field.former_name.empty() || field.former_name != name) continue;
+    AddNote(fmt::format("'{}' is called '{}' now; the former name works in this release only", name,
+                        field.name));
+    return field.name;
+  }
+  return name;
 }
 
 }  // namespace penstock

@@ -29,7 +29,7 @@ using ScenarioMember =
                  std::optional<CollectivesConfig> Scenario::*>;
 
 // A heading of --help.
-enum class FieldGroup { kShape, kFiles, kCosts, kModel, kPasses, kJitter };
+enum class FieldGroup { kShape, kFiles, kCosts, kModel, kPasses, kRuns };
 
 // Which schedules read a field, by where they come from. A sum of these.
 enum ReadBy : std::uint8_t {
@@ -59,6 +59,7 @@ struct ScenarioField {
   std::string_view value_name;  // in --help: "LIMIT"
   std::string help;             // one sentence
   std::string_view short_name = {};
+  std::string_view former_name = {};  // works for one release, with a note
   double least = std::numeric_limits<double>::lowest();
   double most = std::numeric_limits<double>::max();
   std::vector<std::string_view> choices = {};  // what completion offers
@@ -77,6 +78,11 @@ std::span<const ScenarioField> ScenarioFields();
 
 // Returns the field of a name, null if there is none.
 const ScenarioField* FindField(std::string_view name);
+// Returns the current name of a field ("data_parallel" for "data"), and adds a note for the user if
+// `name` is a former one. Returns any other name unchanged.
+std::string_view CurrentFieldName(std::string_view name);
+// Returns the key that a configuration has for the field: its name, or its former name.
+std::string KeyOf(const ScenarioField& field, const YamlMap& config);
 
 bool IsGiven(const ScenarioField& field, const Scenario& scenario);
 void Reset(const ScenarioField& field, Scenario& scenario);

@@ -22,7 +22,7 @@ std::vector<std::string_view> OwnFieldNames() {
 Result<std::string> FindOwnField(std::string_view word, std::span<const std::string_view> more) {
   std::string key(word);
   std::replace(key.begin(), key.end(), '-', '_');
-  key = CurrentName(key);
+  key = CurrentFieldName(CurrentName(key));
   for (const ScenarioField& field : ScenarioFields()) {
     if (!field.short_name.empty() && key == field.short_name) return std::string(field.name);
   }

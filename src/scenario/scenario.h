@@ -56,7 +56,7 @@ struct Scenario : ModelRequest {
   std::optional<std::string> objective;
   // What a file does not say.
   std::optional<int> replicas;
-  std::optional<std::string> weights;
+  std::optional<std::string> weight_policy;
   std::optional<int> iteration;
   std::optional<std::string> trace_rule;
   // Costs. Text is parsed where it is used, because its unit may depend on other fields.
@@ -74,9 +74,10 @@ struct Scenario : ModelRequest {
   std::optional<std::string> time_unit;
   // Passes and the prices of the actions that they add.
   std::vector<std::string> pass, price;
-  // Noise.
+  // Several runs: with noise, and one step after the other.
   std::optional<std::string> jitter;
   std::optional<int> seed, runs;
+  std::optional<int> repeat;
 
   // Where a file set a field: "a.yaml: line 3".
   std::map<std::string, std::string, std::less<>> places;
@@ -97,8 +98,8 @@ struct Scenario : ModelRequest {
 
 // What is done with a scenario: decides which fields have an effect.
 struct Purpose {
-  bool prices = true;  // false: only the order of actions counts
-  bool runs_jitter = false;
+  bool prices = true;         // false: only the order of actions counts
+  bool has_runs = false;      // whether jitter and steady state are simulated
   bool shows_memory = false;  // by kind
   bool sweeps = false;
 };

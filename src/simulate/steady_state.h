@@ -7,6 +7,8 @@
 
 namespace penstock {
 
+inline constexpr int kMostRepeats = 1000;  // that users may ask for
+
 // Returns the lanes of `count` consecutive steps: each step has the next microbatch indices, and a
 // rank starts it as soon as it has finished its own part of the last one. STEP actions that
 // wait for all ranks (Costs::steps_wait_for_all) are barriers between the steps.

@@ -85,7 +85,7 @@ stage_costs:
         self.assertEqual([row["schedule"] for row in rows], ["zbv"] * 4 + ["1f1b"] * 4)
         self.assertEqual(rows[-1]["in_flight"], "1")
         for words, expected in ((("--sweep", "comm=0,1", "--memory"), "no effect in a sweep"),
-                                (("--price", "weights=1"), "simulate --memory"),
+                                (("--price", "weights=1"), "only --memory of 'penstock simulate'"),
                                 (("--memory", "--time-steps", "--format", "csv"), "give one of them")):
             self.assertIn(expected, self.refuse("simulate", "1f1b", *words))
 

@@ -29,7 +29,7 @@ class ModelCostsTest(program.CommandTest):
         flops = 6 * 405.85e9 * 8192 + 12 * 126 * 8192 ** 2 * 16384  # of a microbatch
         for data, microbatches, published in ((64, 32, 430e12), (128, 16, 400e12)):
             (row,) = self.run_rows("simulate", "interleaved:v=4", "--model", "llama-3-405b", "--nodes",
-                                   f"{16 * data}x8", "--tensor", 8, "--data", data, "--zero", 2, "--sequence", 8192,
+                                   f"{16 * data}x8", "--tensor", 8, "--data-parallel", data, "--zero", 2, "--sequence", 8192,
                                    "-m", microbatches)
             predicted = microbatches * flops / row["makespan"] / (16 * 8)
             self.assertLess(abs(predicted / published - 1), 0.07)
@@ -70,7 +70,7 @@ class ModelCostsTest(program.CommandTest):
     def test_a_configuration_and_a_device_file(self):
         self.write("h20.yaml", "{name: h20, like: h100, bf16_flops: 148e12}")
         self.write("c.yaml", "{schedule: 1f1b, model: gpt2-xl, device: h20.yaml, nodes: 1x4, micro_batch_size: 4, "
-                             "zero: 1, data: 2, flops_efficiency: 0.5}")
+                             "zero: 1, data_parallel: 2, flops_efficiency: 0.5}")
         (row,) = self.run_rows("simulate", "c.yaml")
         self.assertEqual(row["ranks"], 2)
         (faster,) = self.run_rows("simulate", "c.yaml", "--device", "h100")
@@ -86,7 +86,7 @@ class ModelCostsTest(program.CommandTest):
                          self.run_rows("simulate", "1f1b", "--model", "qwen3-8b", "-m", 4)[0]["makespan"])
 
     def test_every_pass_is_priced(self):
-        words = ("simulate", "1f1b", "--model", "llama-3-8b", "--nodes", "1x8", "--data", 2)
+        words = ("simulate", "1f1b", "--model", "llama-3-8b", "--nodes", "1x8", "--data-parallel", 2)
         plain = self.run_rows(*words)[0]
         self.assertGreater(self.run_rows(*words, "--pass", "optimizer")[0]["makespan"], plain["makespan"])
         recomputed = self.run_rows(*words, "--pass", "recompute")[0]
@@ -140,7 +140,7 @@ class ModelCostsTest(program.CommandTest):
                          self.run_rows("simulate", "seconds.yaml")[0]["makespan"])
 
     def test_what_microbatches_and_activations_are_is_said(self):
-        words = ("1f1b", "--model", "llama-3-8b", "--nodes", "4x8", "--data", 4, "-m", 16)
+        words = ("1f1b", "--model", "llama-3-8b", "--nodes", "4x8", "--data-parallel", 4, "-m", 16)
         (row,) = self.run_rows("simulate", *words)
         self.assertEqual((row["microbatches"], row["global_microbatches"]), (16, 64))
         text = self.run_ok("simulate", *words)
@@ -167,12 +167,12 @@ class ModelCostsTest(program.CommandTest):
                 ("--nodes 4: give nodes and devices per node: 4x8 for 4 nodes of 8 devices, or 1x4",
                  "--model", "gpt2", "--nodes", "4"),
                 ("--precision 'fp16': give bf16 or f32", "--model", "gpt2", "--precision", "fp16"),
-                ("--zero 1: there is one replica; give --data", "--model", "gpt2", "--zero", 1),
+                ("--zero 1: there is one replica; give --data-parallel", "--model", "gpt2", "--zero", 1),
                 ("--zero 4: 0 to 3 is needed", "--model", "gpt2", "--zero", 4),
                 ("--sequence 2048: gpt2 has 1024 positions", "--model", "gpt2", "--sequence", 2048),
                 ("--flops-efficiency 2: more than 0 and at most 1", "--model", "gpt2", "--flops-efficiency", 2),
                 ("gpt2: 12 layers cannot fill 16 stages", "--model", "gpt2", "-p", 16),
-                ("--ranks 9: 8 devices have at most 8 pipeline ranks (--tensor 1, --data 1); add --nodes",
+                ("--ranks 9: 8 devices have at most 8 pipeline ranks (--tensor 1, --data-parallel 1); add --nodes",
                  "--model", "gpt2", "-p", 9),
                 ("--pass vocabulary", "sharded.csv", "--model", "gpt2"),
                 ("--hidden-communication 2: 0 to 1", "--model", "gpt2", "--hidden-communication", 2),

@@ -1,5 +1,7 @@
 """Every option of every command has an effect or is refused with a line that says why."""
+import ast
 import json
+import pathlib
 import re
 
 import program
@@ -7,7 +9,7 @@ import program
 COMMANDS = ("schedules", "schedule", "validate", "simulate", "show", "diff", "report")
 # A valid value for each option.
 VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2", "--slices": "2", "--waves": "2",
-          "--steps": "2", "--split": None, "--objective": "span", "--replicas": "1", "--weights": "flush", "--iteration": "0", "--trace-rule": "rule.yaml",
+          "--steps": "2", "--split": None, "--objective": "span", "--replicas": "1", "--weight-policy": "flush", "--iteration": "0", "--trace-rule": "rule.yaml",
           "--cost": "1,2,3", "--comm": "0.5", "--bandwidth": "1048576", "--time-unit": "s", "--overlap": "sum", "--transfers": "batched", "--offload-sharing": "2", "--launch": "0.1", "--slow-rank": "1=1.5", "--microbatch-lengths": "1,2", "--jitter": "0.1", "--seed": "1", "--runs": "3",
           "--memory-limit": "3", "--activation-bytes": "1GiB",
           "--message-bytes": "1MiB", "--pass": "communication", "--price": "step=2", "--unit": "1ms",
@@ -15,19 +17,19 @@ VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2"
           "--color": "never", "--format": "csv", "--json": None, "--run": None, "--output": "out.csv",
           "--docs": ".", "--passes": None, "--max-faults": "3", "--schedule": "1f1b", "--csv": "a.csv",
           "--model": "llama-3-8b", "--device": "h200", "--nodes": "1x4", "--micro-batch-size": "2",
-          "--sequence": "1024", "--precision": "f32", "--tensor": "2", "--data": "2", "--expert": "1", "--zero": "1",
+          "--sequence": "1024", "--precision": "f32", "--tensor": "2", "--data-parallel": "2", "--expert": "1", "--zero": "1",
           "--flops-efficiency": "0.5", "--bandwidth-efficiency": "0.5",
           "--hidden-communication": "0.5", "--sweep": "comm=0,1"}
 # Those that only --model reads.
-OF_MODELS = {"--device", "--nodes", "--micro-batch-size", "--sequence", "--precision", "--tensor", "--data", "--expert",
+OF_MODELS = {"--device", "--nodes", "--micro-batch-size", "--sequence", "--precision", "--tensor", "--data-parallel", "--expert",
              "--zero", "--flops-efficiency", "--bandwidth-efficiency", "--hidden-communication"}
 # Those that only --jitter reads.
 OF_JITTER = {"--seed", "--runs"}
 # Options that select schedules or belong to one command. Other tests cover them.
-OWN = {"--help", "--quiet", "--repeat", "--schedule", "--csv", "--format", "--json", "--time-steps", "--memory", "--explain", "--moves", "--dump", "--run", "--lower", "--torch",
+OWN = {"--help", "--quiet", "--schedule", "--csv", "--format", "--json", "--time-steps", "--memory", "--explain", "--moves", "--dump", "--run", "--lower", "--torch",
        "--output", "--docs", "--max-faults", "--sweep", "--unit", "--width", "--paper", "--color", "--pass", "--passes"}
 BY_SCHEDULE = {"--group", "--waves", "--split", "--objective"}
-OF_FILES = {"--replicas", "--weights", "--iteration", "--trace-rule"}
+OF_FILES = {"--replicas", "--weight-policy", "--iteration", "--trace-rule"}
 PRICES = {"--cost", "--comm", "--bandwidth", "--overlap", "--transfers", "--offload-sharing", "--launch", "--slow-rank", "--microbatch-lengths", "--memory-limit", "--activation-bytes", "--message-bytes", "--price"}
 # The options that no command reads for these sources.
 UNREAD = {
@@ -35,14 +37,14 @@ UNREAD = {
     ("gpipe", "1f1b"): BY_SCHEDULE | OF_FILES | {"--slices", "--steps", "--overlap", "--price", "--offload-sharing"},
     ("seq1f1b", "pipedream", "hanayo", "interleaved", "chimera", "dualpipev", "v-auto"): OF_FILES | {"--offload-sharing"},
     ("a.csv",): BY_SCHEDULE | {"--iteration", "--trace-rule", "--overlap", "--price", "--offload-sharing"},
-    ("trace.json",): BY_SCHEDULE | {"--slices", "--steps", "--replicas", "--weights", "--overlap", "--price", "--offload-sharing"},
-    ("dumps/1f1b",): BY_SCHEDULE | {"--trace-rule", "--slices", "--steps", "--replicas", "--weights", "--overlap", "--price", "--offload-sharing"},
+    ("trace.json",): BY_SCHEDULE | {"--slices", "--steps", "--replicas", "--weight-policy", "--overlap", "--price", "--offload-sharing"},
+    ("dumps/1f1b",): BY_SCHEDULE | {"--trace-rule", "--slices", "--steps", "--replicas", "--weight-policy", "--overlap", "--price", "--offload-sharing"},
     ("a.csv", "dumps/1f1b"): BY_SCHEDULE | {"--trace-rule", "--overlap", "--price", "--offload-sharing"},
 }
 # Options that are accepted, but not with their value in VALUES.
 VALID_ELSEWHERE = {("a.csv",): {"--slices", "--steps"}, ("a.csv", "dumps/1f1b"): {"--slices", "--steps"},
                    # By default, a model has 8 ranks, for which dualpipev needs more microbatches.
-                   ("seq1f1b", "pipedream", "hanayo", "interleaved", "chimera", "dualpipev", "v-auto"): {"--model"}}
+                   ("seq1f1b", "pipedream", "hanayo", "interleaved", "chimera", "dualpipev", "v-auto"): {"--model", "--repeat"}}
 
 
 def given(option):
@@ -92,10 +94,10 @@ class OptionsTest(program.CommandTest):
     def test_options_that_a_source_reads_are_accepted(self):
         for sources, unread in UNREAD.items():
             offered = self.options("simulate") - OWN - OF_MODELS - OF_JITTER - unread - VALID_ELSEWHERE.get(sources, set())
-            for option in sorted(offered - {"--bandwidth", "--price", "--iteration", "--trace-rule", "--weights", "--replicas"}):
+            for option in sorted(offered - {"--bandwidth", "--price", "--iteration", "--trace-rule", "--weight-policy", "--replicas"}):
                 with self.subTest(sources=sources, option=option):
                     self.run_ok("simulate", *sources, *given(option))
-        for option in ("--replicas", "--weights"):
+        for option in ("--replicas", "--weight-policy"):
             self.run_ok("simulate", "a.csv", *given(option))
         self.run_ok("simulate", "dumps/1f1b", "--iteration", 0)
         self.run_ok("simulate", "trace.json", "--iteration", 0)
@@ -112,7 +114,7 @@ class OptionsTest(program.CommandTest):
             with self.subTest(option=option):
                 self.refuse_unread(option, "schedules")
                 model = given("--model") if option in OF_MODELS else ()
-                needed = {"--zero": "--data", "--bandwidth": "--message-bytes"}.get(option)
+                needed = {"--zero": "--data-parallel", "--bandwidth": "--message-bytes"}.get(option)
                 self.run_ok("schedules", "-p", 4, *model, *(given(needed) if needed else ()), *given(option))
         for option in sorted(offered & (set(VALUES) - OWN | {"--format", "--json"})):
             self.refuse_unread(option, "schedules", "--docs", ".")
@@ -172,7 +174,7 @@ class OptionsTest(program.CommandTest):
                             ("cost: 1,2", "cost"), ("overlap: most", "overlap"), ("memory_limit: 0", "memory_limit"),
                             ("memory_limit: 3GiB", "memory_limit"), ("activation_bytes: 0", "activation_bytes"),
                             ("message_bytes: x", "message_bytes"), ("price: step=-1", "price"),
-                            ("price: stepp=1", "price"), ("weights: x", "weights"), ("replicas: 2", "replicas"),
+                            ("price: stepp=1", "price"), ("weight_policy: x", "weight_policy"), ("replicas: 2", "replicas"),
                             ("iteration: -1", "iteration"), ("group: 2", "group"), ("split: maybe", "split"),
                             ("chunks: 7", "chunks"), ("stage_costs: 3", "stage_costs"), ("pass: []", "pass")):
             self.write("a.yaml", f"# a comment\nschedule: 1f1b\n{text}\n")
@@ -208,12 +210,49 @@ class OptionsTest(program.CommandTest):
         self.assertEqual(self.run_ok("simulate", "former.yaml"), self.run_ok("simulate", "current.yaml"))
         self.assertNotIn("cuts", self.run_ok("simulate", "--help"))
 
+    def test_former_names_of_fields_work_with_a_note(self):
+        model = ("--model", "gpt2", "--nodes", "1x4", "-m", 4)
+        self.write("former.yaml", "{schedule: 1f1b, model: gpt2, nodes: 1x4, microbatches: 4, data: 2}")
+        self.write("current.yaml", "{schedule: 1f1b, model: gpt2, nodes: 1x4, microbatches: 4, data_parallel: 2}")
+        self.write("sweep.yaml", "{schedule: 1f1b, model: gpt2, nodes: 1x4, microbatches: 4, sweep: {data: [1, 2]}}")
+        sweep = ("1f1b", *model, "--sweep", "data_parallel=1,2")
+        for former, current, name in (
+                (("1f1b", *model, "--data", 2), ("1f1b", *model, "--data-parallel", 2), "data"),
+                (("1f1b", *model, "--data=2"), ("1f1b", *model, "--data-parallel=2"), "data"),
+                (("former.yaml",), ("current.yaml",), "data"), (("sweep.yaml",), sweep, "data"),
+                (("1f1b", *model, "--sweep", "data=1,2"), sweep, "data"),
+                (("a.csv", "--weights", "flush"), ("a.csv", "--weight-policy", "flush"), "weights")):
+            result = self.start("simulate", *former)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(result.stdout, self.run_ok("simulate", *current))
+            self.assertIn(f"penstock: note: '{name}' is called '", result.stderr)
+            self.assertEqual(result.stderr.count("\n"), 1)
+        self.write("both.yaml", "schedule: 1f1b\nmodel: gpt2\ndata: 2\ndata_parallel: 2\n")
+        self.assertIn("both.yaml: line 3: data: ", self.start("simulate", "both.yaml").stderr)
+        twice = self.start("simulate", "1f1b:data=2:data_parallel=2", *model)
+        self.assertIn("data_parallel is given twice", twice.stderr)
+        for word in ("--data", "--weights"):
+            self.assertIsNone(re.search(rf"{word}\b(?!-)", self.run_ok("simulate", "--help")))
+
+    def test_python_takes_every_option_of_simulations(self):
+        root = pathlib.Path(__file__).parents[2]
+        functions = {node.name: node for node in ast.parse((root / "python/penstock/scenarios.py").read_text()).body
+                     if isinstance(node, ast.FunctionDef)}
+        taken = {argument.arg for argument in functions["simulate"].args.kwonlyargs}
+        listed = re.findall(r'^        "(\w+)": "', (root / "python/penstock/scenario_fields.py").read_text(), re.MULTILINE)
+        taken |= set(listed)
+        # The arguments of simulate, penstock.sweep, and forms of output, for which Python has objects.
+        others = {"--help", "--quiet", "--schedule", "--csv", "--sweep", "--format", "--json", "--output", "--dump"}
+        for option in self.options("simulate") - others:
+            self.assertIn(option[2:].replace("-", "_"), taken)
+
     def test_primus_configurations_refuse_options(self):
         self.write("p.yaml", "fwd_time: 1\nbwd_time: 1\nwgrad_time: 1\nschedulers:\n"
                    "- {name: 1f1b, pp_size: 2, vpp_size: 1, micro_batches: 4}\n")
         self.run_ok("simulate", "p.yaml")
-        for option in sorted(self.options("simulate") - OWN):
+        for option in sorted(self.options("simulate") - OWN - {"--repeat"}):
             self.refuse_unread(option, "simulate", "p.yaml")
+        self.assertIn("steady step", self.run_ok("simulate", "p.yaml", "--repeat", 2))
         for option in ("--schedule", "--sweep"):
             self.refuse_unread(option, "simulate", "p.yaml")
 

@@ -15,8 +15,8 @@ TEST(Spelling, NamesOptionsOfTheCommandLine) {
   const Scenario scenario;
   EXPECT_EQ(Spell(About("ranks", "0: at least 1"), scenario, AsOption).line(),
             "--ranks 0: at least 1");
-  EXPECT_EQ(Spell(About("zero", "1: give `data`"), scenario, AsOption).line(),
-            "--zero 1: give --data");
+  EXPECT_EQ(Spell(About("zero", "1: give `data_parallel`"), scenario, AsOption).line(),
+            "--zero 1: give --data_parallel");
   EXPECT_EQ(Spell(About("price step", "-1: at least 0"), scenario, AsOption).line(),
             "--price step -1: at least 0");
   EXPECT_EQ(Spell(About("", "a ` alone"), scenario, AsOption).line(), "a ` alone");
@@ -25,8 +25,8 @@ TEST(Spelling, NamesOptionsOfTheCommandLine) {
 TEST(Spelling, NamesKeysWithTheirPlaceWhereAFileGaveThem) {
   Scenario scenario;
   scenario.places = {{"zero", "a.yaml: line 3"}, {"schedule", "a.yaml: line 1"}};
-  EXPECT_EQ(Spell(About("zero", "1: give `data`"), scenario, AsOption).line(),
-            "a.yaml: line 3: zero 1: give --data");
+  EXPECT_EQ(Spell(About("zero", "1: give `data_parallel`"), scenario, AsOption).line(),
+            "a.yaml: line 3: zero 1: give --data_parallel");
   EXPECT_EQ(Spell(About("ranks", "1: not with `zero`"), scenario, AsOption).line(),
             "a.yaml: line 3: --ranks 1: not with zero");
   EXPECT_EQ(Spell(About("", "no such schedule"), scenario, AsOption, "schedule").line(),

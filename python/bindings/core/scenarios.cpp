@@ -5,14 +5,20 @@
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 
+#include "base/index.h"
+#include "base/notes.h"
 #include "bindings/core/binding.h"
 #include "bindings/core/scenario_costs.h"
 #include "scenario/build/simulated.h"
 #include "scenario/build/unused_fields.h"
 #include "scenario/candidates.h"
 #include "scenario/fields.h"
+#include "scenario/run/emulated_run.h"
 #include "scenario/sweep/run_sweep.h"
+#include "schedule/text/text.h"
 
 namespace penstock::python {
 namespace {
@@ -71,20 +77,119 @@ nb::dict FiguresOf(const Simulated& simulated) {
   return figures;
 }
 
+nb::list StepsOf(const Simulated& simulated) {
+  nb::list ranks;
+  const std::vector<Lane>& lanes = simulated.chosen.schedule.lanes;
+  for (std::size_t rank = 0; rank < lanes.size(); ++rank) {
+    nb::list steps;
+    for (std::size_t i = 0; i < lanes[rank].size(); ++i) {
+      nb::dict step;
+      step["action"] = ToText(lanes[rank][i]);
+      step["start"] = simulated.timeline.spans[rank][i].start;
+      step["end"] = simulated.timeline.spans[rank][i].end;
+      steps.append(std::move(step));
+    }
+    ranks.append(std::move(steps));
+  }
+  return ranks;
+}
+
+nb::dict PeakOf(const MemoryPeak& peak, const Lane& lane) {
+  nb::dict by_kind, figures;
+  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
+    const std::string name(NameOf(static_cast<MemoryKind>(kind)));
+    by_kind[name.c_str()] = peak.by_kind[kind];
+  }
+  figures["amount"] = peak.amount;
+  figures["time"] = peak.time;
+  std::optional<std::string> action;
+  if (peak.action != MemoryPeak::kNoAction) action = ToText(lane[Index(peak.action)]);
+  figures["action"] = action;
+  figures["in_flight"] = peak.in_flight;
+  figures["by_kind"] = std::move(by_kind);
+  return figures;
+}
+
+nb::list MemoryOf(const Simulated& simulated) {
+  nb::list ranks;
+  for (std::size_t rank = 0; rank < simulated.memory.size(); ++rank) {
+    nb::dict timelines, figures;
+    for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
+      nb::list points;
+      for (const MemoryPoint& point : simulated.memory[rank].curves[kind]) {
+        points.append(nb::make_tuple(point.time, point.amount));
+      }
+      const std::string name(NameOf(static_cast<MemoryKind>(kind)));
+      timelines[name.c_str()] = std::move(points);
+    }
+    figures["peak"] = PeakOf(simulated.memory[rank].peak, simulated.chosen.schedule.lanes[rank]);
+    figures["timelines"] = std::move(timelines);
+    ranks.append(std::move(figures));
+  }
+  return ranks;
+}
+
+nb::dict MeasuredOf(const EmulatedRun& run) {
+  nb::dict figures;
+  figures["makespan"] = run.measured.makespan;
+  figures["bubble"] = run.measured.bubble;
+  figures["span_bubble"] = run.measured.span_bubble;
+  figures["peak_memory"] = run.measured.peak_memory;
+  figures["messages"] = run.measured.messages;
+  figures["unit_seconds"] = run.unit;
+  figures["makespan_seconds"] = run.makespan;
+  figures["cpu_seconds"] = run.cpu;
+  figures["worst_lateness_seconds"] = run.lateness;
+  figures["too_short"] = run.too_short();
+  figures["drift"] = run.drift;
+  figures["busy_machine"] = run.busy;
+  return figures;
+}
+
+// Runs schedules on emulated devices until Python has a signal.
+std::vector<EmulatedRun> RunUntilSignal(const std::vector<Simulated>& all,
+                                        const std::optional<std::string>& unit) {
+  std::atomic<bool> stop{false}, done{false};
+  Result<std::vector<EmulatedRun>> runs = std::vector<EmulatedRun>();
+  std::thread runner([&] {
+    runs = RunEmulated(all, unit, stop);
+    done = true;
+  });
+  while (!done) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const nb::gil_scoped_acquire acquire;
+    if (!stop && PyErr_CheckSignals() != 0) stop = true;
+  }
+  runner.join();
+  if (stop) {
+    const nb::gil_scoped_acquire acquire;
+    throw nb::python_error();  // the signal's, such as KeyboardInterrupt
+  }
+  return ValueOf(std::move(runs));
+}
+
 nb::list SimulateScenario(const std::vector<std::string>& schedules, const std::string& fields,
-                          std::optional<int> repeat) {
+                          bool memory, bool time_steps, bool run,
+                          const std::optional<std::string>& unit) {
+  if (unit && !run) Refuse("unit has no effect here: nothing is run; add run or leave it out");
   std::vector<Simulated> all;
+  std::vector<EmulatedRun> runs;
   {
     const nb::gil_scoped_release release;
-    const Purpose purpose{.runs_jitter = true, .shows_memory = true};
+    const Purpose purpose{.has_runs = true, .shows_memory = memory};
     const Scenario scenario = ScenarioOf(schedules, fields, purpose);
-    all = ValueOf(SimulateEach(ValueOf(Build(scenario, purpose)), false));
-    for (Simulated& simulated : all) {
-      if (repeat) Require(AddSteadyStep(*repeat, simulated));
-    }
+    all = ValueOf(SimulateEach(ValueOf(Build(scenario, purpose)), memory || time_steps));
+    if (memory) AddMemory(all);
+    if (run) runs = RunUntilSignal(all, unit);
   }
   nb::list figures;
-  for (const Simulated& simulated : all) figures.append(FiguresOf(simulated));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    nb::dict of_schedule = FiguresOf(all[i]);
+    if (memory) of_schedule["memory"] = MemoryOf(all[i]);
+    if (time_steps) of_schedule["time_steps"] = StepsOf(all[i]);
+    if (run) of_schedule["measured"] = MeasuredOf(runs[i]);
+    figures.append(std::move(of_schedule));
+  }
   return figures;
 }
 
@@ -134,7 +239,7 @@ struct ListedField {
 };
 
 std::vector<ListedField> ListedFields() {
-  constexpr const char* kGroups[] = {"shape", "files", "costs", "model", "passes", "jitter"};
+  constexpr const char* kGroups[] = {"shape", "files", "costs", "model", "passes", "runs"};
   std::vector<ListedField> fields;
   for (const ScenarioField& field : ScenarioFields()) {
     fields.push_back(
@@ -152,14 +257,16 @@ std::vector<ListedField> ListedFields() {
 void AddScenarios(nb::module_& module) {
   nb::class_<ListedField>(module, "Field", "A field of a scenario: what simulations take.")
       .def_ro("name", &ListedField::name)
-      .def_ro("group", &ListedField::group, "shape, files, costs, model, passes or jitter.")
+      .def_ro("group", &ListedField::group, "shape, files, costs, model, passes or runs.")
       .def_ro("help", &ListedField::help, "One sentence.")
       .def_ro("choices", &ListedField::choices, "Words that it takes; may be empty.")
       .def_ro("varies", &ListedField::varies, "Whether sweeps may vary it.")
       .def("__repr__",
            [](const ListedField& self) { return fmt::format("<penstock.Field {}>", self.name); });
   module.def("fields", &ListedFields);
-  module.def("simulate_scenario", &SimulateScenario, "schedules"_a, "fields"_a, "repeat"_a.none());
+  module.def("simulate_scenario", &SimulateScenario, "schedules"_a, "fields"_a, "memory"_a,
+             "time_steps"_a, "run"_a, "unit"_a.none());
+  module.def("take_notes", &TakeNotes);
   module.def("sweep_scenario", &SweepScenario, "schedules"_a, "fields"_a);
 }
 

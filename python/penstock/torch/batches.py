@@ -168,7 +168,7 @@ def factors(
     if loss_weight is None:
         if layout.samples % microbatches == 0:
             return None
-        if schedule.weights != "flush":
+        if schedule.weight_policy != "flush":
             raise Error(
                 f"step: the inputs have {layout.samples} samples, which {microbatches} "
                 "microbatches do not divide, but the schedule updates weights within a batch: "

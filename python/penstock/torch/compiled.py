@@ -107,7 +107,7 @@ class Compiled:
             schedule.microbatches,
             schedule.replicas,
             schedule.slices,
-            schedule.weights,
+            schedule.weight_policy,
             model.options,
             model.processes.handle,
         )

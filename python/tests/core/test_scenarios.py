@@ -63,6 +63,57 @@ def test_noise_and_steady_state() -> None:
     assert penstock.simulate("1f1b", jitter=0.2, runs=20, seed=3, repeat=8) == [figures]
 
 
+def test_memory_steps_and_runs_are_those_of_the_command_line() -> None:
+    (figures,) = penstock.simulate(
+        "1f1b",
+        ranks=2,
+        microbatches=2,
+        price="weights=1",
+        memory=True,
+        time_steps=True,
+        run=True,
+        unit="1ms",
+    )
+    assert [len(rank) for rank in figures["time_steps"]] == [4, 4]
+    last = figures["time_steps"][0][-1]
+    assert last["action"] == "0B1" and last["end"] == figures["makespan"]
+    for rank, peak in zip(figures["memory"], (2, 1)):
+        assert rank["peak"]["by_kind"]["weights"] == 1
+        assert rank["peak"]["amount"] == 1 + peak
+        assert rank["timelines"]["weights"] == [(0, 1)]
+    assert figures["measured"]["makespan"] > 0.9 * figures["makespan"]
+    assert figures["measured"]["messages"] == figures["messages"]
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        lambda name: penstock.simulate("1f1b", model="gpt2", nodes="1x4", **{name: 2}),
+        lambda name: penstock.simulate(f"1f1b:{name}=2", model="gpt2", nodes="1x4"),
+        lambda name: [
+            row["makespan"]
+            for row in penstock.sweep("1f1b", over={name: [2]}, model="gpt2", nodes="1x4")
+        ],
+        lambda name: Costs.of_model("gpt2", nodes="1x4", **{name: 2}),
+    ],
+)
+def test_former_names_work_with_a_warning(figures: typing.Callable[[str], typing.Any]) -> None:
+    with pytest.warns(FutureWarning, match="'data' is called 'data_parallel' now") as caught:
+        former = figures("data")
+    assert former == figures("data_parallel") or "1f1b:" in str(former)
+    assert [pathlib.Path(each.filename).name for each in caught] == [pathlib.Path(__file__).name]
+    with pytest.raises(penstock.Error, match="former name"):
+        penstock.simulate("1f1b", model="gpt2", nodes="1x4", data=2, data_parallel=2)
+
+
+def test_former_name_of_the_weight_policy() -> None:
+    with pytest.warns(FutureWarning, match="weight_policy"):
+        made = penstock.Schedule.from_csv("0F0,0B0\n", weights="stashed")
+    assert made.weight_policy == "stashed"
+    with pytest.warns(FutureWarning, match="weight_policy"):
+        assert made.weights == "stashed"
+
+
 def test_a_sweep_has_what_its_simulations_have() -> None:
     over = {"tensor": [2, 4], "micro_batch_size": [1, 2]}
     model = {"model": "llama-2-7b", "nodes": "1x8", "microbatches": 8}
@@ -103,7 +154,11 @@ def test_configurations_and_files(tmp_path: pathlib.Path) -> None:
         ({"price": "step=-1"}, "step=-1"),
         ({"jitter": -1}, "jitter"),
         ({"runs": 5}, "runs has no effect here"),
-        ({"weights": "flush"}, "weights has no effect here"),
+        ({"weight_policy": "flush"}, "weight_policy has no effect here"),
+        ({"repeat": 1}, "repeat 1: 2 to 1000"),
+        ({"unit": "1ms"}, "unit has no effect here"),
+        ({"run": True, "unit": "x"}, "unit 'x'"),
+        ({"price": "weights=1"}, "only memory of"),
         ({"model": "llama-2-7b", "zero": 1}, "zero 1"),
         ({"slow_rank": "9=2"}, "slow_rank"),
     ],

@@ -25,7 +25,7 @@ def test_generates_what_the_catalog_lists() -> None:
 def test_takes_all_parameters() -> None:
     assert penstock.schedule("interleaved", ranks=4, chunks=4).stages == 16
     assert penstock.schedule("seq1f1b", ranks=4, slices=2).slices == 2
-    assert penstock.schedule("pipedream", ranks=4, steps=3).weights == "stashed"
+    assert penstock.schedule("pipedream", ranks=4, steps=3).weight_policy == "stashed"
     limited = penstock.schedule("v-auto", ranks=4, microbatches=16, memory_limit=3)
     assert limited.simulate().peak_memory <= 3
     costs = penstock.Costs.of_model("gpt2", nodes="1x4")
@@ -120,7 +120,7 @@ def test_is_built_from_scratch() -> None:
         ([0], [["0F0"]], {"microbatches": 2**20, "slices": 2**20}),
         ([0], [["0F0"]], {"slices": 0}),
         ([0], [["0F0"]], {"replicas": 0, "microbatches": 1}),
-        ([0], [["0F0"]], {"weights": "none"}),
+        ([0], [["0F0"]], {"weight_policy": "none"}),
         ([0], [["0F0"]], {"shared": [[0, 9]]}),
         ([0.5], [["0F0"]], {}),
         ([0], [3], {}),

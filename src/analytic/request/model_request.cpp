@@ -114,7 +114,7 @@ Result<ModelOnCluster> ModelRequest::Load() const {
       {"micro_batch_size", &micro_batch_size},
       {"sequence", &sequence},
       {"tensor", &tensor},
-      {"data", &data},
+      {"data_parallel", &data},
       {"expert", &expert}};
   for (const auto& [name, value] : counts) {
     PENSTOCK_TRY_STATUS(CheckCountOf(name, *value, 1, static_cast<int>(kMostShapeSize)));
@@ -140,7 +140,7 @@ Result<ModelOnCluster> ModelRequest::Load() const {
   loaded.data = data.value_or(1);
   loaded.zero = zero.value_or(0);
   if (loaded.zero > 0 && loaded.data == 1) {
-    return InvalidParameter("zero", "{}: there is one replica; give `data`", loaded.zero);
+    return InvalidParameter("zero", "{}: there is one replica; give `data_parallel`", loaded.zero);
   }
   PENSTOCK_TRY_STATUS(CheckDivision(loaded));
   return loaded;

@@ -11,36 +11,22 @@
 #include "base/result.h"
 #include "cli/figures/simulated_json.h"
 #include "report/table.h"
+#include "scenario/run/emulated_run.h"
 
 namespace penstock {
-
-struct EmulatedRun {
-  SimulationResult measured;  // times in units of cost, memory and messages as predicted
-  double unit = 0;            // in seconds, like all below
-  double makespan = 0;
-  double cpu = 0;       // CPU time of the process during the run
-  double shortest = 0;  // shortest action, except those of no time
-  double lateness = 0;  // the latest wake-up of a thread
-  std::string drift;    // which action and which rank took longer than planned
-  std::string busy;     // as BusyMachine() before the runs
-};
 
 // The options --run and --unit.
 class EmulatedRunOptions {
  public:
   void Define(CLI::App& app);
   bool asked() const { return asked_; }
-  // Refuses --unit without --run, and units that UnitSeconds refuses.
+  // Refuses a unit without a run, and units that ParseRunUnit refuses.
   Status Check() const;
 
-  // Runs one schedule after the other: one step, or all steps of a schedule that has several.
-  // Ctrl-C ends it. Errors: kInvalidArgument for a bad unit; otherwise as RunRanks, naming the
-  // schedule.
+  // As RunEmulated. Ctrl-C ends the run.
   Result<std::vector<EmulatedRun>> Run(const std::vector<Simulated>& all) const;
 
  private:
-  Result<double> UnitSeconds() const;
-
   bool asked_ = false;
   std::optional<std::string> unit_;
 };

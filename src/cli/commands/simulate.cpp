@@ -53,16 +53,19 @@ Table TimeStepTable(const Simulated& simulated) {
   return table;
 }
 
-// The time of a step in steady state, next to that of a single step.
+// The time of a step in steady state, next to that of a single step. No rows if no schedule has
+// one.
 Table SteadyTable(const std::vector<Simulated>& all) {
   Table table;
   table.columns = {"schedule", "makespan", "steady step", kRatioColumn};
-  const double first = *all.front().steady_step;
+  std::optional<double> first;
   for (const Simulated& simulated : all) {
+    if (!simulated.steady_step) continue;
     const double steady = *simulated.steady_step;
+    if (!first) first = steady;
     table.rows.push_back({simulated.chosen.label,
                           TimeText(simulated.chosen, simulated.result.makespan),
-                          TimeText(simulated.chosen, steady), RatioText(steady, first)});
+                          TimeText(simulated.chosen, steady), RatioText(steady, *first)});
   }
   return table;
 }
@@ -88,13 +91,11 @@ class SimulateCommand : public Command {
   void Define(CLI::App& app) override {
     options_.DefineSource(app);
     for (const FieldGroup group : {FieldGroup::kShape, FieldGroup::kCosts, FieldGroup::kModel,
-                                   FieldGroup::kJitter, FieldGroup::kPasses}) {
+                                   FieldGroup::kRuns, FieldGroup::kPasses}) {
       options_.Define(app, group);
     }
     run_.Define(app);
     format_.Define(app);
-    AddInt(app, "--repeat", repeat_,
-           "Also run N consecutive steps and print the time of one in steady state");
     app.add_flag("--time-steps", time_steps_, "Add every action with its start and end");
     app.add_flag(
         "--memory", memory_,
@@ -117,8 +118,9 @@ class SimulateCommand : public Command {
 
   Result<int> Run() override {
     PENSTOCK_TRY(const OutputFormat format, format_.Format());
-    PENSTOCK_TRY_STATUS(run_.Check());
-    options_.purpose = {.runs_jitter = true, .shows_memory = memory_, .sweeps = true};
+    const Status checked = run_.Check();
+    if (!checked) return tl::unexpected(options_.AsGiven(checked.error()));
+    options_.purpose = {.has_runs = true, .shows_memory = memory_, .sweeps = true};
     if (memory_ && time_steps_ && format == OutputFormat::kCsv) {
       return InvalidArgument("--memory and --time-steps: CSV has one table; give one of them");
     }
@@ -133,16 +135,15 @@ class SimulateCommand : public Command {
           "page of schedules");
     }
     PENSTOCK_TRY(std::vector<Simulated> all, SimulateAll(std::move(primus)));
-    PENSTOCK_TRY_STATUS(RefuseLinks(all));
-    for (Simulated& simulated : all) {
-      const Status status = repeat_ ? AddSteadyStep(*repeat_, simulated) : Status();
-      if (!status) return tl::unexpected(options_.AsGiven(status.error()));
-    }
+    const Status one_latency = RefuseLinks(all);
+    if (!one_latency) return tl::unexpected(options_.AsGiven(one_latency.error()));
     if (memory_) AddMemory(all);
     if (!dump_.empty()) PENSTOCK_TRY_STATUS(Dump(all));
     std::vector<EmulatedRun> runs;
     if (run_.asked()) {
-      PENSTOCK_TRY(runs, run_.Run(all));
+      auto measured = run_.Run(all);
+      if (!measured) return tl::unexpected(options_.AsGiven(std::move(measured).error()));
+      runs = *std::move(measured);
     }
     switch (format) {
       case OutputFormat::kJson:
@@ -162,24 +163,17 @@ class SimulateCommand : public Command {
   Result<std::vector<Simulated>> SimulateAll(std::optional<PrimusSchedules> primus) {
     PENSTOCK_TRY(PrimusSchedules choice, options_.Build(std::move(primus)));
     if (dump_.empty()) dump_ = choice.output_dir;
-    return SimulateEach(std::move(choice.schedules), time_steps_ || memory_ || !dump_.empty());
+    auto all = SimulateEach(std::move(choice.schedules), time_steps_ || memory_ || !dump_.empty());
+    if (!all) return tl::unexpected(options_.AsGiven(std::move(all).error()));
+    return all;
   }
 
   // Emulated ranks and dumps have one latency for all messages, and links of their own.
   Status RefuseLinks(const std::vector<Simulated>& all) const {
-    const char* const option = run_.asked() ? "--run" : !dump_.empty() ? "--dump" : nullptr;
-    if (option == nullptr) return {};
+    const char* const asked = run_.asked() ? "run" : "dump";
+    if (!run_.asked() && dump_.empty()) return {};
     for (const Simulated& simulated : all) {
-      const Costs& costs = simulated.chosen.costs;
-      if (costs.offload_sharing > 1) {
-        return InvalidArgument("{}: in {} each rank has its own link; leave --offload-sharing out",
-                               option, simulated.chosen.label);
-      }
-      if (costs.topology.empty() && costs.transfers == Transfers::kAsynchronous) continue;
-      return InvalidArgument(
-          "{}: {} has one latency for all messages; leave topology and "
-          "--transfers out and give --comm",
-          option, simulated.chosen.label);
+      PENSTOCK_TRY_STATUS(RequireOneLatency(asked, simulated));
     }
     return {};
   }
@@ -188,8 +182,7 @@ class SimulateCommand : public Command {
     const std::pair<const char*, bool> others[] = {{"--run", run_.asked()},
                                                    {"--time-steps", time_steps_},
                                                    {"--memory", memory_},
-                                                   {"--dump", !dump_.empty()},
-                                                   {"--repeat", repeat_.has_value()}};
+                                                   {"--dump", !dump_.empty()}};
     for (const auto& [option, given] : others) {
       if (given) return InvalidArgument("{} has no effect in a sweep; leave it out", option);
     }
@@ -278,7 +271,8 @@ class SimulateCommand : public Command {
     if (all.size() == 1)
       fmt::print("\n{}", FormatTable(RankTable(all.front().result, all.front().chosen.time_unit,
                                                all.front().chosen.memory_unit)));
-    if (repeat_) fmt::print("\n{}", FormatTable(SteadyTable(all)));
+    const Table steady = SteadyTable(all);
+    if (!steady.rows.empty()) fmt::print("\n{}", FormatTable(steady));
     if (memory_) {
       for (const Simulated& simulated : all) {
         fmt::print("\n{}", FormatTable(MemoryTable(simulated)));
@@ -300,7 +294,6 @@ class SimulateCommand : public Command {
   EmulatedRunOptions run_;
   std::string dump_;
   bool time_steps_ = false, memory_ = false;
-  std::optional<int> repeat_;
   std::vector<std::string> sweep_;  // KEY=VALUES
   std::string page_;
 };

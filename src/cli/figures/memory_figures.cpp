@@ -13,11 +13,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// 1 if the costs are in bytes, as the sizes of messages are. Measured messages are unknown.
-double PerByte(const Simulated& simulated) {
-  return simulated.chosen.memory_unit == "B" && !simulated.measured ? 1 : 0;
-}
-
 std::string ActionText(const Simulated& simulated, std::size_t rank) {
   const int action = simulated.memory[rank].peak.action;
   if (action == MemoryPeak::kNoAction) return "-";
@@ -47,14 +42,6 @@ Json PeakJson(const Simulated& simulated, std::size_t rank) {
 }
 
 }  // namespace
-
-void AddMemory(std::vector<Simulated>& all) {
-  for (Simulated& simulated : all) {
-    const PricedSchedule& chosen = simulated.chosen;
-    simulated.memory = MemoryByKind({chosen.schedule, simulated.timeline, simulated.messages,
-                                     chosen.costs, PerByte(simulated)});
-  }
-}
 
 Table MemoryTable(const Simulated& simulated) {
   const PricedSchedule& chosen = simulated.chosen;
@@ -101,8 +88,7 @@ Table MemoryCsvTable(const std::vector<Simulated>& all) {
 
 std::string MemoryText(const std::vector<Simulated>& all) {
   const Simulated& first = all.front();
-  const bool counts_messages = PerByte(first) > 0 && first.chosen.costs.message_bytes > 0;
-  if (counts_messages) return "";
+  if (CountsMessages(first) && first.chosen.costs.message_bytes > 0) return "";
   return "Messages are not counted: memory is not in bytes, or the size of a message is unknown "
          "(--message-bytes).\n";
 }

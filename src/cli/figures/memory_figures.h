@@ -10,9 +10,6 @@
 
 namespace penstock {
 
-// Sets the memory by kind. Requires: each schedule was simulated with its timeline.
-void AddMemory(std::vector<Simulated>& all);
-
 // One row per rank: its peak, when it is reached, the last action that allocated before it, the
 // microbatches in flight on each of its stages, and the kinds that some rank holds. Requires:
 // AddMemory.

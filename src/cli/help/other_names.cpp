@@ -29,7 +29,7 @@ constexpr OtherNames kOtherNames[] = {
     {"--tensor", "",
      "tp tp-size tp-degree tensor-model-parallel-size tensor-parallel-size tensor-parallel-degree "
      "tensor-parallel model-parallel-size mp mp-size tensor-model-parallel"},
-    {"--data", "parallel.data=",
+    {"--data-parallel", "parallel.data=",
      "dp dp-size dp-degree data-parallel-size data-parallel-degree data-parallel "
      "data-parallel-replicate-degree data-parallel-shard-degree dp-replicate dp-shard "
      "num-replicas"},
@@ -103,9 +103,7 @@ std::optional<std::string> OurNameOf(std::string_view name, const CLI::App& app)
   });
   if (found == std::ranges::end(kOtherNames)) return std::nullopt;
   const std::string option(found->option.substr(0, found->option.find(' ')));
-  // --data is a text unless it is next to the other ways to divide a model.
-  const bool is_text = option == "--data" && !Has(app, "--tensor");
-  if (!option.empty() && Has(app, option) && !is_text) return std::string(found->option);
+  if (!option.empty() && Has(app, option)) return std::string(found->option);
   return TakesKeys(app) ? std::string(found->key) : "";
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/text/deprecated_names.h"
 #include "cli/help/offered_values.h"
 #include "cli/options/option_name.h"
 #include "cli/options/pass_text.h"
@@ -25,8 +26,8 @@ std::string_view HeadingOf(FieldGroup group) {
       return "Costs of a model";
     case FieldGroup::kPasses:
       return "Passes";
-    case FieldGroup::kJitter:
-      return "Jitter";
+    case FieldGroup::kRuns:
+      return "Jitter and steady state";
   }
   return "";
 }
@@ -95,6 +96,20 @@ std::string OptionOf(std::string_view name) {
   const ScenarioField* const field = FindField(name);
   if (field != nullptr && IsNested(*field)) return std::string(name);
   return OptionName(name);
+}
+
+std::string CurrentOption(std::string_view option, const CLI::App& app) {
+  const std::string current(CurrentName(option));
+  for (const ScenarioField& field : ScenarioFields()) {
+    if (field.former_name.empty() || current != OptionName(field.former_name)) continue;
+    const std::string renamed = OptionName(field.name);
+    const bool is_former =
+        app.get_option_no_throw(current) == nullptr && app.get_option_no_throw(renamed) != nullptr;
+    if (!is_former) continue;
+    CurrentFieldName(field.former_name);
+    return renamed;
+  }
+  return current;
 }
 
 void ScenarioOptions::DefineSource(CLI::App& app) {
@@ -171,6 +186,7 @@ Result<PrimusSchedules> ScenarioOptions::Build(std::optional<PrimusSchedules> pr
     const Status status = ApplyPasses(scenario, chosen.schedule, chosen.costs);
     if (!status) return tl::unexpected(AsGiven(status.error()));
     if (!scenario.pass.empty()) chosen.algorithm = nullptr;
+    chosen.repeat = scenario.repeat;
   }
   const Status status = RefuseUnusedPrices(scenario, purpose, primus->schedules);
   if (!status) return tl::unexpected(AsGiven(status.error()));

@@ -1,6 +1,7 @@
 #include "cli/sweep/sweep_output.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <span>
 
@@ -43,6 +44,24 @@ std::vector<const Simulated*> Members(const std::vector<SweptSchedule>& swept) {
   return all;
 }
 
+// Schedules without a steady step are never the best.
+constexpr RankedFigure kSteadyStep = {
+    "steady step",
+    [](const Simulated& s) {
+      return s.steady_step.value_or(std::numeric_limits<double>::infinity());
+    },
+    [](const Simulated& s) { return s.steady_step ? TimeText(s.chosen, *s.steady_step) : "-"; },
+    [](const Simulated&) -> std::string { return ""; }, true};
+
+std::vector<RankedFigure> FiguresOf(const std::vector<const Simulated*>& members) {
+  const std::span<const RankedFigure> figures = RankedFigures(AnyJitter(members));
+  std::vector<RankedFigure> all(figures.begin(), figures.end());
+  const bool steady = std::ranges::any_of(
+      members, [](const Simulated* each) { return each->steady_step.has_value(); });
+  if (steady) all.push_back(kSteadyStep);
+  return all;
+}
+
 // Numbers as numbers.
 Json ValueJson(const std::string& value) {
   if (const auto count = ParseInt(value)) return *count;
@@ -62,7 +81,7 @@ Table SweepTable(const SweepPlan& plan, const std::vector<SweptSchedule>& swept)
   Table table;
   for (const SweepAxis& axis : plan.axes()) table.columns.push_back(NameOf(axis));
   table.columns.emplace_back("schedule");
-  const std::span<const RankedFigure> figures = RankedFigures(AnyJitter(Members(swept)));
+  const std::vector<RankedFigure> figures = FiguresOf(Members(swept));
   for (const RankedFigure& figure : figures) {
     table.columns.emplace_back(figure.column);
     if (figure.ratio) table.columns.emplace_back(kRatioColumn);

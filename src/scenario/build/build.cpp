@@ -302,8 +302,9 @@ Result<PricedSchedule> BuildOne(const Scenario& scenario, const Candidate& candi
                                          ? BuildFile(own, candidate.name)
                                          : BuildAlgorithm(own, candidate.name, given));
   built.label = candidate.label();
-  if (purpose.runs_jitter) {
+  if (purpose.has_runs) {
     PENSTOCK_TRY(built.jitter, JitterOf(own));
+    built.repeat = own.repeat;
   }
   return built;
 }

@@ -28,6 +28,7 @@ struct PricedSchedule {
   double activation = 1;
   double mean_length = 1;  // of its microbatches
   std::optional<MonteCarloOptions> jitter = {};
+  std::optional<int> repeat = {};  // consecutive steps to run for the time of one in steady state
   std::optional<double> memory_limit = {};  // per rank, in the unit of memory
   // Whether the schedule stays within the limit: its algorithm supports one, or it is a file for
   // which the user gives one. Other schedules are only marked.

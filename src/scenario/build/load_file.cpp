@@ -56,8 +56,8 @@ Result<LoadedFile> LoadCsv(const Scenario& scenario, const std::string& path) {
   options.replicas = scenario.replicas;
   options.slices = scenario.slices;
   options.steps = scenario.steps;
-  if (scenario.weights) {
-    PENSTOCK_TRY(options.weights, Of("weights", ParseWeights(*scenario.weights)));
+  if (scenario.weight_policy) {
+    PENSTOCK_TRY(options.weights, Of("weight_policy", ParseWeights(*scenario.weight_policy)));
   }
   LoadedFile loaded;
   PENSTOCK_TRY(loaded.schedule, LoadSchedule(path, options));

@@ -84,7 +84,12 @@ Result<std::vector<SweepAxis>> ReadOpenAxes(const YamlMap& config, const Scenari
 
 Status CheckKeys(const YamlMap& config) {
   std::vector<std::string_view> known = {"schedule", "csv", "sweep"};
-  for (const ScenarioField& field : ScenarioFields()) known.push_back(field.name);
+  for (const ScenarioField& field : ScenarioFields()) {
+    known.push_back(field.name);
+    if (!field.former_name.empty() && config.Has(std::string(field.former_name))) {
+      known.push_back(field.former_name);
+    }
+  }
   PENSTOCK_TRY_STATUS(config.RequireKnown(known));
   std::string_view first;
   for (const std::string_view source : kCostSources) {
@@ -165,7 +170,7 @@ Result<std::optional<PrimusSchedules>> Read(const std::string& path, const YAML:
     return std::nullopt;
   }
   PENSTOCK_TRY_STATUS(
-      RefuseOthers(scenario, {"pass", "price"},
+      RefuseOthers(scenario, {"pass", "price", "repeat"},
                    "in a configuration of Primus's simulator the schedulers say all"));
   PENSTOCK_TRY(PrimusConfig primus, ReadPrimusConfig(config));
   return SchedulesOf(std::move(primus));
@@ -177,28 +182,28 @@ Status FillFromYaml(const std::string& path, const YamlMap& config, const Purpos
                     Scenario& scenario) {
   PENSTOCK_TRY_STATUS(CheckKeys(config));
   const Scenario higher = scenario;
-  const auto note = [&](std::string_view key) {
-    scenario.places[std::string(key)] =
-        fmt::format("{}: line {}", path, config.LineOf(std::string(key)));
+  const auto note = [&](std::string_view field, const std::string& key) {
+    scenario.places[std::string(field)] = fmt::format("{}: line {}", path, config.LineOf(key));
   };
   if (config.Has("sweep") && !purpose.sweeps) {
     return config.Refuse("sweep", "only 'penstock simulate' runs sweeps");
   }
   if (config.Has("sweep") && higher.sweep.empty()) {
     PENSTOCK_TRY(scenario.sweep, ReadOpenAxes(config, higher));
-    note("sweep");
+    note("sweep", "sweep");
   }
   PENSTOCK_TRY(std::vector<Candidate> candidates, ReadNamed(config));
   if (higher.schedules.empty() && !candidates.empty()) {
     scenario.schedules = std::move(candidates);
-    note(config.Has("schedule") ? "schedule" : "csv");
+    const char* const key = config.Has("schedule") ? "schedule" : "csv";
+    note(key, key);
   }
   Scenario read;
   for (const ScenarioField& field : ScenarioFields()) {
     PENSTOCK_TRY_STATUS(SetFromYaml(field, config, read));
     if (!IsGiven(field, read) || IsGiven(field, higher) || IsHidden(field, higher)) continue;
     FillFrom(field, read, scenario);
-    note(field.name);
+    note(field.name, KeyOf(field, config));
   }
   return {};
 }

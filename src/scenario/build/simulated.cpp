@@ -11,8 +11,6 @@
 namespace penstock {
 namespace {
 
-constexpr int kMostRepeats = 1000;
-
 bool HasOverlappedPairs(const Schedule& schedule) {
   return std::any_of(schedule.lanes.begin(), schedule.lanes.end(), [](const Lane& lane) {
     return std::any_of(lane.begin(), lane.end(), [](const Action& each) { return each.is_pair(); });
@@ -66,6 +64,21 @@ Simulated MeasuredRun(const PricedSchedule& chosen, Timeline times) {
   return run;
 }
 
+Status AddSteadyStep(int repeat, Simulated& simulated) {
+  if (repeat < 2 || repeat > kMostRepeats) {
+    return InvalidParameter("repeat", "{}: give 2 to {} steps", repeat, kMostRepeats);
+  }
+  const Schedule& schedule = simulated.chosen.schedule;
+  const bool flushes = schedule.weights == WeightPolicy::kFlush && schedule.steps == 1;
+  if (!flushes && schedule.steps < 2) {
+    return InvalidParameter("repeat", "{}: {} has no flush; give it `steps` 2 or more", repeat,
+                            simulated.chosen.label);
+  }
+  PENSTOCK_TRY(simulated.steady_step,
+               SteadyStepTime(Repeated(schedule, flushes ? repeat : 1), simulated.chosen.costs));
+  return {};
+}
+
 }  // namespace
 
 Result<Simulated> SimulateOne(PricedSchedule chosen, bool with_timeline) {
@@ -86,6 +99,9 @@ Result<Simulated> SimulateOne(PricedSchedule chosen, bool with_timeline) {
   if (simulated.chosen.jitter) {
     PENSTOCK_TRY(simulated.jittered,
                  SimulateRuns(schedule, simulated.chosen.costs, *simulated.chosen.jitter));
+  }
+  if (simulated.chosen.repeat) {
+    PENSTOCK_TRY_STATUS(AddSteadyStep(*simulated.chosen.repeat, simulated));
   }
   return simulated;
 }
@@ -137,19 +153,17 @@ std::optional<double> BytesAMicrobatch(const PricedSchedule& chosen, double mess
          MeanScale(chosen.schedule.placement, chosen.costs);
 }
 
-Status AddSteadyStep(int repeat, Simulated& simulated) {
-  if (repeat < 2 || repeat > kMostRepeats) {
-    return InvalidParameter("repeat", "{}: give 2 to {} steps", repeat, kMostRepeats);
+bool CountsMessages(const Simulated& simulated) {
+  return simulated.chosen.memory_unit == "B" && !simulated.measured;
+}
+
+void AddMemory(std::vector<Simulated>& all) {
+  for (Simulated& simulated : all) {
+    const PricedSchedule& chosen = simulated.chosen;
+    const double per_byte = CountsMessages(simulated) ? 1 : 0;
+    simulated.memory = MemoryByKind(
+        {chosen.schedule, simulated.timeline, simulated.messages, chosen.costs, per_byte});
   }
-  const Schedule& schedule = simulated.chosen.schedule;
-  const bool flushes = schedule.weights == WeightPolicy::kFlush && schedule.steps == 1;
-  if (!flushes && schedule.steps < 2) {
-    return InvalidParameter("repeat", "{}: {} has no flush; give it `steps` 2 or more", repeat,
-                            simulated.chosen.label);
-  }
-  PENSTOCK_TRY(simulated.steady_step,
-               SteadyStepTime(Repeated(schedule, flushes ? repeat : 1), simulated.chosen.costs));
-  return {};
 }
 
 }  // namespace penstock

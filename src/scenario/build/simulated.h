@@ -28,7 +28,8 @@ struct Simulated {
   // The figures of runs with jitter, if asked for; `result` and the timeline are without it.
   std::optional<MonteCarloResult> jittered;
 
-  // The time of a step when steps follow each other, if asked for (steady_state.h).
+  // The time of a step when steps follow each other, if asked for (steady_state.h): of
+  // `chosen.repeat` steps in a row, or of the steps of a schedule without a flush.
   std::optional<double> steady_step;
 
   // The memory of each rank by kind, if asked for.
@@ -53,13 +54,15 @@ std::vector<Simulated> WithMeasured(std::vector<Simulated> all);
 // fit are a cause. Requires: it was simulated with its timeline.
 Explanation ExplanationOf(const Simulated& simulated);
 
-// Simulates schedules.
+// Simulates schedules. Errors: kInvalidArgument about `repeat`.
 Result<Simulated> SimulateOne(PricedSchedule chosen, bool with_timeline);
 Result<std::vector<Simulated>> SimulateEach(std::vector<PricedSchedule> chosen, bool with_timeline);
 
-// Sets the time of a step in steady state: of `repeat` steps in a row, or of the steps of a
-// schedule without a flush, which has its own. Errors: kInvalidArgument about `repeat`.
-Status AddSteadyStep(int repeat, Simulated& simulated);
+// Sets the memory of each rank by kind. Requires: each schedule was simulated with its timeline.
+void AddMemory(std::vector<Simulated>& all);
+// Whether memory by kind can count messages: in bytes, as their sizes are, and simulated, since
+// measured messages are unknown.
+bool CountsMessages(const Simulated& simulated);
 
 // Returns the schedule's closed forms in its own units. Empty for a file and for a schedule that a
 // pass has changed.

@@ -138,8 +138,8 @@ Status SetCollectives(const Scenario& scenario, const PassList& passes, Collecti
                       Costs& costs) {
   if (!scenario.collectives) return RefuseReduced(passes);
   if (scenario.prices_model()) {
-    return InvalidParameter("collectives",
-                            ": `model` determines them by `data` and `nodes`; leave them out");
+    return InvalidParameter(
+        "collectives", ": `model` determines them by `data_parallel` and `nodes`; leave them out");
   }
   for (const char* key : {"unshard", "reduce"}) {
     if (!passes.PriceOf(key)) continue;

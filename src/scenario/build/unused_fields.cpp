@@ -56,14 +56,14 @@ bool VariesJitter(const Scenario& scenario) {
                              [](const SweepAxis& axis) { return axis.key == "jitter"; });
 }
 
-const char* WhyUnusedWithoutJitter(const ScenarioField& field, const Scenario& scenario,
-                                   const Purpose& purpose) {
-  if (field.group != FieldGroup::kJitter) return nullptr;
+const char* WhyUnusedInRuns(const ScenarioField& field, const Scenario& scenario,
+                            const Purpose& purpose) {
+  if (field.group != FieldGroup::kRuns) return nullptr;
   // A configuration may serve several commands.
-  if (!purpose.runs_jitter && !scenario.places.contains(field.name)) {
-    return "only 'penstock simulate' runs schedules with jitter";
+  if (!purpose.has_runs && !scenario.places.contains(field.name)) {
+    return "only 'penstock simulate' runs schedules several times";
   }
-  return VariesJitter(scenario) ? nullptr : "there is no `jitter`";
+  return field.name == "repeat" || VariesJitter(scenario) ? nullptr : "there is no `jitter`";
 }
 
 // Why a source does not read a field; null if it does.
@@ -75,7 +75,7 @@ const char* WhyUnused(const ScenarioField& field, const Source& source, const Pu
   if (field.with_model == WithModel::kOnlyWith && !scenario.prices_model()) {
     return "it describes how a model is trained, and there is no `model`";
   }
-  if (const char* why = WhyUnusedWithoutJitter(field, scenario, purpose)) return why;
+  if (const char* why = WhyUnusedInRuns(field, scenario, purpose)) return why;
   // A configuration may serve several commands.
   if (!purpose.prices && !scenario.places.contains(field.name) &&
       !IsReadInOrdering(field, source)) {
@@ -253,7 +253,7 @@ Status RefuseUnusedPrices(const Scenario& scenario, const Purpose& purpose,
   for (const std::string& price : scenario.price) {
     const std::string key = price.substr(0, price.find('='));
     if (!purpose.shows_memory && !scenario.places.contains("price") && IsHeldMemory(key)) {
-      return HasNoEffect("price " + key, "only 'penstock simulate --memory' shows it");
+      return HasNoEffect("price " + key, "only `memory` of 'penstock simulate' shows it");
     }
     PENSTOCK_TRY_STATUS(RefuseUnusedPrice(scenario, key, schedules));
   }

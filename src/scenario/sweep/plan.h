@@ -11,7 +11,7 @@
 namespace penstock {
 
 // What a sweep does with its scenario.
-inline constexpr Purpose kSweepPurpose{.runs_jitter = true, .sweeps = true};
+inline constexpr Purpose kSweepPurpose{.has_runs = true, .sweeps = true};
 
 // Combinations have numbers from 0 to size() - 1. The schedule changes fastest, then the last key,
 // so schedules with equal values are adjacent.

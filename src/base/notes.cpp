@@ -1,0 +1,37 @@
+#include "base/notes.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/mutex.h"
+
+namespace penstock {
+namespace {
+
+struct Notes {
+  Mutex mutex;
+  std::vector<std::string> lines PENSTOCK_GUARDED_BY(mutex);
+};
+
+Notes& AllNotes() {
+  static Notes notes;
+  return notes;
+}
+
+}  // namespace
+
+void AddNote(std::string line) {
+  Notes& notes = AllNotes();
+  const MutexLock lock(notes.mutex);
+  if (std::ranges::find(notes.lines, line) == notes.lines.end()) {
+    notes.lines.push_back(std::move(line));
+  }
+}
+
+std::vector<std::string> TakeNotes() {
+  Notes& notes = AllNotes();
+  const MutexLock lock(notes.mutex);
+  return std::exchange(notes.lines, {});
+}
+
+}  // namespace penstock
