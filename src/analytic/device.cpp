@@ -19,20 +19,20 @@ constexpr double kGiB = 1024.0 * 1024 * 1024;
 std::vector<Device> MakeDevices() {
   return {
       // NVIDIA A100 80GB SXM data sheet; NVLink 600 GB/s in both directions; PCIe 4.0.
-      {"a100", 312e12, 19.5e12, 80 * kGiB, 2.039e12, 300e9, 25e9, 32e9},
+      {"a100", 312e12, 19.5e12, 0, 0, 80 * kGiB, 2.039e12, 300e9, 25e9, 32e9},
       // NVIDIA H100 SXM data sheet; NVLink 900 GB/s in both directions; PCIe 5.0.
-      {"h100", 989.4e12, 66.9e12, 80 * kGiB, 3.35e12, 450e9, 50e9, 64e9},
+      {"h100", 989.4e12, 66.9e12, 1978.9e12, 0, 80 * kGiB, 3.35e12, 450e9, 50e9, 64e9},
       // NVIDIA H200 SXM data sheet.
-      {"h200", 989.4e12, 66.9e12, 141 * kGiB, 4.8e12, 450e9, 50e9, 64e9},
+      {"h200", 989.4e12, 66.9e12, 1978.9e12, 0, 141 * kGiB, 4.8e12, 450e9, 50e9, 64e9},
       // NVIDIA DGX B200 data sheet: an eighth of 36 PFLOP/s with sparsity, 1440 GB and 64 TB/s;
       // NVLink 1.8 TB/s in both directions.
-      {"b200", 2250e12, 75e12, 180 * kGiB, 8e12, 900e9, 50e9, 64e9},
+      {"b200", 2250e12, 75e12, 4500e12, 9000e12, 180 * kGiB, 8e12, 900e9, 50e9, 64e9},
       // AMD Instinct MI300X data sheet; seven links of 128 GB/s in both directions.
-      {"mi300x", 1307.4e12, 163.4e12, 192 * kGiB, 5.3e12, 448e9, 50e9, 64e9},
+      {"mi300x", 1307.4e12, 163.4e12, 2614.9e12, 0, 192 * kGiB, 5.3e12, 448e9, 50e9, 64e9},
       // AMD Instinct MI325X data sheet.
-      {"mi325x", 1307.4e12, 163.4e12, 256 * kGiB, 6e12, 448e9, 50e9, 64e9},
+      {"mi325x", 1307.4e12, 163.4e12, 2614.9e12, 0, 256 * kGiB, 6e12, 448e9, 50e9, 64e9},
       // AMD Instinct MI355X data sheet; seven links of 153.6 GB/s in both directions.
-      {"mi355x", 2516.6e12, 157.3e12, 288 * kGiB, 8e12, 537.6e9, 50e9, 64e9},
+      {"mi355x", 2516.6e12, 157.3e12, 5033.2e12, 10066.3e12, 288 * kGiB, 8e12, 537.6e9, 50e9, 64e9},
   };
 }
 

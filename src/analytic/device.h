@@ -13,17 +13,33 @@ namespace penstock {
 // FLOP/s without sparsity; bytes; bytes per second in one direction.
 struct Device {
   std::string name;
-  double bf16_flops = 0;
+  double bf16_flops = 0;  // and fp16
   double f32_flops = 0;
+  double fp8_flops = 0;  // 0: the device has no such units; likewise for fp4
+  double fp4_flops = 0;
   double memory = 0;
   double memory_bandwidth = 0;
   double link_bandwidth = 0;     // to all other devices of its node together
   double network_bandwidth = 0;  // to other nodes
   double host_bandwidth = 0;     // to the memory of the host
   double latency = 10e-6;        // of a message, in seconds
+  int linked_devices = 0;        // that the links join beyond a node (72 in an NVL72); 0: a node's
 
   double flops(Precision precision) const {
-    return precision == Precision::kBf16 ? bf16_flops : f32_flops;
+    switch (precision) {
+      case Precision::kFp32:
+        return f32_flops;
+      case Precision::kBf16:
+      case Precision::kFp16:
+        return bf16_flops;
+      case Precision::kFp8:
+      case Precision::kFp8Blockwise:
+      case Precision::kMxfp8:
+        return fp8_flops;
+      case Precision::kNvfp4:
+        break;
+    }
+    return fp4_flops;
   }
 };
 

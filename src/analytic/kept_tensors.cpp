@@ -115,6 +115,13 @@ void AddGpt2Attention(const ModelShape& shape, const Microbatch& batch, KeptList
   list.Add("gradient of queries, keys and values", Kept::kFromInput, 3 * queries);
 }
 
+// w2 of an activation of w1 x, without a gate.
+void AddUngated(double rows, double hidden, KeptList& list) {
+  list.Add("activation: input", Kept::kUntilInput, rows * hidden);
+  list.Add("activation: output", Kept::kUntilWeight, rows * hidden);
+  list.Add("activation: gradient of the input", Kept::kFromInput, rows * hidden);
+}
+
 // w2(silu(w1 x) * w3 x) of `rows` rows, without the input and the gradient of the output.
 void AddSwiGlu(double rows, double hidden, KeptList& list) {
   list.Add("swiglu: w1 x", Kept::kUntilInput, rows * hidden);
@@ -138,7 +145,7 @@ void AddRouter(const ModelShape& shape, const Microbatch& batch, KeptList& list)
   const double tokens = batch.tokens_of_rank();
   const auto count = static_cast<double>(experts.experts);
   const double choices = tokens * static_cast<double>(experts.top_k);
-  if (batch.precision == Precision::kBf16) {
+  if (batch.precision != Precision::kFp32) {
     list.AddFp32("router: weight in fp32", Kept::kUntilInput,
                  count * static_cast<double>(shape.dim));
     list.AddFp32("router: input in fp32", Kept::kUntilWeight,
@@ -166,11 +173,13 @@ void AddRouter(const ModelShape& shape, const Microbatch& batch, KeptList& list)
 void AddExperts(const ModelShape& shape, const Microbatch& batch, KeptList& list) {
   const ExpertShape& experts = *shape.experts;
   const auto dim = static_cast<double>(shape.dim);
-  const double rows = batch.tokens() * static_cast<double>(experts.top_k);
+  const double rows = batch.expert_tokens() * static_cast<double>(experts.top_k);
+  const auto add = shape.gated ? &AddSwiGlu : &AddUngated;
   AddNormTensors(batch.tokens_of_rank(), dim, list);
   AddRouter(shape, batch, list);
   list.Add("experts: rows", Kept::kUntilWeight, rows * dim);
-  AddSwiGlu(rows, RankSizes::Share(experts.hidden, batch), list);
+  add(rows, static_cast<double>(experts.hidden) / static_cast<double>(batch.expert_division()),
+      list);
   list.Add("experts: output", Kept::kUntilInput, rows * dim);
   list.Add("experts: gradient of the output", Kept::kFromInput, rows * dim);
   // In bf16, only shared experts read the norm's output; the others read rows of it.
@@ -178,7 +187,7 @@ void AddExperts(const ModelShape& shape, const Microbatch& batch, KeptList& list
     list.Add("norm: output", Kept::kUntilWeight, batch.tokens_of_rank() * dim);
   }
   if (experts.shared == 0) return;
-  AddSwiGlu(batch.tokens(), RankSizes::Share(experts.shared * experts.hidden, batch), list);
+  add(batch.tokens(), RankSizes::Share(experts.shared * experts.hidden, batch), list);
   AddResidualGradient(shape, batch, list);
 }
 
@@ -215,8 +224,24 @@ KeptTensors KeptByFeedForward(const ModelShape& shape, std::int64_t layer,
   if (shape.architecture == Architecture::kGpt2) {
     AddGelu(shape, batch, list);
   } else {
-    AddSwiGlu(batch.tokens(), RankSizes(shape, batch).hidden, list);
+    (shape.gated ? AddSwiGlu : AddUngated)(batch.tokens(), RankSizes(shape, batch).hidden, list);
   }
+  AddResidualGradient(shape, batch, list);
+  return list.Take();
+}
+
+KeptTensors KeptByMamba(const ModelShape& shape, const Microbatch& batch) {
+  KeptList list(batch);
+  const MambaShape& mamba = *shape.mamba;
+  const double tokens = batch.tokens(), tensor = static_cast<double>(batch.tensor);
+  const double inner = tokens * static_cast<double>(mamba.inner()) / tensor;
+  const double states = 2 * tokens * static_cast<double>(mamba.groups * mamba.state) / tensor;
+  AddNormOfMatmuls(batch.tokens_of_rank(), static_cast<double>(shape.dim), list);
+  list.Add("mamba: projected input", Kept::kUntilInput, 2 * inner + states);
+  list.Add("mamba: convolved input", Kept::kUntilInput, inner + states);
+  list.Add("mamba: output of the scan", Kept::kUntilInput, inner);
+  list.Add("mamba: gated output", Kept::kUntilWeight, inner);
+  list.Add("gradient of the projected input", Kept::kFromInput, 2 * inner + states);
   AddResidualGradient(shape, batch, list);
   return list.Take();
 }

@@ -21,12 +21,14 @@ struct KeptTensor {
   std::string_view name;
   Kept kept = Kept::kUntilInput;
   double bytes = 0;
+  int modules = 0;  // that free it if they are computed again: a sum of Modules (layer_work.h)
 };
 using KeptTensors = std::vector<KeptTensor>;
 
 // What the parts of one block keep, each with the norm in front of it.
 KeptTensors KeptByAttention(const ModelShape& shape, const Microbatch& batch);
 KeptTensors KeptByFeedForward(const ModelShape& shape, std::int64_t layer, const Microbatch& batch);
+KeptTensors KeptByMamba(const ModelShape& shape, const Microbatch& batch);
 KeptTensors KeptByEmbedding(const Microbatch& batch);
 KeptTensors KeptByFinalNorm(const ModelShape& shape, const Microbatch& batch);
 // What the head and the loss keep.

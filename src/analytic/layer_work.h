@@ -1,6 +1,7 @@
 // The FLOPs and the memory traffic of F, I and W, by layer kind.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -8,6 +9,17 @@
 #include "model_spec/model_shape.h"
 
 namespace penstock {
+
+// What a kernel or a tensor belongs to, as recomputation selects it by name. A sum of these.
+enum Modules : std::uint8_t {
+  kNorm = 1,
+  kCoreAttention = 2,   // scores, softmax and weighted values
+  kLatentUp = 4,        // latent vectors to queries, keys and values
+  kFeedForward = 8,     // of a dense layer
+  kActivation = 16,     // of a layer or of experts
+  kExpertsModule = 32,  // router, exchanges and experts
+  kSharedExperts = 64,
+};
 
 // One kernel of a rank and microbatch. Each reads its inputs and writes its outputs once.
 struct KernelCost {
@@ -18,6 +30,14 @@ struct KernelCost {
   double sent = 0;      // bytes that the rank sends to the others that divide the layer
   double routed = 0;    // bytes that it sends to the ranks that have other experts
   int collectives = 0;  // that send these bytes, each with a latency
+  double shared = 0;    // bytes that it sends to the ranks that have other tokens of the samples
+  bool is_linear = false;  // whether quantized formats compute it in 8 or 4 bits
+  int modules = 0;
+  double kernels = 1;     // that launch in its place
+  double efficiency = 1;  // relative to that of the matmuls of its precision
+  double host = 0;        // seconds of the host besides launches
+  double hidden_by = 0;   // FLOPs of a concurrent matmul, under which its messages run
+  double exposed = 1;     // part of its messages that compute does not hide
 };
 using Kernels = std::vector<KernelCost>;
 
@@ -26,8 +46,11 @@ struct Work {
 };
 
 // The work of the parts of one block, each with its norm and its addition to the residual stream.
-Work AttentionWork(const ModelShape& shape, const Microbatch& batch);
+Work AttentionWork(const ModelShape& shape, std::int64_t layer, const Microbatch& batch);
 Work FeedForwardWork(const ModelShape& shape, std::int64_t layer, const Microbatch& batch);
+Work MambaWork(const ModelShape& shape, const Microbatch& batch);
+// What a layer that predicts a further token computes besides its block.
+Work PredictorWork(const ModelShape& shape, const Microbatch& batch);
 Work EmbeddingWork(const ModelShape& shape, const Microbatch& batch);
 Work FinalNormWork(const ModelShape& shape, const Microbatch& batch);
 // The work of the head and the loss.

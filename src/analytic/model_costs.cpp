@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "analytic/vocabulary_work.h"
 #include "base/index.h"
+#include "base/text/quote.h"
+#include "model_spec/layout.h"
 #include "schedule/pricing/collective_time.h"
 
 namespace penstock {
@@ -15,57 +18,88 @@ class Roofline {
  public:
   explicit Roofline(const ModelOnCluster& model) : cluster_(model.cluster), batch_(model.batch) {}
 
+  // The time of the kernels of one part: the device's or the host's, whichever is longer, and
+  // messages that neither hides.
   double Seconds(const Kernels& kernels) const {
-    double seconds = 0;
-    for (const KernelCost& kernel : kernels) seconds += Seconds(kernel);
-    return seconds;
+    double device = 0, host = 0, messages = 0;
+    for (const KernelCost& kernel : kernels) {
+      device += DeviceSeconds(kernel);
+      host += kernel.kernels * cluster_.speeds.host_launch + kernel.host;
+      messages += MessageSeconds(kernel);
+    }
+    return (std::max(device, host) + messages) * cluster_.time_factor;
   }
   double OfMemory(double bytes) const {
-    return bytes / (cluster_.device.memory_bandwidth * cluster_.bandwidth_efficiency);
+    return bytes / (cluster_.device.memory_bandwidth * cluster_.speeds.memory) *
+           cluster_.time_factor;
   }
   double OfHostLink(double bytes) const {
-    return bytes / (cluster_.device.host_bandwidth * cluster_.bandwidth_efficiency);
+    return bytes / (cluster_.device.host_bandwidth * cluster_.speeds.link);
   }
   // The time of a message among `devices` neighboring devices.
   double OfMessage(double bytes, std::int64_t devices) const {
-    return cluster_.device.latency + OfLink(bytes, devices);
+    return cluster_.device.latency + OfLink(bytes, 0, devices);
   }
   // The links of `replicas` devices that are `stride` devices apart: those of the node, and between
   // nodes the network. If the replicas do not fill whole nodes, all of them use the network.
   CollectiveGroup GroupOf(int replicas, int stride) const {
-    const double efficiency = cluster_.bandwidth_efficiency, latency = cluster_.device.latency;
-    const int in_node = std::max(1, cluster_.devices_per_node / stride);
-    const bool fills = cluster_.devices_per_node % stride == 0 && replicas % in_node == 0;
+    const Device& device = cluster_.device;
+    const int linked = cluster_.linked_devices();
+    const int in_node = std::max(1, linked / stride);
+    const bool fills = linked % stride == 0 && replicas % in_node == 0;
     CollectiveGroup group{replicas, {}};
     if (replicas <= in_node || fills) {
       group.links.levels.push_back(
-          {"node", in_node, latency, cluster_.device.link_bandwidth * efficiency});
+          {"node", in_node, device.latency, device.link_bandwidth * cluster_.speeds.link});
     }
     if (replicas > in_node) {
-      group.links.levels.push_back({"network", LinkLevel::kAllRanks, latency,
-                                    cluster_.device.network_bandwidth * efficiency});
+      group.links.levels.push_back({"network", LinkLevel::kAllRanks, device.latency,
+                                    device.network_bandwidth * cluster_.speeds.network});
     }
     return group;
   }
 
  private:
-  double Seconds(const KernelCost& kernel) const {
-    const Device& device = cluster_.device;
-    const double flops = kernel.flops - kernel.skipped;
-    const double compute = flops / (device.flops(batch_.precision) * cluster_.flops_efficiency);
-    // In collectives, each device sends to all others at once.
-    const double communication = kernel.collectives * device.latency +
-                                 OfLink(kernel.sent, batch_.tensor) +
-                                 OfLink(kernel.routed, batch_.tensor * batch_.expert);
-    return std::max(compute, OfMemory(kernel.bytes)) +
-           communication * (1 - cluster_.hidden_communication);
+  double DeviceSeconds(const KernelCost& kernel) const {
+    const Precision precision = kernel.is_linear ? batch_.precision : Plain();
+    const double bandwidth = cluster_.device.memory_bandwidth * cluster_.speeds.memory;
+    return std::max(MatmulSeconds(kernel.flops - kernel.skipped, precision) / kernel.efficiency,
+                    kernel.bytes / bandwidth) +
+           kernel.kernels * cluster_.speeds.device_launch;
   }
-  // Neighbors that do not all fit in a node reach each other over the network.
-  double OfLink(double bytes, std::int64_t devices) const {
-    const double bandwidth = devices <= cluster_.devices_per_node
-                                 ? cluster_.device.link_bandwidth
-                                 : cluster_.device.network_bandwidth;
-    return bytes / (bandwidth * cluster_.bandwidth_efficiency);
+  double MatmulSeconds(double flops, Precision precision) const {
+    return flops / (cluster_.device.flops(precision) * cluster_.speeds.of(precision));
+  }
+  // In collectives, each device sends to all others at once.
+  double MessageSeconds(const KernelCost& kernel) const {
+    if (kernel.collectives == 0) return 0;
+    const Speeds& speeds = cluster_.speeds;
+    const double tensor = OfLink(kernel.sent, 1, batch_.tensor) +
+                          OfLink(kernel.shared, batch_.tensor, batch_.tensor * batch_.context);
+    const double expert = OfLink(kernel.routed, batch_.expert_division(), batch_.expert_ranks());
+    const double hidden = kernel.routed > 0 ? speeds.hidden_expert : speeds.hidden_tensor;
+    const double all = kernel.collectives * cluster_.device.latency + tensor + expert -
+                       MatmulSeconds(kernel.hidden_by, batch_.precision);
+    return std::max(0.0, all) * kernel.exposed * (1 - hidden);
+  }
+  // The format of everything but quantized linear layers.
+  Precision Plain() const {
+    return IsQuantized(batch_.precision) ? Precision::kBf16 : batch_.precision;
+  }
+  // The time to send bytes, in equal parts, to all others of a group, whose ranks are `stride`
+  // devices apart and span `devices`. Those outside of the rank's own node are reached over the
+  // network, at the same time as the others. A stride of 0 means a single one.
+  double OfLink(double bytes, std::int64_t stride, std::int64_t devices) const {
+    if (bytes == 0) return 0;
+    const double link = cluster_.device.link_bandwidth * cluster_.speeds.link;
+    const double network = cluster_.device.network_bandwidth * cluster_.speeds.network;
+    const std::int64_t linked = cluster_.linked_devices();
+    if (devices <= linked) return bytes / link;
+    if (stride == 0 || stride >= linked) return bytes / network;
+    const auto ranks = static_cast<double>(devices / stride);
+    const double outside =
+        (ranks - static_cast<double>(linked) / static_cast<double>(stride)) / (ranks - 1);
+    return std::max(bytes * outside / network, bytes * (1 - outside) / link);
   }
 
   const Cluster& cluster_;
@@ -79,15 +113,34 @@ Microbatch SliceOf(const Microbatch& batch, int slices, int slice) {
   return of_slice;
 }
 
+// The kernels of F that the backward computes again.
+Kernels Recomputed(const StagePart& part, const Recompute& recompute) {
+  if (part.is_recomputed) return part.work.forward;
+  Kernels again;
+  if (!part.is_layer || recompute.method != Recompute::Method::kSelective) return again;
+  for (const KernelCost& kernel : part.work.forward) {
+    if ((kernel.modules & recompute.modules) != 0) again.push_back(kernel);
+  }
+  return again;
+}
+
 // Returns `costs` with the times and the memory of F, I and W of slice `slice`. All slices together
 // keep what the microbatch would.
 StageCosts WithCompute(const ModelOnCluster& model, const LayerRange& layers,
                        const Roofline& roofline, int slices, int slice, StageCosts costs) {
-  const Work work = WorkOfStage(model.shape, layers, SliceOf(model.batch, slices, slice));
-  const KeptBytes kept = KeptByStage(model.shape, layers, model.batch);
-  costs.forward = roofline.Seconds(work.forward);
-  costs.backward_input = roofline.Seconds(work.backward_input);
-  costs.backward_weight = roofline.Seconds(work.backward_weight);
+  const KeptBytes kept = KeptByStage(model.shape, layers, model.batch, model.recompute);
+  costs.forward = costs.backward_input = costs.backward_weight = 0;
+  for (const StagePart& part :
+       PartsOfStage(model.shape, layers, SliceOf(model.batch, slices, slice), model.recompute)) {
+    costs.forward += part.count * roofline.Seconds(part.work.forward);
+    costs.backward_input += part.count * (roofline.Seconds(part.work.backward_input) +
+                                          roofline.Seconds(Recomputed(part, model.recompute)));
+    costs.backward_weight += part.count * roofline.Seconds(part.work.backward_weight);
+  }
+  if (layers.has_embedding()) {
+    costs.backward_weight += std::exchange(costs.backward_input, 0);
+  }
+  costs.workspace = kept.transient / slices;
   costs.activation = kept.from_forward / slices;
   costs.activation_after_i = kept.after_input / slices;
   costs.recompute = costs.forward;
@@ -123,33 +176,46 @@ std::array<Replicated, 2> ReplicatedBy(const ModelOnCluster& model, const LayerR
                                        double of_vocabulary) {
   ParameterCount count = ParametersOfStage(model.shape, layers, model.batch);
   count.others += of_vocabulary;
-  const auto replicas = static_cast<double>(model.data);
+  const auto ranks = static_cast<double>(model.ranks_per_stage());
   const int tensor = static_cast<int>(model.batch.tensor);
-  const int expert = static_cast<int>(model.batch.expert);
-  return {
-      {{count.others, replicas, tensor}, {count.of_experts, replicas / expert, tensor * expert}}};
+  const int expert = static_cast<int>(model.batch.expert_ranks());
+  return {{{count.others, ranks / tensor, tensor}, {count.of_experts, ranks / expert, expert}}};
+}
+
+Sharding ShardingOf(const ModelOnCluster& model, double replicas) {
+  return {model.zero,
+          model.zero_ranks > 0 ? std::min<double>(model.zero_ranks, replicas) : replicas};
 }
 
 // What passes add: the optimizer's step, and the collectives of shards.
 void AddUpdateCosts(const ModelOnCluster& model, const std::array<Replicated, 2>& all,
                     const Roofline& roofline, StageCosts& costs) {
-  const double element = model.batch.element_bytes();
+  const Implementation& implementation = model.batch.profile.get();
+  const StateFormat format = implementation.states(model.batch);
+  const double gathered =
+      implementation.gathered_bytes > 0 ? implementation.gathered_bytes : format.working;
+  const double hidden = 1 - model.cluster.speeds.hidden_gradients;
   for (const Replicated& each : all) {
-    costs.step += roofline.OfMemory(
-        StepBytes(each.parameters, model.batch.precision, {model.zero, each.replicas}));
+    const StateElements elements = ElementsOf(each.parameters, ShardingOf(model, each.replicas));
+    costs.step += roofline.OfMemory(implementation.bytes_per_step > 0
+                                        ? elements.masters * implementation.bytes_per_step
+                                        : StepBytes(elements, format));
     const CollectiveGroup group = roofline.GroupOf(static_cast<int>(each.replicas), each.stride);
     constexpr auto kRings = CollectiveAlgorithm::kHierarchical;
-    costs.unshard += AllGatherTime(kRings, group, each.parameters * element);
-    costs.reduce += ReduceScatterTime(kRings, group, each.parameters * kFp32ElementBytes);
-    costs.gathered += each.from_others() * element;
+    costs.unshard += hidden * AllGatherTime(kRings, group, each.parameters * gathered);
+    costs.reduce +=
+        hidden * ReduceScatterTime(kRings, group, each.parameters * implementation.reduced_bytes);
+    costs.gathered += each.from_others() * gathered;
   }
 }
 
 StateBytes AddStates(const ModelOnCluster& model, const std::array<Replicated, 2>& all,
                      StageCosts& costs) {
+  const StateFormat format = model.batch.profile.get().states(model.batch);
   StateBytes states;
   for (const Replicated& each : all) {
-    states = states + StatesOf(each.parameters, model.batch.precision, {model.zero, each.replicas});
+    states =
+        states + StatesOf(ElementsOf(each.parameters, ShardingOf(model, each.replicas)), format);
   }
   costs.weights = states.weights;
   costs.version = states.version;
@@ -169,30 +235,32 @@ void AddVocabulary(const VocabularyWork& shard, const Roofline& roofline, StageC
 // Empty if all neighbors are on the same kind of link.
 Topology TopologyOf(const ModelOnCluster& model) {
   const Cluster& cluster = model.cluster;
-  const int group = static_cast<int>(model.batch.tensor) * model.data;
-  if (cluster.nodes == 1 || group >= cluster.devices_per_node ||
-      cluster.devices_per_node % group != 0) {
-    return {};
-  }
+  const int group = static_cast<int>(model.ranks_per_stage());
+  const int linked = cluster.linked_devices();
+  if (cluster.devices() <= linked || group >= linked || linked % group != 0) return {};
   LinkLevel node, network;
   node.name = "node";
-  node.ranks = cluster.devices_per_node / group;
-  node.bandwidth = cluster.device.link_bandwidth * cluster.bandwidth_efficiency;
+  node.ranks = linked / group;
+  node.bandwidth = cluster.device.link_bandwidth * cluster.speeds.link;
   network.name = "network";
-  network.bandwidth = cluster.device.network_bandwidth * cluster.bandwidth_efficiency;
+  network.bandwidth = cluster.device.network_bandwidth * cluster.speeds.network;
   node.latency = network.latency = cluster.device.latency;
   return {{node, network}};
 }
 
 Status CheckExpertDivision(const ModelOnCluster& model) {
-  const std::int64_t ranks = model.batch.expert;
-  if (ranks == 1) return {};
+  const std::int64_t ranks = model.batch.expert, division = model.batch.expert_division();
+  if (ranks == 1 && division == model.batch.tensor) return {};
   if (!model.shape.experts) {
     return InvalidParameter("expert", "{}: {} has no experts", ranks, model.shape.name);
   }
-  if (model.data % ranks != 0) {
-    return InvalidParameter("expert", "{}: does not divide the {} replicas (`data_parallel`)",
-                            ranks, model.data);
+  if (model.ranks_per_stage() % (ranks * division) != 0) {
+    return InvalidParameter(
+        "expert",
+        "{}: {} ranks (`expert` {} times `expert_tensor` {}) do not divide the {} of a "
+        "stage (`tensor` {} times `context` {} times `data_parallel` {})",
+        ranks, ranks * division, ranks, division, model.ranks_per_stage(), model.batch.tensor,
+        model.batch.context, model.data);
   }
   const std::int64_t experts = model.shape.experts->experts;
   if (experts % ranks == 0) return {};
@@ -200,21 +268,32 @@ Status CheckExpertDivision(const ModelOnCluster& model) {
                           model.shape.name);
 }
 
+Result<std::vector<LayerRange>> LayersOf(const ModelOnCluster& model, int stages) {
+  const ModelShape& shape = model.shape;
+  if (!model.layout.empty()) {
+    auto split = ParseLayout(model.layout, {shape.layers, shape.predictors, stages});
+    if (split) return split;
+    return InvalidParameter("layout", "{}: {}", Quote(model.layout), split.error().line());
+  }
+  auto split = SplitLayers(shape.layers, stages);
+  if (!split) return tl::unexpected(In(shape.name, std::move(split).error()));
+  split->back().predictors = shape.predictors;
+  return split;
+}
+
 }  // namespace
 
 Status CheckDivision(const ModelOnCluster& model) {
   const std::int64_t tensor = model.batch.tensor;
-  const std::int64_t group = tensor * model.data;
+  const std::int64_t group = model.ranks_per_stage(), context = model.batch.context;
   const int devices = model.cluster.devices();
   if (devices % group != 0) {
-    return InvalidParameter(
-        tensor > 1 ? "tensor" : "data_parallel",
-        "{}: {} ranks per stage (`tensor` {} times `data_parallel` {}) do not divide {} devices",
-        tensor > 1 ? tensor : model.data, group, tensor, model.data, devices);
-  }
-  if (tensor > model.cluster.devices_per_node) {
-    return InvalidParameter("tensor", "{}: at most the {} devices of a node", tensor,
-                            model.cluster.devices_per_node);
+    return InvalidParameter(tensor > 1 ? "tensor" : (context > 1 ? "context" : "data_parallel"),
+                            "{}: {} ranks per stage (`tensor` {} times `context` {} times "
+                            "`data_parallel` {}) do not divide {} "
+                            "devices",
+                            tensor > 1 ? tensor : (context > 1 ? context : model.data), group,
+                            tensor, context, model.data, devices);
   }
   PENSTOCK_TRY_STATUS(CheckExpertDivision(model));
   const ModelShape& shape = model.shape;
@@ -223,9 +302,13 @@ Status CheckDivision(const ModelOnCluster& model) {
     return InvalidParameter("tensor", "{}: does not divide the {} {} of {}", tensor, heads,
                             shape.latent ? "heads" : "heads of keys and values", shape.name);
   }
-  if (model.batch.sequence % tensor != 0) {
-    return InvalidParameter("tensor", "{}: does not divide `sequence`, {}", tensor,
+  if (model.batch.sequence % context != 0) {
+    return InvalidParameter("context", "{}: does not divide `sequence`, {}", context,
                             model.batch.sequence);
+  }
+  if (model.batch.sequence / context % tensor != 0) {
+    return InvalidParameter("tensor", "{}: does not divide `sequence`, {}", tensor,
+                            model.batch.sequence / context);
   }
   if (shape.positions != 0 && model.batch.sequence > shape.positions) {
     return InvalidParameter("sequence", "{}: {} has {} positions", model.batch.sequence, shape.name,
@@ -235,7 +318,7 @@ Status CheckDivision(const ModelOnCluster& model) {
 }
 
 int PipelineRanks(const ModelOnCluster& model) {
-  return model.cluster.devices() / (static_cast<int>(model.batch.tensor) * model.data);
+  return model.cluster.devices() / static_cast<int>(model.ranks_per_stage());
 }
 
 Status CheckRanks(const ModelOnCluster& model, int ranks) {
@@ -248,8 +331,8 @@ Status CheckRanks(const ModelOnCluster& model, int ranks) {
 }
 
 Result<ModelCosts> CostsOfModel(const ModelOnCluster& model, const PipelineDivision& division) {
-  auto split = SplitLayers(model.shape.layers, division.stages);
-  if (!split) return tl::unexpected(In(model.shape.name, std::move(split).error()));
+  auto split = LayersOf(model, division.stages);
+  if (!split) return tl::unexpected(std::move(split).error());
   std::vector<LayerRange>& divided = *split;
   const int slices = division.slices;
   if (model.batch.sequence % slices != 0) {

@@ -2,9 +2,12 @@
 // its FLOPs or its memory traffic need, whichever is longer (Williams et al., Roofline, 2009).
 #pragma once
 
+#include <algorithm>
+#include <string>
 #include <vector>
 
 #include "analytic/device.h"
+#include "analytic/recompute.h"
 #include "analytic/stage_layers.h"
 #include "analytic/state_bytes.h"
 #include "model_spec/model_shape.h"
@@ -13,21 +16,16 @@
 
 namespace penstock {
 
-// The parts of the peaks that kernels reach. With these, the prediction for Llama 3 405B on H100s
-// is within a twentieth of the published throughput (docs/analytic.md).
-inline constexpr double kFlopsEfficiency = 0.6;
-inline constexpr double kBandwidthEfficiency = 0.8;
-
 struct Cluster {
   Device device;
   int nodes = 1;
   int devices_per_node = 8;
-  double flops_efficiency = kFlopsEfficiency;
-  double bandwidth_efficiency = kBandwidthEfficiency;  // of memory and links
-  // The part of the communication of tensor and expert parallelism that compute hides.
-  double hidden_communication = 0;
+  Speeds speeds;
+  double time_factor = 1;  // of all times, for what the model does not know
 
   int devices() const { return nodes * devices_per_node; }
+  // The devices that reach each other by the links of a node, which may join several nodes.
+  int linked_devices() const { return std::max(devices_per_node, device.linked_devices); }
 };
 
 struct ModelOnCluster {
@@ -36,6 +34,12 @@ struct ModelOnCluster {
   Cluster cluster;
   int data = 1;  // replicas of every stage
   int zero = 0;
+  int zero_ranks = 0;  // replicas that divide states among themselves; 0: all
+  Recompute recompute;
+  std::string layout;  // model_spec/layout.h; empty: as even as possible
+
+  // The devices of a stage.
+  std::int64_t ranks_per_stage() const { return batch.tensor * batch.context * data; }
 };
 
 // How a schedule divides the model and its microbatches.

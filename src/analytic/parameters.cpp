@@ -9,7 +9,9 @@ double NormParameters(const ModelShape& shape) {
   return shape.architecture == Architecture::kGpt2 ? 2 * dim : dim;
 }
 
-double SwiGluParameters(double dim, double hidden) { return 3 * dim * hidden; }
+double MatricesOf(const ModelShape& shape, double dim, double hidden) {
+  return (shape.gated ? 3 : 2) * dim * hidden;
+}
 
 double LatentParameters(const ModelShape& shape) {
   const LatentShape& latent = *shape.latent;
@@ -28,8 +30,8 @@ double Gpt2AttentionParameters(double dim) { return dim * 3 * dim + 3 * dim + di
 
 // The parameters of one expert of the layer.
 double OneExpert(const ModelShape& shape) {
-  return SwiGluParameters(static_cast<double>(shape.dim),
-                          static_cast<double>(shape.experts->hidden));
+  return MatricesOf(shape, static_cast<double>(shape.dim),
+                    static_cast<double>(shape.experts->hidden));
 }
 
 }  // namespace
@@ -57,12 +59,43 @@ double FeedForwardParameters(const ModelShape& shape, std::int64_t layer) {
   if (shape.architecture == Architecture::kGpt2) {
     return NormParameters(shape) + dim * hidden + hidden + hidden * dim + dim;
   }
-  if (!shape.has_experts(layer)) return NormParameters(shape) + SwiGluParameters(dim, hidden);
+  if (!shape.has_experts(layer)) return NormParameters(shape) + MatricesOf(shape, dim, hidden);
   const ExpertShape& experts = *shape.experts;
   const auto count = static_cast<double>(experts.experts);
   const double bias = experts.balance == ExpertShape::Balance::kBias ? count : 0;
   return NormParameters(shape) + dim * count + bias + ExpertParameters(shape, layer) +
          static_cast<double>(experts.shared) * OneExpert(shape);
+}
+
+double MambaParameters(const ModelShape& shape) {
+  const MambaShape& mamba = *shape.mamba;
+  const auto dim = static_cast<double>(shape.dim), inner = static_cast<double>(mamba.inner());
+  const auto states = static_cast<double>(2 * mamba.groups * mamba.state);
+  const auto heads = static_cast<double>(mamba.heads);
+  const double convolved = inner + states;
+  return NormParameters(shape) + dim * (2 * inner + states + heads) +
+         convolved * static_cast<double>(mamba.convolution) + convolved + 3 * heads + inner +
+         inner * dim;
+}
+
+double LayerParameters(const ModelShape& shape, std::int64_t layer) {
+  switch (shape.kind(layer)) {
+    case LayerKind::kMamba:
+      return MambaParameters(shape);
+    case LayerKind::kAttention:
+      return AttentionParameters(shape);
+    case LayerKind::kFeedForward:
+    case LayerKind::kExperts:
+      return FeedForwardParameters(shape, layer);
+    case LayerKind::kBlock:
+      break;
+  }
+  return AttentionParameters(shape) + FeedForwardParameters(shape, layer);
+}
+
+double PredictorParameters(const ModelShape& shape) {
+  const auto dim = static_cast<double>(shape.dim);
+  return 3 * NormParameters(shape) + 2 * dim * dim;
 }
 
 double EmbeddingParameters(const ModelShape& shape) {
@@ -78,7 +111,7 @@ double HeadParameters(const ModelShape& shape) {
 double ModelParameters(const ModelShape& shape) {
   double sum = EmbeddingParameters(shape) + HeadParameters(shape);
   for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
-    sum += AttentionParameters(shape) + FeedForwardParameters(shape, layer);
+    sum += LayerParameters(shape, layer);
   }
   return sum;
 }

@@ -11,6 +11,12 @@ double FeedForwardParameters(const ModelShape& shape, std::int64_t layer);
 // The experts' part of FeedForwardParameters, which expert parallelism divides.
 double ExpertParameters(const ModelShape& shape, std::int64_t layer);
 
+double MambaParameters(const ModelShape& shape);
+// The parameters of a layer of any kind.
+double LayerParameters(const ModelShape& shape, std::int64_t layer);
+// What a layer that predicts a further token has besides its block: two norms and a projection.
+double PredictorParameters(const ModelShape& shape);
+
 // The parameters of the token embedding and the learned positions.
 double EmbeddingParameters(const ModelShape& shape);
 // The parameters of the last norm and the head. A tied head has none of its own.

@@ -1,5 +1,7 @@
 #include "analytic/stage_layers.h"
 
+#include <algorithm>
+
 #include "analytic/parameters.h"
 #include "analytic/rank_sizes.h"
 
@@ -14,22 +16,84 @@ void Append(const Work& from, Work& to) {
   Append(from.backward_weight, to.backward_weight);
 }
 
-void Add(const KeptTensors& tensors, KeptBytes& to) {
-  to.from_forward += KeptFromForward(tensors);
-  to.after_input += KeptAfterInput(tensors);
+// Adds what the part keeps. `checkpoint` is what a layer keeps that is computed again as a whole.
+void Add(const StagePart& part, double checkpoint, KeptBytes& to) {
+  const double from_forward = KeptFromForward(part.kept);
+  if (part.is_recomputed) {
+    to.transient = std::max(to.transient, from_forward + part.transient);
+    to.from_forward += part.count * checkpoint;
+    to.after_input += part.count * checkpoint;
+    return;
+  }
+  to.transient = std::max(to.transient, part.transient);
+  to.from_forward += part.count * from_forward;
+  to.after_input += part.count * KeptAfterInput(part.kept);
+}
+
+// All that the work and the tensors of a layer depend on.
+struct KindOfLayer {
+  KindOfLayer(const ModelShape& shape, std::int64_t layer, bool recomputed)
+      : kind(shape.kind(layer)),
+        has_experts(shape.has_experts(layer)),
+        window(shape.window_of(layer)),
+        is_recomputed(recomputed) {}
+  bool operator==(const KindOfLayer&) const = default;
+
+  LayerKind kind;
+  bool has_experts;
+  std::int64_t window;
+  bool is_recomputed;
+};
+
+// Predictors come with logits of their own.
+void AddPredictors(const ModelShape& shape, const LayerRange& stage, const Microbatch& batch,
+                   const Recompute& recompute, std::vector<StagePart>& parts) {
+  if (stage.predictors == 0) return;
+  const Implementation& implementation = batch.profile.get();
+  StagePart& block = parts.emplace_back(implementation.predictor(shape, batch));
+  block.count = static_cast<int>(stage.predictors);
+  block.is_recomputed = recompute.covers(stage.end - stage.begin);
+  if (!stage.has_logits()) return;
+  parts.push_back(implementation.logits(shape, batch));
+  parts.back().count = static_cast<int>(stage.predictors);
+}
+
+void AddLayer(const ModelShape& shape, std::int64_t layer, double times, ParameterCount& count) {
+  const double of_experts = ExpertParameters(shape, layer);
+  count.others += times * (LayerParameters(shape, layer) - of_experts);
+  count.of_experts += times * of_experts;
 }
 
 }  // namespace
 
+std::vector<StagePart> PartsOfStage(const ModelShape& shape, const LayerRange& stage,
+                                    const Microbatch& batch, const Recompute& recompute) {
+  std::vector<StagePart> parts;
+  const Implementation& implementation = batch.profile.get();
+  if (stage.has_embedding()) parts.push_back(implementation.embedding(shape, batch));
+  std::vector<std::pair<KindOfLayer, std::size_t>> kinds;
+  for (std::int64_t layer = stage.begin; layer < stage.end; ++layer) {
+    const KindOfLayer kind(shape, layer, recompute.covers(layer - stage.begin));
+    const auto known = std::ranges::find(kinds, kind, &std::pair<KindOfLayer, std::size_t>::first);
+    if (known != kinds.end()) {
+      ++parts[known->second].count;
+      continue;
+    }
+    kinds.emplace_back(kind, parts.size());
+    parts.push_back(implementation.layer(shape, layer, batch));
+    parts.back().is_recomputed = kind.is_recomputed;
+  }
+  AddPredictors(shape, stage, batch, recompute, parts);
+  if (stage.head) parts.push_back(implementation.final_norm(shape, batch));
+  if (stage.has_logits()) parts.push_back(implementation.logits(shape, batch));
+  return parts;
+}
+
 Work WorkOfStage(const ModelShape& shape, const LayerRange& stage, const Microbatch& batch) {
   Work work;
-  if (stage.has_embedding()) Append(EmbeddingWork(shape, batch), work);
-  for (std::int64_t layer = stage.begin; layer < stage.end; ++layer) {
-    Append(AttentionWork(shape, batch), work);
-    Append(FeedForwardWork(shape, layer, batch), work);
+  for (const StagePart& part : PartsOfStage(shape, stage, batch)) {
+    for (int i = 0; i < part.count; ++i) Append(part.work, work);
   }
-  if (stage.head) Append(FinalNormWork(shape, batch), work);
-  if (stage.has_logits()) Append(LogitsWork(shape, batch), work);
   if (stage.has_embedding()) {
     Append(work.backward_input, work.backward_weight);
     work.backward_input.clear();
@@ -37,19 +101,17 @@ Work WorkOfStage(const ModelShape& shape, const LayerRange& stage, const Microba
   return work;
 }
 
-KeptBytes KeptByStage(const ModelShape& shape, const LayerRange& stage, const Microbatch& batch) {
+KeptBytes KeptByStage(const ModelShape& shape, const LayerRange& stage, const Microbatch& batch,
+                      const Recompute& recompute) {
   KeptBytes kept;
-  if (stage.has_embedding()) Add(KeptByEmbedding(batch), kept);
-  for (std::int64_t layer = stage.begin; layer < stage.end; ++layer) {
-    Add(KeptByAttention(shape, batch), kept);
-    Add(KeptByFeedForward(shape, layer, batch), kept);
+  for (const StagePart& part : PartsOfStage(shape, stage, batch, recompute)) {
+    Add(part, HiddenBytes(shape, batch) / static_cast<double>(recompute.checkpoint_layers()), kept);
   }
-  if (stage.head) Add(KeptByFinalNorm(shape, batch), kept);
-  if (stage.has_logits()) Add(KeptByLogits(shape, batch), kept);
   if (stage.has_embedding()) {
     // W reads everything, and the gradient of the output.
     kept.after_input = kept.from_forward + (stage.has_logits() ? 0 : HiddenBytes(shape, batch));
   }
+  kept.after_input = std::min(kept.after_input, kept.from_forward);
   return kept;
 }
 
@@ -58,10 +120,10 @@ ParameterCount ParametersOfStage(const ModelShape& shape, const LayerRange& stag
   ParameterCount count;
   if (stage.has_embedding()) count.others += EmbeddingParameters(shape);
   for (std::int64_t layer = stage.begin; layer < stage.end; ++layer) {
-    const double of_experts = ExpertParameters(shape, layer);
-    count.others += AttentionParameters(shape) + FeedForwardParameters(shape, layer) - of_experts;
-    count.of_experts += of_experts;
+    AddLayer(shape, layer, 1, count);
   }
+  AddLayer(shape, shape.layers - 1, static_cast<double>(stage.predictors), count);
+  count.others += static_cast<double>(stage.predictors) * PredictorParameters(shape);
   if (stage.head) count.others += static_cast<double>(shape.dim);  // the norm
   if (stage.has_logits()) count.others += HeadParameters(shape) - static_cast<double>(shape.dim);
   const bool copies_embedding = stage.has_logits() && shape.tied && !stage.embedding;
@@ -70,7 +132,7 @@ ParameterCount ParametersOfStage(const ModelShape& shape, const LayerRange& stag
   }
   // Norms and routers are on every rank, but are too few to count.
   count.others /= static_cast<double>(batch.tensor);
-  count.of_experts /= static_cast<double>(batch.tensor * batch.expert);
+  count.of_experts /= static_cast<double>(batch.expert_ranks());
   return count;
 }
 

@@ -26,13 +26,15 @@ struct LayerRange {
   // with `embedding` then takes the embedded tokens, and the one with `head` returns normalized
   // hidden states.
   bool sharded_vocabulary = false;
+  // Layers that predict further tokens, which come after the others.
+  std::int64_t predictors = 0;
 
   bool has_embedding() const { return embedding && !sharded_vocabulary; }
   bool has_logits() const { return head && !sharded_vocabulary; }
 };
 
-// Returns the ranges of `stages` stages, divided as DivideLayers (base/divide_layers.h) does. Errors:
-// as DivideLayers.
+// Returns the ranges of `stages` stages, divided as DivideLayers (base/divide_layers.h) does.
+// Errors: as DivideLayers.
 Result<std::vector<LayerRange>> SplitLayers(std::int64_t layers, int stages,
                                             std::span<const std::int64_t> counts = {});
 

@@ -36,6 +36,26 @@ struct ExpertShape {
   enum class Balance { kNone, kLoss, kBias } balance = Balance::kLoss;
 };
 
+// The state-space layers of a hybrid (Dao and Gu, Transformers are SSMs, 2024, section 7).
+struct MambaShape {
+  std::int64_t heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t state = 128;  // size of a head's state per channel
+  std::int64_t groups = 8;   // of heads that share their B and C
+  std::int64_t convolution = 4;
+
+  std::int64_t inner() const { return heads * head_dim; }
+};
+
+// The layers of a hybrid, one letter each, as NVIDIA writes them.
+enum class LayerKind : char {
+  kBlock = 0,  // attention and feed-forward part
+  kMamba = 'M',
+  kAttention = '*',
+  kFeedForward = '-',
+  kExperts = 'E',
+};
+
 enum class Architecture {
   kDecoder,  // RMSNorm, rotary positions, SwiGLU, no biases
   kGpt2,     // LayerNorm, learned positions, GELU, biases
@@ -56,8 +76,25 @@ struct ModelShape {
   bool tied = false;           // the head is the embedding
   std::optional<LatentShape> latent = {};
   std::optional<ExpertShape> experts = {};
+  bool gated = true;            // a decoder's feed-forward layers and experts have a gate (SwiGLU)
+  std::int64_t window = 0;      // tokens that attention reaches back; 0: all
+  std::int64_t full_every = 0;  // with a window: every nth layer still attends to all; 0: none
+  std::int64_t predictors = 0;  // layers that predict further tokens (DeepSeek-V3, section 2.2)
+  std::optional<MambaShape> mamba = {};
+  std::string pattern = {};  // of a hybrid: the kinds of its layers
 
-  bool has_experts(std::int64_t layer) const { return experts && layer >= experts->dense_layers; }
+  LayerKind kind(std::int64_t layer) const {
+    return pattern.empty() ? LayerKind::kBlock
+                           : static_cast<LayerKind>(pattern[static_cast<std::size_t>(layer)]);
+  }
+  bool has_experts(std::int64_t layer) const {
+    if (!pattern.empty()) return kind(layer) == LayerKind::kExperts;
+    return experts && layer >= experts->dense_layers;
+  }
+  // The tokens that a layer's attention reaches back; 0: all.
+  std::int64_t window_of(std::int64_t layer) const {
+    return full_every > 0 && (layer + 1) % full_every == 0 ? 0 : window;
+  }
 };
 
 // Refuses sizes below 1 and sizes that cannot be combined. Errors: kInvalidArgument.

@@ -61,11 +61,10 @@ bool IsNested(const ScenarioField& field) {
 bool MayContainCommas(const ScenarioField& field) { return IsList(field) || field.is_joined; }
 
 bool IsGiven(const ScenarioField& field, const Scenario& scenario) {
-  return std::visit(
-      Overloaded{[&](ListMember member) { return !(scenario.*member).empty(); },
-                 [&](Member<bool> member) { return (scenario.*member).value_or(false); },
-                 [&](auto member) { return (scenario.*member).has_value(); }},
-      field.member);
+  return std::visit(Overloaded{[&](ListMember member) { return !(scenario.*member).empty(); },
+                               [&](Member<bool> member) { return (scenario.*member).has_value(); },
+                               [&](auto member) { return (scenario.*member).has_value(); }},
+                    field.member);
 }
 
 void Reset(const ScenarioField& field, Scenario& scenario) {

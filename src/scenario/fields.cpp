@@ -4,7 +4,10 @@
 
 #include <algorithm>
 
+#include "analytic/implementation.h"
 #include "analytic/published_models.h"
+#include "analytic/recompute.h"
+#include "analytic/request/model_sizes.h"
 #include "base/index.h"
 #include "base/notes.h"
 #include "schedule/cost_files/topology_config.h"
@@ -295,7 +298,8 @@ std::vector<ScenarioField> ModelFields() {
   std::vector<ScenarioField> fields = {
       row("model", &Scenario::model, "MODEL",
           "Price a model in seconds and bytes: a config.json of Hugging Face, or one of " +
-              fmt::format("{}", fmt::join(PublishedModelNames(), ", "))),
+              fmt::format("{}", fmt::join(PublishedModelNames(), ", ")) +
+              "; or decoder or gpt with sizes"),
       row("device", &Scenario::device, "DEVICE",
           fmt::format("What trains it: a YAML file with its peaks, or one of {} (default {})",
                       fmt::join(DeviceNames(), ", "), kUsualDevice)),
@@ -306,33 +310,163 @@ std::vector<ScenarioField> ModelFields() {
           "Samples per microbatch (default 1)"),
       row("sequence", &Scenario::sequence, "N", "Tokens per sample (default 4096; 1024 for gpt2)"),
       row("precision", &Scenario::precision, "DTYPE",
-          "bf16 or f32 (default bf16, with fp32 masters)"),
+          fmt::format("{} (default bf16, with fp32 masters)", fmt::join(kPrecisionNames, ", "))),
       row("tensor", &Scenario::tensor, "N", "Devices that divide each layer (default 1)"),
       row("data_parallel", &Scenario::data, "N",
           "Replicas of the pipeline (default 1), each of which runs all `microbatches`"),
       row("expert", &Scenario::expert, "N",
           "Replicas that divide the experts of each layer, a divisor of `data_parallel` (default "
           "1)"),
+      row("expert_tensor", &Scenario::expert_tensor, "N",
+          "Devices that divide each expert (default `tensor`); `expert` times `expert_tensor` are "
+          "taken from the devices of a stage"),
+      row("context", &Scenario::context, "N",
+          "Devices that divide the tokens of each sample (default 1)"),
+      row("context_exchange", &Scenario::context_exchange, "HOW",
+          fmt::format("How these exchange keys and values: {} (default ring)",
+                      fmt::join(kContextExchangeNames, ", "))),
+      row("sequence_parallel", &Scenario::sequence_parallel, "",
+          "Whether the devices of `tensor` also divide the sequence outside of matmuls (default "
+          "true)"),
+      row("recompute", &Scenario::recompute, "WHAT",
+          fmt::format("What the backward computes again: {} (default none)", kRecomputeForms)),
+      row("layout", &Scenario::layout, "LAYOUT",
+          "Layers of each stage: numbers (8,10,10,8), Megatron-LM's layout (Et*3|(tt|)*29L) or "
+          "torchtitan's lists of modules (default: as even as possible)"),
+      row("zero_ranks", &Scenario::zero_ranks, "N",
+          "Replicas that divide states by `zero` among themselves, if not all (hybrid sharding)"),
       row("zero", &Scenario::zero, "N",
           "What replicas divide: 1 optimizer state, 2 and gradients, 3 and weights (default 0)"),
       row("flops_efficiency", &Scenario::flops_efficiency, "X",
-          fmt::format("Part of the peak FLOP/s that matmuls and attention reach (default {})",
-                      kFlopsEfficiency)),
+          "Part of the peak FLOP/s that matmuls reach (default 0.6 with `implementation` "
+          "penstock)"),
       row("bandwidth_efficiency", &Scenario::bandwidth_efficiency, "X",
-          fmt::format("Part of the bandwidth of memory and links (default {})",
-                      kBandwidthEfficiency)),
+          "Part of the bandwidth of memory and links (default 0.8 with `implementation` penstock)"),
+      row("link_efficiency", &Scenario::link_efficiency, "X",
+          "Part of the bandwidth of the links in a node (default `bandwidth_efficiency`)"),
+      row("network_efficiency", &Scenario::network_efficiency, "X",
+          "Part of the bandwidth between nodes (default `bandwidth_efficiency`)"),
       row("hidden_communication", &Scenario::hidden_communication, "X",
           "Part of the communication of `tensor` and `expert` that compute hides (default 0)"),
+      row("hidden_gradients", &Scenario::hidden_gradients, "X",
+          "Part of the sums of gradients and gathers of weights that compute hides"),
+      row("device_launch", &Scenario::device_launch, "T",
+          "Time of the device per kernel besides its work (2us)"),
+      row("host_launch", &Scenario::host_launch, "T",
+          "Time of the host per kernel, hidden while the device is busy (5us)"),
+      row("time_factor", &Scenario::time_factor, "X",
+          "Factor of all times, as `penstock calibrate` fits it (default 1)"),
   };
-  fields[0].choices = PublishedModelNames();
-  fields[1].choices = DeviceNames();
-  fields[0].takes_path = fields[1].takes_path = true;
-  fields[5].choices = List(kPrecisionNames);
   for (ScenarioField& field : fields) {
     if (field.name == "data_parallel") field.former_name = "data";
+    if (field.name == "model") {
+      field.choices = PublishedModelNames();
+      field.choices.insert(field.choices.end(), std::begin(kUnnamedModels),
+                           std::end(kUnnamedModels));
+      field.takes_path = true;
+    }
+    if (field.name == "device") {
+      field.choices = DeviceNames();
+      field.takes_path = true;
+    }
+    if (field.name == "precision") field.choices = List(kPrecisionNames);
+    if (field.name == "context_exchange") field.choices = List(kContextExchangeNames);
+    if (field.name == "recompute" || field.name == "layout") field.is_joined = true;
     if (field.value_name != "N") continue;
     field.least = field.name == "zero" ? 0 : 1;
     field.most = field.name == "zero" ? 3 : kMostSize;
+  }
+  return fields;
+}
+
+// How a framework computes the model.
+std::vector<ScenarioField> ImplementationFields() {
+  const auto row = [](std::string_view name, ScenarioMember member, std::string_view value_name,
+                      std::string help, std::vector<std::string_view> choices = {}) {
+    ScenarioField field{.name = name,
+                        .member = std::move(member),
+                        .group = FieldGroup::kModel,
+                        .value_name = value_name,
+                        .help = std::move(help),
+                        .choices = std::move(choices)};
+    field.ordered_by = kSearches | kPasses;
+    field.with_model = WithModel::kOnlyWith;
+    return field;
+  };
+  return {
+      row("implementation", &Scenario::implementation, "NAME",
+          fmt::format("What computes the model: {} (default penstock)",
+                      fmt::join(ImplementationNames(), ", ")),
+          ImplementationNames()),
+      row("attention", &Scenario::attention, "KERNEL",
+          "Kernel of attention: auto, flash, fused or unfused (default auto)",
+          List(kAttentionNames)),
+      row("cuda_graphs", &Scenario::cuda_graphs, "HOW",
+          "What CUDA graphs launch: none, partial (of each layer) or full (default none)",
+          List(kCudaGraphsNames)),
+      row("dispatcher", &Scenario::dispatcher, "HOW",
+          fmt::format("How tokens reach their experts: {} (default all-to-all)",
+                      fmt::join(kDispatcherNames, ", ")),
+          List(kDispatcherNames)),
+      row("release", &Scenario::release, "YYYY-MM",
+          "Release of the implementation, where that matters (default: the newest)"),
+      row("expert_imbalance", &Scenario::expert_imbalance, "X",
+          "Tokens of the busiest rank's experts over the mean (default 1)"),
+      row("dropout", &Scenario::dropout, "", "Whether the model has dropout"),
+      row("deterministic", &Scenario::deterministic, "",
+          "Whether only kernels run whose sums have one order"),
+      row("fused_loss", &Scenario::fused_loss, "", "Whether one kernel computes the loss"),
+      row("fused_experts", &Scenario::fused_experts, "",
+          "Whether the matmuls of experts include activation and quantization"),
+      row("overlapped_experts", &Scenario::overlapped_experts, "",
+          "Whether the exchanges of experts run under another microbatch's compute"),
+      row("fp8_attention", &Scenario::fp8_attention, "", "Whether attention runs in 8 bits"),
+      row("linear_biases", &Scenario::linear_biases, "", "Whether linear layers have biases"),
+  };
+}
+
+std::vector<ScenarioField> SizeFields() {
+  const auto row = [](std::string_view name, ScenarioMember member, std::string help) {
+    ScenarioField field{.name = name,
+                        .member = std::move(member),
+                        .group = FieldGroup::kModel,
+                        .value_name = "N",
+                        .help = std::move(help)};
+    field.ordered_by = kSearches | kPasses;
+    field.with_model = WithModel::kOnlyWith;
+    field.most = kMostSize;
+    return field;
+  };
+  std::vector<ScenarioField> fields = {
+      row("layers", &Scenario::layers, "Layers of the model, in place of its own"),
+      row("dim", &Scenario::dim, "Width of hidden states"),
+      row("hidden", &Scenario::hidden, "Width of feed-forward layers"),
+      row("vocabulary", &Scenario::vocabulary, "Tokens of the vocabulary"),
+      row("heads", &Scenario::heads, "Heads of attention"),
+      row("kv_heads", &Scenario::kv_heads, "Heads of keys and values (default `heads`)"),
+      row("head_dim", &Scenario::head_dim, "Size of a head (default `dim` / `heads`)"),
+      row("latent", &Scenario::latent,
+          "Multi-head latent attention: ranks of queries and of keys and values, and per head the "
+          "sizes without positions, with positions and of values (1536,512,128,64,128)"),
+      row("window", &Scenario::window, "Tokens that attention reaches back; 0: all"),
+      row("experts", &Scenario::experts, "Experts of a layer; 0: none"),
+      row("top_k", &Scenario::top_k, "Experts that process a token"),
+      row("expert_hidden", &Scenario::expert_hidden, "Width of an expert (default `hidden`)"),
+      row("shared_experts", &Scenario::shared_experts, "Experts that process every token"),
+      row("dense_layers", &Scenario::dense_layers, "First layers without experts"),
+      row("predictors", &Scenario::predictors,
+          "Layers that predict further tokens (multi-token prediction)"),
+      row("tied", &Scenario::tied, "Whether the head is the embedding"),
+      row("gated", &Scenario::gated, "Whether feed-forward layers have a gate, as in SwiGLU"),
+  };
+  constexpr std::string_view kMayBeZero[] = {"window", "experts", "shared_experts", "dense_layers",
+                                             "predictors"};
+  for (ScenarioField& field : fields) {
+    field.least = std::ranges::find(kMayBeZero, field.name) == std::end(kMayBeZero) ? 1 : 0;
+    if (field.name == "tied" || field.name == "gated") field.value_name = "";
+    if (field.name != "latent") continue;
+    field.value_name = "N,N,N,N,N";
+    field.is_joined = true;
   }
   return fields;
 }
@@ -391,7 +525,8 @@ std::vector<ScenarioField> RunFields() {
 std::vector<ScenarioField> AllFields() {
   std::vector<ScenarioField> all;
   for (std::vector<ScenarioField> group :
-       {ShapeFields(), FileFields(), CostFields(), ModelFields(), PassFields(), RunFields()}) {
+       {ShapeFields(), FileFields(), CostFields(), ModelFields(), SizeFields(),
+        ImplementationFields(), PassFields(), RunFields()}) {
     std::ranges::move(group, std::back_inserter(all));
   }
   return all;

@@ -1,9 +1,14 @@
 #include "analytic/request/model_request.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
 
 #include "analytic/published_models.h"
+#include "analytic/request/model_sizes.h"
+#include "analytic/request/read_name.h"
+#include "analytic/request/read_profile.h"
 #include "base/text/nearest.h"
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
@@ -13,6 +18,7 @@ namespace penstock {
 namespace {
 
 constexpr int kDefaultSequence = 4096;
+constexpr int kGptPositions = 1024;
 constexpr int kMostDevices = 1 << 20;
 
 bool NamesFile(const std::string& text) {
@@ -81,16 +87,19 @@ Status ReadNodes(const std::string& text, Cluster& cluster) {
   return {};
 }
 
-Result<Precision> ReadPrecision(const std::string& text) {
-  if (text == "bf16") return Precision::kBf16;
-  if (text == "f32") return Precision::kFp32;
-  return InvalidParameter("precision", "{}: give bf16 or f32{}", Quote(text),
-                          Suggestion(text, {kPrecisionNames.begin(), kPrecisionNames.end()}));
-}
-
-Status CheckEfficiency(const char* name, const std::optional<double>& value) {
-  if (!value || (*value > 0 && *value <= 1)) return {};
-  return InvalidParameter(name, "{}: more than 0 and at most 1 is needed", *value);
+Status CheckPrecision(const ModelOnCluster& model) {
+  const Precision precision = model.batch.precision;
+  const std::string_view name = kPrecisionNames[static_cast<std::size_t>(precision)];
+  const Implementation& implementation = model.batch.profile.get();
+  if (IsQuantized(precision) && !implementation.quantizes) {
+    return InvalidParameter("precision",
+                            "{}: {} computes in bf16, fp16 or f32; give `implementation` "
+                            "transformer-engine",
+                            name, implementation.name);
+  }
+  if (model.cluster.device.flops(precision) > 0) return {};
+  return InvalidParameter("precision", "{}: {} has no units for it", name,
+                          model.cluster.device.name);
 }
 
 Status CheckCountOf(const char* name, const std::optional<int>& value, int least, int most) {
@@ -104,9 +113,12 @@ Result<ModelOnCluster> ModelRequest::Load() const {
   ModelOnCluster loaded;
   if (shape) {
     loaded.shape = *shape;
+  } else if (const auto base = ShapeWithoutName(*model)) {
+    loaded.shape = *base;
   } else {
     PENSTOCK_TRY(loaded.shape, LoadShape(*model));
   }
+  PENSTOCK_TRY_STATUS(SetSizes(*this, loaded.shape));
   Cluster& cluster = loaded.cluster;
   PENSTOCK_TRY(cluster.device, LoadDevice(device.value_or(kUsualDevice)));
   if (nodes) PENSTOCK_TRY_STATUS(ReadNodes(*nodes, cluster));
@@ -115,21 +127,44 @@ Result<ModelOnCluster> ModelRequest::Load() const {
       {"sequence", &sequence},
       {"tensor", &tensor},
       {"data_parallel", &data},
-      {"expert", &expert}};
+      {"expert", &expert},
+      {"context", &context},
+      {"expert_tensor", &expert_tensor},
+      {"zero_ranks", &zero_ranks}};
   for (const auto& [name, value] : counts) {
     PENSTOCK_TRY_STATUS(CheckCountOf(name, *value, 1, static_cast<int>(kMostShapeSize)));
   }
   PENSTOCK_TRY_STATUS(CheckCountOf("zero", zero, 0, 3));
-  PENSTOCK_TRY_STATUS(CheckEfficiency("flops_efficiency", flops_efficiency));
-  PENSTOCK_TRY_STATUS(CheckEfficiency("bandwidth_efficiency", bandwidth_efficiency));
-  if (hidden_communication && !(*hidden_communication >= 0 && *hidden_communication <= 1)) {
-    return InvalidParameter("hidden_communication", "{}: 0 to 1 is needed", *hidden_communication);
-  }
-  cluster.hidden_communication = hidden_communication.value_or(0);
-  cluster.flops_efficiency = flops_efficiency.value_or(kFlopsEfficiency);
-  cluster.bandwidth_efficiency = bandwidth_efficiency.value_or(kBandwidthEfficiency);
   Microbatch& batch = loaded.batch;
-  PENSTOCK_TRY(batch.precision, ReadPrecision(precision.value_or("bf16")));
+  PENSTOCK_TRY(batch.profile, ReadProfile(*this));
+  PENSTOCK_TRY(batch.precision,
+               ReadName<Precision>("precision", precision.value_or("bf16"), kPrecisionNames));
+  PENSTOCK_TRY_STATUS(CheckPrecision(loaded));
+  PENSTOCK_TRY(cluster.speeds, ReadSpeeds(*this, batch));
+  if (time_factor && *time_factor <= 0) {
+    return InvalidParameter("time_factor", "{}: more than 0 is needed", *time_factor);
+  }
+  cluster.time_factor = time_factor.value_or(1);
+  if (expert_imbalance && *expert_imbalance < 1) {
+    return InvalidParameter("expert_imbalance", "{}: at least 1 is needed", *expert_imbalance);
+  }
+  batch.expert_imbalance = expert_imbalance.value_or(1);
+  PENSTOCK_TRY(batch.context_exchange,
+               ReadName<ContextExchange>("context_exchange", context_exchange.value_or("ring"),
+                                         kContextExchangeNames));
+  batch.context = context.value_or(1);
+  batch.expert_tensor = expert_tensor.value_or(0);
+  batch.sequence_parallel = sequence_parallel.value_or(true);
+  loaded.zero_ranks = zero_ranks.value_or(0);
+  loaded.layout = layout.value_or("");
+  if (recompute) {
+    auto parsed = ParseRecompute(*recompute);
+    if (!parsed) return tl::unexpected(About("recompute", *recompute, std::move(parsed).error()));
+    loaded.recompute = *parsed;
+  }
+  if (ShapeWithoutName(loaded.shape.name) && loaded.shape.positions > 0) {
+    loaded.shape.positions = sequence.value_or(kGptPositions);
+  }
   const std::int64_t positions = loaded.shape.positions;
   const std::int64_t usual =
       positions > 0 ? std::min<std::int64_t>(positions, kDefaultSequence) : kDefaultSequence;
@@ -139,7 +174,7 @@ Result<ModelOnCluster> ModelRequest::Load() const {
   batch.expert = expert.value_or(1);
   loaded.data = data.value_or(1);
   loaded.zero = zero.value_or(0);
-  if (loaded.zero > 0 && loaded.data == 1) {
+  if (loaded.zero > 0 && loaded.data * batch.context == 1) {
     return InvalidParameter("zero", "{}: there is one replica; give `data_parallel`", loaded.zero);
   }
   PENSTOCK_TRY_STATUS(CheckDivision(loaded));

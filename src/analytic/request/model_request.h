@@ -12,17 +12,36 @@
 
 namespace penstock {
 
-inline constexpr std::array<std::string_view, 2> kPrecisionNames = {"bf16", "f32"};
 inline constexpr const char* kUsualDevice = "h100";
 
-struct ModelRequest {
+// Sizes that replace those of a named model, or describe one without a name.
+struct ModelSizes {
+  std::optional<int> layers = {}, dim = {}, hidden = {}, vocabulary = {};
+  std::optional<int> heads = {}, kv_heads = {}, head_dim = {};
+  std::optional<int> experts = {}, top_k = {}, expert_hidden = {}, shared_experts = {};
+  std::optional<int> dense_layers = {}, predictors = {}, window = {};
+  std::optional<std::string> latent = {};  // "1536,512,128,64,128"
+  std::optional<bool> tied = {}, gated = {};
+};
+
+struct ModelRequest : ModelSizes {
   std::optional<std::string> model = {};   // a published name, or a config.json
   std::optional<std::string> device = {};  // a known name, or a YAML file
   std::optional<std::string> nodes = {};   // "8x8"
   std::optional<std::string> precision = {};
   std::optional<int> micro_batch_size = {}, sequence = {};
   std::optional<int> tensor = {}, data = {}, expert = {}, zero = {};
+  std::optional<int> context = {}, expert_tensor = {}, zero_ranks = {};
+  std::optional<std::string> context_exchange = {}, recompute = {}, layout = {};
+  std::optional<bool> sequence_parallel = {};
   std::optional<double> flops_efficiency = {}, bandwidth_efficiency = {};
+  std::optional<double> link_efficiency = {}, network_efficiency = {}, time_factor = {};
+  std::optional<double> hidden_gradients = {}, expert_imbalance = {};
+  std::optional<std::string> device_launch = {}, host_launch = {};  // "5us"
+  std::optional<std::string> implementation = {}, attention = {}, cuda_graphs = {};
+  std::optional<std::string> dispatcher = {}, release = {};
+  std::optional<bool> dropout = {}, deterministic = {}, fused_loss = {}, fused_experts = {};
+  std::optional<bool> overlapped_experts = {}, fp8_attention = {}, linear_biases = {};
   std::optional<double> hidden_communication = {};
   std::optional<ModelShape> shape = {};  // if `model` is a training configuration: its model
 
@@ -30,6 +49,9 @@ struct ModelRequest {
   // field ("micro_batch_size").
   Result<ModelOnCluster> Load() const;
 };
+
+inline constexpr std::array<std::string_view, 3> kContextExchangeNames = {"ring", "all-gather",
+                                                                          "ulysses"};
 
 // Returns the costs of `replicas` chains of stages.
 Result<Costs> CostsOfChains(const ModelOnCluster& model, const PipelineDivision& division,

@@ -58,7 +58,10 @@ CLI::Option* AddField(CLI::App& app, const ScenarioField& field, Scenario& scena
   if (std::holds_alternative<std::optional<bool> Scenario::*>(field.member)) {
     return app.add_flag_function(
         names,
-        [&field, &scenario, option](std::int64_t) { SetOrThrow(field, option, "true", scenario); },
+        // `--split=false` counts as -1.
+        [&field, &scenario, option](std::int64_t count) {
+          SetOrThrow(field, option, count > 0 ? "true" : "false", scenario);
+        },
         help);
   }
   if (const auto* list = std::get_if<std::vector<std::string> Scenario::*>(&field.member)) {

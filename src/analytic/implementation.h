@@ -1,0 +1,109 @@
+// Implementations: how a framework computes a model. What it keeps, how many kernels it launches
+// and how fast these run depend on it, so each has its own lists of kernels and tensors.
+//
+// Adding one takes a folder implementations/NAME with its lists, and a row in implementation.cpp.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "analytic/precision.h"
+#include "base/result.h"
+#include "model_spec/state_bytes.h"
+
+namespace penstock {
+
+struct Microbatch;
+struct ModelShape;
+struct StagePart;
+
+enum class AttentionKernel { kAuto, kFlash, kFused, kUnfused };
+inline constexpr std::array<std::string_view, 4> kAttentionNames = {"auto", "flash", "fused",
+                                                                    "unfused"};
+enum class CudaGraphs { kNone, kPartial, kFull };
+inline constexpr std::array<std::string_view, 3> kCudaGraphsNames = {"none", "partial", "full"};
+// How tokens reach the ranks of their experts: all to all ranks, one copy per expert, or one copy
+// per rank (DeepEP, DeepSeek-AI 2025) or per node (HybridEP, NVIDIA 2025).
+enum class Dispatcher { kAllGather, kAllToAll, kDeepEp, kHybridEp };
+inline constexpr std::array<std::string_view, 4> kDispatcherNames = {"all-gather", "all-to-all",
+                                                                     "deepep", "hybridep"};
+
+// Parts of the peaks that kernels reach, and what each kernel costs besides. A value of a machine
+// file or an option replaces them.
+struct Speeds {
+  // Of matmuls, by Precision; 0: as bf16.
+  std::array<double, kPrecisionNames.size()> matmul = {0.6, 0.6, 0.6};
+  double memory = 0.8;
+  double link = 0.8;
+  double network = 0.8;
+  double device_launch = 0;     // seconds of the device per kernel besides its work
+  double host_launch = 0;       // seconds of the host per kernel, hidden while the device is busy
+  double hidden_gradients = 0;  // part of sums of gradients and gathers of weights
+  double hidden_tensor = 0;     // part of the messages of `tensor`
+  double hidden_expert = 0;     // part of the messages of `expert`
+
+  double of(Precision precision) const {
+    const double part = matmul[static_cast<std::size_t>(precision)];
+    return part > 0 ? part : matmul[static_cast<std::size_t>(Precision::kBf16)];
+  }
+};
+
+// Memory of a rank that no stage and no microbatch has, in bytes.
+struct RankOverhead {
+  double workspace = 0;  // of matmul libraries
+  double messages = 0;   // buffers of messages between ranks
+  double others = 0;     // masks, tables and other buffers of the framework
+  double context = 0;    // of the device's driver and of libraries of collectives, which the
+                         // framework's allocator does not count
+};
+struct RankPlace {
+  int rank = 0, ranks = 1, chunks = 1;
+};
+
+struct Implementation {
+  std::string_view name;
+  std::string_view source;  // where its lists are from
+  bool quantizes = false;   // whether linear layers run in 8 or 4 bits
+  Speeds speeds = {};
+  double bytes_per_step = 0;  // that the optimizer moves per parameter; 0: those of its states
+  // Of a weight that replicas gather and of a gradient that they sum; 0: as compute reads it.
+  double gathered_bytes = 0;
+  double reduced_bytes = 4;
+
+  // One layer, an extra predictor's layer, the embedding, and the final norm with head and loss.
+  StagePart (*layer)(const ModelShape&, std::int64_t layer, const Microbatch&) = nullptr;
+  StagePart (*predictor)(const ModelShape&, const Microbatch&) = nullptr;
+  StagePart (*embedding)(const ModelShape&, const Microbatch&) = nullptr;
+  StagePart (*final_norm)(const ModelShape&, const Microbatch&) = nullptr;
+  StagePart (*logits)(const ModelShape&, const Microbatch&) = nullptr;
+  StateFormat (*states)(const Microbatch&) = nullptr;
+  RankOverhead (*overhead)(const ModelShape&, const Microbatch&, const RankPlace&) = nullptr;
+};
+
+// What a run sets of its implementation. An empty optional has the implementation's default.
+struct Profile {
+  const Implementation* implementation = nullptr;  // null: penstock
+  AttentionKernel attention = AttentionKernel::kAuto;
+  CudaGraphs graphs = CudaGraphs::kNone;
+  Dispatcher dispatcher = Dispatcher::kAllToAll;
+  bool dropout = false;        // after attention and feed-forward parts, and of scores
+  bool deterministic = false;  // only kernels whose sums have one order
+  bool fused_loss = false;
+  bool fused_experts = false;       // activation and quantization run within the grouped matmuls
+  bool overlapped_experts = false;  // exchanges run under another microbatch's compute
+  bool fp8_attention = false;
+  bool linear_biases = false;  // of a decoder
+  std::string release = {};    // of the software, as year and month (2025-10); empty: the newest
+
+  const Implementation& get() const;
+};
+
+const std::vector<Implementation>& Implementations();
+std::vector<std::string_view> ImplementationNames();
+// Errors: kNotFound, with the nearest name.
+Result<const Implementation*> FindImplementation(std::string_view name);
+
+}  // namespace penstock

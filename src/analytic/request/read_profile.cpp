@@ -1,0 +1,88 @@
+#include "analytic/request/read_profile.h"
+
+#include "analytic/microbatch.h"
+#include "analytic/request/read_name.h"
+#include "base/units.h"
+
+namespace penstock {
+namespace {
+
+Status CheckPart(const char* name, const std::optional<double>& value, bool may_be_zero) {
+  if (!value || (*value <= 1 && (*value > 0 || (may_be_zero && *value == 0)))) return {};
+  if (may_be_zero) return InvalidParameter(name, "{}: 0 to 1 is needed", *value);
+  return InvalidParameter(name, "{}: more than 0 and at most 1 is needed", *value);
+}
+
+Status CheckParts(const ModelRequest& request) {
+  PENSTOCK_TRY_STATUS(CheckPart("flops_efficiency", request.flops_efficiency, false));
+  PENSTOCK_TRY_STATUS(CheckPart("bandwidth_efficiency", request.bandwidth_efficiency, false));
+  PENSTOCK_TRY_STATUS(CheckPart("link_efficiency", request.link_efficiency, false));
+  PENSTOCK_TRY_STATUS(CheckPart("network_efficiency", request.network_efficiency, false));
+  PENSTOCK_TRY_STATUS(CheckPart("hidden_communication", request.hidden_communication, true));
+  return CheckPart("hidden_gradients", request.hidden_gradients, true);
+}
+
+Status SetTime(const char* field, const std::optional<std::string>& text, double& seconds) {
+  if (!text) return {};
+  const Result<double> parsed = ParseSeconds(*text);
+  if (!parsed || *parsed < 0) {
+    return InvalidParameter(field, "{}: give a time with its unit (5us)", Quote(*text));
+  }
+  seconds = *parsed;
+  return {};
+}
+
+}  // namespace
+
+Result<Profile> ReadProfile(const ModelRequest& request) {
+  Profile profile;
+  if (request.implementation) {
+    auto found = FindImplementation(*request.implementation);
+    if (!found) return InvalidParameter("implementation", "{}", found.error().line());
+    profile.implementation = *found;
+  }
+  PENSTOCK_TRY(
+      profile.attention,
+      ReadName<AttentionKernel>("attention", request.attention.value_or("auto"), kAttentionNames));
+  PENSTOCK_TRY(
+      profile.graphs,
+      ReadName<CudaGraphs>("cuda_graphs", request.cuda_graphs.value_or("none"), kCudaGraphsNames));
+  PENSTOCK_TRY(profile.dispatcher,
+               ReadName<Dispatcher>("dispatcher", request.dispatcher.value_or("all-to-all"),
+                                    kDispatcherNames));
+  for (const auto& [given, flag] : {std::pair(&request.dropout, &profile.dropout),
+                                    {&request.deterministic, &profile.deterministic},
+                                    {&request.fused_loss, &profile.fused_loss},
+                                    {&request.fused_experts, &profile.fused_experts},
+                                    {&request.overlapped_experts, &profile.overlapped_experts},
+                                    {&request.fp8_attention, &profile.fp8_attention},
+                                    {&request.linear_biases, &profile.linear_biases}}) {
+    *flag = given->value_or(*flag);
+  }
+  profile.release = request.release.value_or("");
+  return profile;
+}
+
+Result<Speeds> ReadSpeeds(const ModelRequest& request, const Microbatch& batch) {
+  PENSTOCK_TRY_STATUS(CheckParts(request));
+  Speeds speeds = batch.profile.get().speeds;
+  if (request.flops_efficiency) {
+    // Quantized and plain matmuls keep their relation.
+    const double factor = *request.flops_efficiency / speeds.of(batch.precision);
+    for (double& part : speeds.matmul) part *= factor;
+  }
+  if (request.bandwidth_efficiency) {
+    speeds.memory = speeds.link = speeds.network = *request.bandwidth_efficiency;
+  }
+  speeds.link = request.link_efficiency.value_or(speeds.link);
+  speeds.network = request.network_efficiency.value_or(speeds.network);
+  if (request.hidden_communication) {
+    speeds.hidden_tensor = speeds.hidden_expert = *request.hidden_communication;
+  }
+  speeds.hidden_gradients = request.hidden_gradients.value_or(speeds.hidden_gradients);
+  PENSTOCK_TRY_STATUS(SetTime("device_launch", request.device_launch, speeds.device_launch));
+  PENSTOCK_TRY_STATUS(SetTime("host_launch", request.host_launch, speeds.host_launch));
+  return speeds;
+}
+
+}  // namespace penstock
