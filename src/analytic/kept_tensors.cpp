@@ -175,19 +175,20 @@ void AddExperts(const ModelShape& shape, const Microbatch& batch, KeptList& list
   const auto dim = static_cast<double>(shape.dim);
   const double rows = batch.expert_tokens() * static_cast<double>(experts.top_k);
   const auto add = shape.gated ? &AddSwiGlu : &AddUngated;
+  const double width = experts.latent > 0 ? static_cast<double>(experts.latent) : dim;
   AddNormTensors(batch.tokens_of_rank(), dim, list);
   AddRouter(shape, batch, list);
-  list.Add("experts: rows", Kept::kUntilWeight, rows * dim);
+  list.Add("experts: rows", Kept::kUntilWeight, rows * width);
   add(rows, static_cast<double>(experts.hidden) / static_cast<double>(batch.expert_division()),
       list);
-  list.Add("experts: output", Kept::kUntilInput, rows * dim);
-  list.Add("experts: gradient of the output", Kept::kFromInput, rows * dim);
+  list.Add("experts: output", Kept::kUntilInput, rows * width);
+  list.Add("experts: gradient of the output", Kept::kFromInput, rows * width);
   // In bf16, only shared experts read the norm's output; the others read rows of it.
   if (experts.shared > 0 || batch.precision == Precision::kFp32) {
     list.Add("norm: output", Kept::kUntilWeight, batch.tokens_of_rank() * dim);
   }
   if (experts.shared == 0) return;
-  add(batch.tokens(), RankSizes::Share(experts.shared * experts.hidden, batch), list);
+  add(batch.tokens(), RankSizes::Share(experts.shared_width(), batch), list);
   AddResidualGradient(shape, batch, list);
 }
 
@@ -242,6 +243,21 @@ KeptTensors KeptByMamba(const ModelShape& shape, const Microbatch& batch) {
   list.Add("mamba: output of the scan", Kept::kUntilInput, inner);
   list.Add("mamba: gated output", Kept::kUntilWeight, inner);
   list.Add("gradient of the projected input", Kept::kFromInput, 2 * inner + states);
+  AddResidualGradient(shape, batch, list);
+  return list.Take();
+}
+
+KeptTensors KeptByDelta(const ModelShape& shape, const Microbatch& batch) {
+  KeptList list(batch);
+  const DeltaShape& delta = *shape.delta;
+  const double keys = batch.tokens() * RankSizes::Share(delta.keys(), batch);
+  const double values = batch.tokens() * RankSizes::Share(delta.values(), batch);
+  AddNormOfMatmuls(batch.tokens_of_rank(), static_cast<double>(shape.dim), list);
+  list.Add("delta: projected input", Kept::kUntilInput, 2 * keys + 2 * values);
+  list.Add("delta: convolved input", Kept::kUntilInput, 2 * keys + values);
+  list.Add("delta: output of the rule", Kept::kUntilInput, values);
+  list.Add("delta: gated output", Kept::kUntilWeight, values);
+  list.Add("gradient of the projected input", Kept::kFromInput, 2 * keys + 2 * values);
   AddResidualGradient(shape, batch, list);
   return list.Take();
 }

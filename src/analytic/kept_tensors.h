@@ -29,6 +29,7 @@ using KeptTensors = std::vector<KeptTensor>;
 KeptTensors KeptByAttention(const ModelShape& shape, const Microbatch& batch);
 KeptTensors KeptByFeedForward(const ModelShape& shape, std::int64_t layer, const Microbatch& batch);
 KeptTensors KeptByMamba(const ModelShape& shape, const Microbatch& batch);
+KeptTensors KeptByDelta(const ModelShape& shape, const Microbatch& batch);
 KeptTensors KeptByEmbedding(const Microbatch& batch);
 KeptTensors KeptByFinalNorm(const ModelShape& shape, const Microbatch& batch);
 // What the head and the loss keep.

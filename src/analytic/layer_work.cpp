@@ -131,13 +131,16 @@ void AddPlainAttention(const ModelShape& shape, std::int64_t layer, const Microb
   const RankSizes sizes(shape, batch);
   const double tokens = batch.tokens();
   const double queries = sizes.heads * sizes.head_dim, keys = sizes.kv_heads * sizes.head_dim;
-  list.Linear("wq", tokens, sizes.dim, queries);
+  list.Linear("wq", tokens, sizes.dim, shape.query_gate ? 2 * queries : queries);
   list.Linear("wk", tokens, sizes.dim, keys);
   list.Linear("wv", tokens, sizes.dim, keys);
   if (shape.qk_norm) list.Norm(tokens, queries + keys);
-  list.Pointwise("rotary positions", tokens * (queries + keys), 2, 2);
+  if (!shape.has_no_positions) {
+    list.Pointwise("rotary positions", tokens * (queries + keys), 2, 2);
+  }
   list.ExchangeContext(tokens * queries, tokens * 2 * keys);
   list.Attention(sizes.heads, sizes.head_dim, shape.window_of(layer));
+  if (shape.query_gate) list.Pointwise("gate", tokens * queries, 3, 5);
   list.Linear("wo", tokens, queries, sizes.dim);
 }
 
@@ -180,10 +183,9 @@ void AddGpt2Attention(const ModelShape& shape, const Microbatch& batch, WorkList
   list.Linear("wo", batch.tokens(), queries, sizes.dim);
 }
 
-// `matrices` experts, or one layer, with a gate or without.
-void AddFeedForward(const ModelShape& shape, double rows, double hidden, double matrices,
-                    WorkList& list, int modules) {
-  const auto dim = static_cast<double>(shape.dim);
+// `matrices` experts, or one layer, of this width, with a gate or without.
+void AddFeedForward(const ModelShape& shape, double rows, double dim, double hidden,
+                    double matrices, WorkList& list, int modules) {
   list.Within(modules);
   list.Linear("w1", rows, dim, hidden, matrices);
   if (shape.gated) list.Linear("w3", rows, dim, hidden, matrices);
@@ -210,17 +212,20 @@ void AddExperts(const ModelShape& shape, const Microbatch& batch, WorkList& list
   const auto dim = static_cast<double>(shape.dim), count = static_cast<double>(experts.experts);
   const double tokens = batch.tokens();
   const double rows = batch.expert_tokens() * static_cast<double>(experts.top_k);
+  const double width = experts.latent > 0 ? static_cast<double>(experts.latent) : dim;
   list.Within(kExpertsModule);
   list.Matmul("router", batch.tokens_of_rank(), dim, count);
-  list.Pointwise("rows of experts", rows * dim, 2, 2);
+  if (experts.latent > 0) list.Linear("w_down", batch.tokens_of_rank(), dim, width);
+  list.Pointwise("rows of experts", rows * width, 2, 2);
   const auto ranks = static_cast<double>(batch.expert);
   const auto division = static_cast<double>(batch.expert_division());
-  list.Route(rows / division * dim, ranks);
+  list.Route(rows / division * width, ranks);
   const double hidden = static_cast<double>(experts.hidden) / division;
-  AddFeedForward(shape, rows, hidden, count / ranks, list, kExpertsModule);
-  list.Pointwise("weighted sum of rows", rows * dim, 1, 2);
+  AddFeedForward(shape, rows, width, hidden, count / ranks, list, kExpertsModule);
+  list.Pointwise("weighted sum of rows", rows * width, 1, 2);
+  if (experts.latent > 0) list.Linear("w_up", batch.tokens_of_rank(), width, dim);
   if (experts.shared == 0) return;
-  AddFeedForward(shape, tokens, RankSizes::Share(experts.shared * experts.hidden, batch), 1, list,
+  AddFeedForward(shape, tokens, dim, RankSizes::Share(experts.shared_width(), batch), 1, list,
                  kExpertsModule | kSharedExperts);
 }
 
@@ -247,11 +252,32 @@ void AddMamba(const ModelShape& shape, const Microbatch& batch, WorkList& list) 
   list.Linear("out_proj", tokens, inner, dim);
 }
 
+// The delta rule by chunks (Yang et al., Parallelizing Linear Transformers with the Delta Rule,
+// 2024, section 3): products of queries, keys and values within chunks of 64 tokens, and between
+// chunks with the heads' states.
+void AddDelta(const ModelShape& shape, const Microbatch& batch, WorkList& list) {
+  constexpr double kChunk = 64;
+  const DeltaShape& delta = *shape.delta;
+  const auto dim = static_cast<double>(shape.dim), head_dim = static_cast<double>(delta.head_dim);
+  const double tokens = batch.tokens(), keys = RankSizes::Share(delta.keys(), batch);
+  const double values = RankSizes::Share(delta.values(), batch);
+  const double heads = RankSizes::Share(delta.value_heads, batch);
+  list.Linear("in_proj", tokens, dim, 2 * keys + 2 * values + 2 * heads);
+  list.Pointwise("convolution", tokens * (2 * keys + values), 2, 4);
+  const double scan = tokens * values * (6 * head_dim + 6 * kChunk);
+  const double bytes = tokens * (2 * keys + 2 * values) * batch.element_bytes();
+  list.AddForward({.name = "delta rule", .flops = scan, .bytes = bytes});
+  list.AddInput({.name = "delta rule", .flops = 2.5 * scan, .bytes = 2 * bytes});
+  list.Pointwise("gate and norm", tokens * values, 3, 5);
+  list.Linear("out_proj", tokens, values, dim);
+}
+
 // What surrounds each branch of a block.
 void AddBranch(const ModelShape& shape, const Microbatch& batch, WorkList& list) {
   const auto dim = static_cast<double>(shape.dim);
   list.Within(kNorm);
   list.Norm(batch.tokens_of_rank(), dim);
+  if (shape.norms_outputs) list.Norm(batch.tokens_of_rank(), dim);
   list.Within(0);
   list.Pointwise("addition to the residual stream", batch.tokens_of_rank() * dim, 3, 3);
   list.Exchange("exchange of hidden states", batch.tokens() * dim, 2, 2, 1);
@@ -280,7 +306,8 @@ Work FeedForwardWork(const ModelShape& shape, std::int64_t layer, const Microbat
   } else if (shape.architecture == Architecture::kGpt2) {
     AddGelu(shape, batch, list);
   } else {
-    AddFeedForward(shape, batch.tokens(), RankSizes(shape, batch).hidden, 1, list, kFeedForward);
+    const RankSizes sizes(shape, batch);
+    AddFeedForward(shape, batch.tokens(), sizes.dim, sizes.hidden, 1, list, kFeedForward);
   }
   return list.Take();
 }
@@ -289,6 +316,13 @@ Work MambaWork(const ModelShape& shape, const Microbatch& batch) {
   WorkList list(batch);
   AddBranch(shape, batch, list);
   AddMamba(shape, batch, list);
+  return list.Take();
+}
+
+Work DeltaWork(const ModelShape& shape, const Microbatch& batch) {
+  WorkList list(batch);
+  AddBranch(shape, batch, list);
+  AddDelta(shape, batch, list);
   return list.Take();
 }
 

@@ -49,6 +49,7 @@ struct Work {
 Work AttentionWork(const ModelShape& shape, std::int64_t layer, const Microbatch& batch);
 Work FeedForwardWork(const ModelShape& shape, std::int64_t layer, const Microbatch& batch);
 Work MambaWork(const ModelShape& shape, const Microbatch& batch);
+Work DeltaWork(const ModelShape& shape, const Microbatch& batch);
 // What a layer that predicts a further token computes besides its block.
 Work PredictorWork(const ModelShape& shape, const Microbatch& batch);
 Work EmbeddingWork(const ModelShape& shape, const Microbatch& batch);

@@ -30,15 +30,31 @@ double Gpt2AttentionParameters(double dim) { return dim * 3 * dim + 3 * dim + di
 
 // The parameters of one expert of the layer.
 double OneExpert(const ModelShape& shape) {
-  return MatricesOf(shape, static_cast<double>(shape.dim),
-                    static_cast<double>(shape.experts->hidden));
+  const ExpertShape& experts = *shape.experts;
+  const auto width = static_cast<double>(experts.latent > 0 ? experts.latent : shape.dim);
+  const auto hidden = static_cast<double>(experts.hidden);
+  const double biases = (shape.gated ? 2 : 1) * hidden + width;
+  return MatricesOf(shape, width, hidden) + (experts.biases ? biases : 0);
+}
+
+// The norms of one part of a block.
+double NormsOfPart(const ModelShape& shape) {
+  return (shape.norms_outputs ? 2 : 1) * NormParameters(shape);
+}
+
+double SharedExpertParameters(const ModelShape& shape) {
+  const ExpertShape& experts = *shape.experts;
+  const auto dim = static_cast<double>(shape.dim);
+  const auto latent = static_cast<double>(experts.latent);
+  return MatricesOf(shape, dim, static_cast<double>(experts.shared_width())) +
+         (experts.shared_gate ? dim : 0) + 2 * dim * latent;
 }
 
 }  // namespace
 
 double AttentionParameters(const ModelShape& shape) {
   const auto dim = static_cast<double>(shape.dim);
-  if (shape.latent) return NormParameters(shape) + LatentParameters(shape);
+  if (shape.latent) return NormsOfPart(shape) + LatentParameters(shape);
   if (shape.architecture == Architecture::kGpt2) {
     return NormParameters(shape) + Gpt2AttentionParameters(dim);
   }
@@ -46,7 +62,10 @@ double AttentionParameters(const ModelShape& shape) {
   const double queries = head_dim * static_cast<double>(shape.heads);
   const double keys = head_dim * static_cast<double>(shape.kv_heads);
   const double qk_norms = shape.qk_norm ? 2 * head_dim : 0;
-  return NormParameters(shape) + 2 * dim * queries + 2 * dim * keys + qk_norms;
+  const double gate = shape.query_gate ? dim * queries : 0;
+  const double biases = (shape.qkv_biases ? queries + 2 * keys : 0) + (shape.output_bias ? dim : 0);
+  const double sinks = shape.sinks ? static_cast<double>(shape.heads) : 0;
+  return NormsOfPart(shape) + 2 * dim * queries + 2 * dim * keys + qk_norms + gate + biases + sinks;
 }
 
 double ExpertParameters(const ModelShape& shape, std::int64_t layer) {
@@ -59,12 +78,12 @@ double FeedForwardParameters(const ModelShape& shape, std::int64_t layer) {
   if (shape.architecture == Architecture::kGpt2) {
     return NormParameters(shape) + dim * hidden + hidden + hidden * dim + dim;
   }
-  if (!shape.has_experts(layer)) return NormParameters(shape) + MatricesOf(shape, dim, hidden);
+  if (!shape.has_experts(layer)) return NormsOfPart(shape) + MatricesOf(shape, dim, hidden);
   const ExpertShape& experts = *shape.experts;
   const auto count = static_cast<double>(experts.experts);
-  const double bias = experts.balance == ExpertShape::Balance::kBias ? count : 0;
-  return NormParameters(shape) + dim * count + bias + ExpertParameters(shape, layer) +
-         static_cast<double>(experts.shared) * OneExpert(shape);
+  const bool has_bias = experts.balance == ExpertShape::Balance::kBias || experts.biases;
+  return NormsOfPart(shape) + dim * count + (has_bias ? count : 0) +
+         ExpertParameters(shape, layer) + SharedExpertParameters(shape);
 }
 
 double MambaParameters(const ModelShape& shape) {
@@ -76,6 +95,15 @@ double MambaParameters(const ModelShape& shape) {
   return NormParameters(shape) + dim * (2 * inner + states + heads) +
          convolved * static_cast<double>(mamba.convolution) + convolved + 3 * heads + inner +
          inner * dim;
+}
+
+double DeltaParameters(const ModelShape& shape) {
+  const DeltaShape& delta = *shape.delta;
+  const auto dim = static_cast<double>(shape.dim), heads = static_cast<double>(delta.value_heads);
+  const auto keys = static_cast<double>(delta.keys()), values = static_cast<double>(delta.values());
+  const double convolved = (2 * keys + values) * static_cast<double>(delta.convolution);
+  return NormParameters(shape) + dim * (2 * keys + 2 * values + 2 * heads) + convolved + 2 * heads +
+         static_cast<double>(delta.head_dim) + values * dim;
 }
 
 double LayerParameters(const ModelShape& shape, std::int64_t layer) {
@@ -90,7 +118,8 @@ double LayerParameters(const ModelShape& shape, std::int64_t layer) {
     case LayerKind::kBlock:
       break;
   }
-  return AttentionParameters(shape) + FeedForwardParameters(shape, layer);
+  return (shape.has_delta(layer) ? DeltaParameters(shape) : AttentionParameters(shape)) +
+         FeedForwardParameters(shape, layer);
 }
 
 double PredictorParameters(const ModelShape& shape) {

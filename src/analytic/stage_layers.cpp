@@ -35,12 +35,14 @@ struct KindOfLayer {
   KindOfLayer(const ModelShape& shape, std::int64_t layer, bool recomputed)
       : kind(shape.kind(layer)),
         has_experts(shape.has_experts(layer)),
+        has_delta(shape.has_delta(layer)),
         window(shape.window_of(layer)),
         is_recomputed(recomputed) {}
   bool operator==(const KindOfLayer&) const = default;
 
   LayerKind kind;
   bool has_experts;
+  bool has_delta;
   std::int64_t window;
   bool is_recomputed;
 };
@@ -122,8 +124,12 @@ ParameterCount ParametersOfStage(const ModelShape& shape, const LayerRange& stag
   for (std::int64_t layer = stage.begin; layer < stage.end; ++layer) {
     AddLayer(shape, layer, 1, count);
   }
-  AddLayer(shape, shape.layers - 1, static_cast<double>(stage.predictors), count);
-  count.others += static_cast<double>(stage.predictors) * PredictorParameters(shape);
+  const auto predictors = static_cast<double>(
+      shape.shared_predictors ? std::min<std::int64_t>(stage.predictors, 1) : stage.predictors);
+  for (std::int64_t i = 0; i < shape.predictor_layers(); ++i) {
+    AddLayer(shape, shape.layers + i, predictors, count);
+  }
+  count.others += predictors * PredictorParameters(shape);
   if (stage.head) count.others += static_cast<double>(shape.dim);  // the norm
   if (stage.has_logits()) count.others += HeadParameters(shape) - static_cast<double>(shape.dim);
   const bool copies_embedding = stage.has_logits() && shape.tied && !stage.embedding;

@@ -35,6 +35,21 @@ Status CheckExperts(const ExpertShape& experts) {
                          experts.experts);
 }
 
+Status CheckPattern(const ModelShape& shape) {
+  if (shape.pattern.empty()) return {};
+  if (std::ssize(shape.pattern) != shape.layers) {
+    return InvalidArgument("{} letters of layers: {} are needed", shape.pattern.size(),
+                           shape.layers);
+  }
+  for (const LayerKind kind : {LayerKind::kMamba, LayerKind::kExperts}) {
+    const bool has =
+        kind == LayerKind::kMamba ? shape.mamba.has_value() : shape.experts.has_value();
+    if (has || shape.pattern.find(static_cast<char>(kind)) == std::string::npos) continue;
+    return InvalidArgument("layers {}: the model has no sizes for them", static_cast<char>(kind));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status CheckShape(const ModelShape& shape) {
@@ -46,6 +61,7 @@ Status CheckShape(const ModelShape& shape) {
       {"the width of a layer", shape.hidden}};
   for (const auto& [what, size] : sizes) PENSTOCK_TRY_STATUS(CheckSize(what, size));
   if (shape.experts) PENSTOCK_TRY_STATUS(CheckExperts(*shape.experts));
+  PENSTOCK_TRY_STATUS(CheckPattern(shape));
   if (shape.architecture == Architecture::kGpt2) {
     PENSTOCK_TRY_STATUS(CheckSize("the number of positions", shape.positions));
   }

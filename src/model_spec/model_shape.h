@@ -2,6 +2,7 @@
 // neither libtorch nor a captured stage.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -34,6 +35,12 @@ struct ExpertShape {
   bool normalizes = true;  // scales the weights of a token's experts to a sum of 1
   bool scales = false;     // then multiplies them by a factor
   enum class Balance { kNone, kLoss, kBias } balance = Balance::kLoss;
+  std::int64_t shared_hidden = 0;  // of all shared experts together; 0: as wide as as many experts
+  bool shared_gate = false;        // a factor of the shared experts' output per token
+  std::int64_t latent = 0;  // width of what experts read and return; 0: that of hidden states
+  bool biases = false;      // of the router and of experts
+
+  std::int64_t shared_width() const { return shared_hidden > 0 ? shared_hidden : shared * hidden; }
 };
 
 // The state-space layers of a hybrid (Dao and Gu, Transformers are SSMs, 2024, section 7).
@@ -45,6 +52,17 @@ struct MambaShape {
   std::int64_t convolution = 4;
 
   std::int64_t inner() const { return heads * head_dim; }
+};
+
+// Attention by a gated delta rule instead of scores (Yang et al., Gated Delta Networks, 2024).
+struct DeltaShape {
+  std::int64_t key_heads = 0;
+  std::int64_t value_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t convolution = 4;
+
+  std::int64_t keys() const { return key_heads * head_dim; }
+  std::int64_t values() const { return value_heads * head_dim; }
 };
 
 // The layers of a hybrid, one letter each, as NVIDIA writes them.
@@ -80,10 +98,26 @@ struct ModelShape {
   std::int64_t window = 0;      // tokens that attention reaches back; 0: all
   std::int64_t full_every = 0;  // with a window: every nth layer still attends to all; 0: none
   std::int64_t predictors = 0;  // layers that predict further tokens (DeepSeek-V3, section 2.2)
+  bool shared_predictors = false;  // these are one layer, which runs as many times
   std::optional<MambaShape> mamba = {};
-  std::string pattern = {};  // of a hybrid: the kinds of its layers
+  std::string pattern = {};              // of a hybrid: the kinds of its layers
+  std::string predictor_pattern = {};    // likewise, of what predicts one further token
+  std::optional<DeltaShape> delta = {};  // of all layers but every nth, by `full_every`
+  bool query_gate = false;               // each head's output has a gate, computed with its queries
+  bool qkv_biases = false;               // of queries, keys and values
+  bool output_bias = false;              // of the projection after attention
+  bool sinks = false;                    // a score per head that every softmax includes
+  bool norms_outputs = false;            // a second norm after each part of a block
+  bool has_no_positions = false;         // attention has no rotary positions
 
+  // The layers of what predicts a further token have the numbers from `layers` on.
+  std::int64_t predictor_layers() const {
+    return predictor_pattern.empty() ? 1 : static_cast<std::int64_t>(predictor_pattern.size());
+  }
   LayerKind kind(std::int64_t layer) const {
+    if (layer >= layers && !predictor_pattern.empty()) {
+      return static_cast<LayerKind>(predictor_pattern[static_cast<std::size_t>(layer - layers)]);
+    }
     return pattern.empty() ? LayerKind::kBlock
                            : static_cast<LayerKind>(pattern[static_cast<std::size_t>(layer)]);
   }
@@ -91,9 +125,12 @@ struct ModelShape {
     if (!pattern.empty()) return kind(layer) == LayerKind::kExperts;
     return experts && layer >= experts->dense_layers;
   }
+  bool has_delta(std::int64_t layer) const { return delta && !attends_to_all(layer); }
   // The tokens that a layer's attention reaches back; 0: all.
-  std::int64_t window_of(std::int64_t layer) const {
-    return full_every > 0 && (layer + 1) % full_every == 0 ? 0 : window;
+  std::int64_t window_of(std::int64_t layer) const { return attends_to_all(layer) ? 0 : window; }
+  // By `full_every`. A predictor is like the last layer.
+  bool attends_to_all(std::int64_t layer) const {
+    return full_every > 0 && std::min(layer + 1, layers) % full_every == 0;
   }
 };
 

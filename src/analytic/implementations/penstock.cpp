@@ -22,8 +22,9 @@ StagePart Layer(const ModelShape& shape, std::int64_t layer, const Microbatch& b
   StagePart part{.is_layer = true};
   const LayerKind kind = shape.kind(layer);
   if (kind == kBlock || kind == kAttention) {
-    Append(AttentionWork(shape, layer, batch), part.work);
-    Append(KeptByAttention(shape, batch), part.kept);
+    const bool has_delta = shape.has_delta(layer);
+    Append(has_delta ? DeltaWork(shape, batch) : AttentionWork(shape, layer, batch), part.work);
+    Append(has_delta ? KeptByDelta(shape, batch) : KeptByAttention(shape, batch), part.kept);
   }
   if (kind == kMamba) {
     Append(MambaWork(shape, batch), part.work);
@@ -49,7 +50,12 @@ StagePart Logits(const ModelShape& shape, const Microbatch& batch) {
 // A layer that predicts a further token joins the hidden states with an embedding, is a block like
 // the last one, and has logits and a loss of its own (DeepSeek-V3, section 2.2).
 StagePart Predictor(const ModelShape& shape, const Microbatch& batch) {
-  StagePart block = Layer(shape, shape.layers - 1, batch);
+  StagePart block = Layer(shape, shape.layers, batch);
+  for (std::int64_t i = 1; i < shape.predictor_layers(); ++i) {
+    const StagePart next = Layer(shape, shape.layers + i, batch);
+    Append(next.work, block.work);
+    Append(next.kept, block.kept);
+  }
   Append(PredictorWork(shape, batch), block.work);
   return block;
 }
