@@ -1,5 +1,6 @@
 #include "analytic/implementation.h"
 
+#include "analytic/implementations/megatron.h"
 #include "analytic/implementations/penstock.h"
 #include "analytic/same_name.h"
 #include "base/text/nearest.h"
@@ -8,7 +9,9 @@
 namespace penstock {
 namespace {
 
-std::vector<Implementation> MakeImplementations() { return {PenstockImplementation()}; }
+std::vector<Implementation> MakeImplementations() {
+  return {PenstockImplementation(), MegatronImplementation()};
+}
 
 }  // namespace
 

@@ -13,6 +13,7 @@
 #include "analytic/precision.h"
 #include "base/result.h"
 #include "model_spec/state_bytes.h"
+#include "schedule/topology.h"
 
 namespace penstock {
 
@@ -39,11 +40,12 @@ struct Speeds {
   double memory = 0.8;
   double link = 0.8;
   double network = 0.8;
-  double device_launch = 0;     // seconds of the device per kernel besides its work
-  double host_launch = 0;       // seconds of the host per kernel, hidden while the device is busy
-  double hidden_gradients = 0;  // part of sums of gradients and gathers of weights
-  double hidden_tensor = 0;     // part of the messages of `tensor`
-  double hidden_expert = 0;     // part of the messages of `expert`
+  double collective_latency = 0;  // seconds of a collective besides its bytes; 0: a message's
+  double device_launch = 0;       // seconds of the device per kernel besides its work
+  double host_launch = 0;         // seconds of the host per kernel, hidden while the device is busy
+  double hidden_gradients = 0;    // part of sums of gradients and gathers of weights
+  double hidden_tensor = 0;       // part of the messages of `tensor`
+  double hidden_expert = 0;       // part of the messages of `expert`
 
   double of(Precision precision) const {
     const double part = matmul[static_cast<std::size_t>(precision)];
@@ -69,9 +71,16 @@ struct Implementation {
   bool quantizes = false;   // whether linear layers run in 8 or 4 bits
   Speeds speeds = {};
   double bytes_per_step = 0;  // that the optimizer moves per parameter; 0: those of its states
-  // Of a weight that replicas gather and of a gradient that they sum; 0: as compute reads it.
+  // Of a weight that replicas gather, and of a gradient that they sum; 0: as they are kept.
   double gathered_bytes = 0;
   double reduced_bytes = 4;
+  // What ranks do while messages between stages are in flight.
+  Transfers transfers = Transfers::kAsynchronous;
+  // Whether each rank that divides a layer sends its part of the hidden states, which the receivers
+  // gather (Narayanan et al., Megatron-LM, 2021, section 4.1).
+  bool scatters_messages = false;
+  // Whether the first and the last stage add their gradients of a tied embedding in each step.
+  bool sums_tied_gradients = false;
 
   // One layer, an extra predictor's layer, the embedding, and the final norm with head and loss.
   StagePart (*layer)(const ModelShape&, std::int64_t layer, const Microbatch&) = nullptr;

@@ -34,7 +34,7 @@ class WorkList {
     const auto sequence = static_cast<double>(batch_.sequence);
     const double own = 2 * batch_.tokens() * sequence * heads * head_dim;
     const double reach = 1 + static_cast<double>(batch_.earlier) / sequence;
-    const double masked = own - own * Windowed(window);
+    const double masked = own - own * UnmaskedScores(batch_, window);
     const double queries = batch_.tokens() * heads * head_dim * element_, keys = queries * reach;
     const int outside = std::exchange(modules_, modules_ | kCoreAttention);
     AddForward({"attention", 2 * own * reach, 2 * masked, 2 * (queries + keys)});
@@ -111,13 +111,6 @@ class WorkList {
     AddInput(kernel);
     kernel.bytes = rows * (in + out) * read + weights * 2 * kFp32ElementBytes;
     AddWeight(kernel);
-  }
-  // The part of the scores among the sample's own tokens that is not masked.
-  double Windowed(std::int64_t window) const {
-    const auto sequence = static_cast<double>(batch_.sequence);
-    const auto reach = static_cast<double>(window);
-    if (window == 0 || reach >= sequence) return 0.5;
-    return reach / sequence * (1 - reach / (2 * sequence));
   }
 
   const Microbatch& batch_;
@@ -359,6 +352,13 @@ Work LogitsWork(const ModelShape& shape, const Microbatch& batch) {
   list.AddForward({"cross-entropy", 0, 0, bytes});
   list.AddInput({"cross-entropy", 0, 0, bytes});
   return list.Take();
+}
+
+double UnmaskedScores(const Microbatch& batch, std::int64_t window) {
+  const auto sequence = static_cast<double>(batch.sequence);
+  const auto reach = static_cast<double>(window);
+  if (window == 0 || reach >= sequence) return 0.5;
+  return reach / sequence * (1 - reach / (2 * sequence));
 }
 
 double FlopsOf(const Kernels& kernels) {

@@ -57,6 +57,9 @@ Work FinalNormWork(const ModelShape& shape, const Microbatch& batch);
 // The work of the head and the loss.
 Work LogitsWork(const ModelShape& shape, const Microbatch& batch);
 
+// The part of the scores among a sample's own tokens that is not masked. A window of 0 is all.
+double UnmaskedScores(const Microbatch& batch, std::int64_t window);
+
 double FlopsOf(const Kernels& kernels);
 double BytesOf(const Kernels& kernels);
 

@@ -37,8 +37,22 @@ class Roofline {
     return bytes / (cluster_.device.host_bandwidth * cluster_.speeds.link);
   }
   // The time of a message among `devices` neighboring devices.
-  double OfMessage(double bytes, std::int64_t devices) const {
-    return cluster_.device.latency + OfLink(bytes, 0, devices);
+  double OfMessage(double bytes, double latency, std::int64_t devices) const {
+    return latency + OfLink(bytes, 0, devices);
+  }
+  double CollectiveLatency() const {
+    const double latency = cluster_.speeds.collective_latency;
+    return latency > 0 ? latency : cluster_.device.latency;
+  }
+  // The time until all ranks that divide a layer have the parts of the others.
+  double OfGather(double bytes) const {
+    const auto ranks = static_cast<double>(batch_.tensor);
+    if (batch_.tensor == 1) return 0;
+    return CollectiveLatency() + OfLink(bytes * (ranks - 1) / ranks, 1, batch_.tensor);
+  }
+  // The time of an all-reduce between two devices that are `distance` devices apart.
+  double OfSumOfTwo(double bytes, std::int64_t distance) const {
+    return (2 * CollectiveLatency() + OfLink(bytes, 0, distance + 1)) * cluster_.time_factor;
   }
   // The links of `replicas` devices that are `stride` devices apart: those of the node, and between
   // nodes the network. If the replicas do not fill whole nodes, all of them use the network.
@@ -74,17 +88,28 @@ class Roofline {
   double MessageSeconds(const KernelCost& kernel) const {
     if (kernel.collectives == 0) return 0;
     const Speeds& speeds = cluster_.speeds;
-    const double tensor = OfLink(kernel.sent, 1, batch_.tensor) +
-                          OfLink(kernel.shared, batch_.tensor, batch_.tensor * batch_.context);
+    const double tensor =
+        OfRings(kernel.sent) + OfLink(kernel.shared, batch_.tensor, batch_.tensor * batch_.context);
     const double expert = OfLink(kernel.routed, batch_.expert_division(), batch_.expert_ranks());
     const double hidden = kernel.routed > 0 ? speeds.hidden_expert : speeds.hidden_tensor;
-    const double all = kernel.collectives * cluster_.device.latency + tensor + expert -
-                       MatmulSeconds(kernel.hidden_by, batch_.precision);
+    double concurrent = MatmulSeconds(kernel.hidden_by, batch_.precision);
+    if (kernel.hidden_by > 0) concurrent += speeds.device_launch;
+    const double all = kernel.collectives * CollectiveLatency() + tensor + expert - concurrent;
     return std::max(0.0, all) * kernel.exposed * (1 - hidden);
   }
   // The format of everything but quantized linear layers.
   Precision Plain() const {
     return IsQuantized(batch_.precision) ? Precision::kBf16 : batch_.precision;
+  }
+  // The time in which the ranks that divide a layer send these bytes each, in rings. Over several
+  // nodes, each rank exchanges its part of what its node has with one rank of each other node.
+  double OfRings(double bytes) const {
+    const std::int64_t linked = cluster_.linked_devices();
+    if (batch_.tensor <= linked || bytes == 0) return OfLink(bytes, 1, batch_.tensor);
+    const auto ranks = static_cast<double>(batch_.tensor), in_node = static_cast<double>(linked);
+    const double all = bytes * ranks / (ranks - 1);
+    return OfLink(all * (in_node - 1) / in_node, 1, linked) +
+           OfLink(all / in_node * (1 - in_node / ranks), linked, batch_.tensor);
   }
   // The time to send bytes, in equal parts, to all others of a group, whose ranks are `stride`
   // devices apart and span `devices`. Those outside of the rank's own node are reached over the
@@ -194,6 +219,8 @@ void AddUpdateCosts(const ModelOnCluster& model, const std::array<Replicated, 2>
   const StateFormat format = implementation.states(model.batch);
   const double gathered =
       implementation.gathered_bytes > 0 ? implementation.gathered_bytes : format.working;
+  const double reduced =
+      implementation.reduced_bytes > 0 ? implementation.reduced_bytes : format.gradient;
   const double hidden = 1 - model.cluster.speeds.hidden_gradients;
   for (const Replicated& each : all) {
     const StateElements elements = ElementsOf(each.parameters, ShardingOf(model, each.replicas));
@@ -203,10 +230,26 @@ void AddUpdateCosts(const ModelOnCluster& model, const std::array<Replicated, 2>
     const CollectiveGroup group = roofline.GroupOf(static_cast<int>(each.replicas), each.stride);
     constexpr auto kRings = CollectiveAlgorithm::kHierarchical;
     costs.unshard += hidden * AllGatherTime(kRings, group, each.parameters * gathered);
-    costs.reduce +=
-        hidden * ReduceScatterTime(kRings, group, each.parameters * implementation.reduced_bytes);
+    costs.reduce += hidden * ReduceScatterTime(kRings, group, each.parameters * reduced);
     costs.gathered += each.from_others() * gathered;
   }
+}
+
+// The first and the last stage add their gradients of a tied embedding before their steps.
+void AddTiedGradients(const ModelOnCluster& model, const std::vector<LayerRange>& stages,
+                      const Roofline& roofline, ModelCosts& costs) {
+  const Implementation& implementation = model.batch.profile.get();
+  const bool is_split = stages.front().has_embedding() && stages.back().has_logits();
+  if (!implementation.sums_tied_gradients || !model.shape.tied || stages.size() == 1 || !is_split) {
+    return;
+  }
+  const double bytes = static_cast<double>(model.shape.vocabulary) /
+                       static_cast<double>(model.batch.tensor) *
+                       static_cast<double>(model.shape.dim) * model.batch.element_bytes();
+  const std::int64_t distance = model.ranks_per_stage() * (PipelineRanks(model) - 1);
+  const double seconds = roofline.OfSumOfTwo(bytes, distance);
+  costs.stages.front().step += seconds;
+  costs.stages.back().step += seconds;
 }
 
 StateBytes AddStates(const ModelOnCluster& model, const std::array<Replicated, 2>& all,
@@ -233,7 +276,7 @@ void AddVocabulary(const VocabularyWork& shard, const Roofline& roofline, StageC
 }
 
 // Empty if all neighbors are on the same kind of link.
-Topology TopologyOf(const ModelOnCluster& model) {
+Topology TopologyOf(const ModelOnCluster& model, double latency) {
   const Cluster& cluster = model.cluster;
   const int group = static_cast<int>(model.ranks_per_stage());
   const int linked = cluster.linked_devices();
@@ -244,8 +287,25 @@ Topology TopologyOf(const ModelOnCluster& model) {
   node.bandwidth = cluster.device.link_bandwidth * cluster.speeds.link;
   network.name = "network";
   network.bandwidth = cluster.device.network_bandwidth * cluster.speeds.network;
-  node.latency = network.latency = cluster.device.latency;
+  node.latency = network.latency = latency;
   return {{node, network}};
+}
+
+void AddMessages(const ModelOnCluster& model, const Roofline& roofline, int slices,
+                 ModelCosts& costs) {
+  const Implementation& implementation = model.batch.profile.get();
+  double latency = model.cluster.device.latency;
+  costs.message_bytes = HiddenBytes(model.shape, model.batch) / slices;
+  if (implementation.scatters_messages) {
+    latency = roofline.CollectiveLatency();
+    if (!model.batch.sequence_parallel) {
+      latency += roofline.OfGather(costs.message_bytes);
+      costs.message_bytes /= static_cast<double>(model.batch.tensor);
+    }
+  }
+  costs.comm = roofline.OfMessage(costs.message_bytes, latency, model.cluster.devices());
+  costs.topology = TopologyOf(model, latency);
+  costs.transfers = implementation.transfers;
 }
 
 Status CheckExpertDivision(const ModelOnCluster& model) {
@@ -361,9 +421,8 @@ Result<ModelCosts> CostsOfModel(const ModelOnCluster& model, const PipelineDivis
     if (slices == 1) continue;
     costs.by_slice.insert(costs.by_slice.end(), of_slices.begin(), of_slices.end());
   }
-  costs.message_bytes = HiddenBytes(model.shape, model.batch) / slices;
-  costs.comm = roofline.OfMessage(costs.message_bytes, model.cluster.devices());
-  costs.topology = TopologyOf(model);
+  AddTiedGradients(model, divided, roofline, costs);
+  AddMessages(model, roofline, slices, costs);
   costs.offload = roofline.OfHostLink(1);
   return costs;
 }

@@ -60,6 +60,7 @@ struct ModelCosts {
   // In Megatron-LM's order: the ranks of a stage are next to each other.
   Topology topology;
   double message_bytes = 0;
+  Transfers transfers = Transfers::kAsynchronous;
   double offload = 0;  // per byte
 };
 

@@ -13,8 +13,8 @@ namespace penstock {
 // Equal parts of a stage, as its implementation computes them (implementation.h): all of its layers
 // of one kind, its embedding, or its head.
 struct StagePart {
-  Work work;         // of one of them, without recomputation
-  KeptTensors kept;  // likewise
+  Work work = {};         // of one of them, without recomputation
+  KeptTensors kept = {};  // likewise
   int count = 1;
   bool is_layer = false;
   bool is_recomputed = false;  // as a whole

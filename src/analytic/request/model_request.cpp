@@ -192,6 +192,7 @@ Result<Costs> CostsOfChains(const ModelOnCluster& model, const PipelineDivision&
   costs.topology = of_model.topology;
   costs.comm = of_model.comm;
   costs.message_bytes = of_model.message_bytes;
+  costs.transfers = of_model.transfers;
   costs.offload = costs.reload = of_model.offload;
   return costs;
 }
