@@ -144,21 +144,27 @@ class MegatronLayer {
 
   // The ranks that divide the layer add their parts in F; in the backward they add the gradients of
   // the inputs while they compute those of the first matmul's weights, in `concurrent` FLOPs. With
-  // a divided sequence, each of both is a reduce-scatter and an all-gather, and W gathers again.
+  // a divided sequence, a sum is a reduce-scatter and a later all-gather. In the backward only the
+  // former is hidden: the matmuls need what the latter gathers. W gathers the inputs again while
+  // the gradients of the inputs are computed.
   void AddSumOfRanks(double concurrent) {
     const auto ranks = static_cast<double>(batch_.tensor);
     if (batch_.tensor == 1) return;
-    const double part = tokens_ * sizes_.dim * e_ * (ranks - 1) / ranks;
-    KernelCost sum{.name = "sum over ranks", .sent = 2 * part, .collectives = 2, .kernels = 0};
+    const double sent = tokens_ * sizes_.dim * e_ * (ranks - 1) / ranks;
+    KernelCost gather{.name = "gather", .sent = sent, .collectives = 1, .kernels = 0};
+    KernelCost sum{.name = "sum over ranks", .sent = 2 * sent, .collectives = 2, .kernels = 0};
     list_.AddForward(sum);
-    if (HidesBackward(batch_)) sum.hidden_by = concurrent;
-    list_.AddInput(sum);
-    if (!batch_.sequence_parallel) return;
-    list_.AddWeight({.name = "gather of inputs",
-                     .sent = part,
-                     .collectives = 1,
-                     .kernels = 0,
-                     .hidden_by = HidesBackward(batch_) ? concurrent : 0});
+    if (HidesBackward(batch_)) sum.hidden_by = gather.hidden_by = concurrent;
+    if (!batch_.sequence_parallel) {
+      list_.AddInput(sum);
+      return;
+    }
+    list_.AddWeight(gather);
+    gather.name = "scatter";
+    list_.AddInput(gather);
+    gather.name = "gather";
+    gather.hidden_by = 0;
+    list_.AddInput(gather);
   }
 
   const ModelShape& shape_;
