@@ -2,6 +2,7 @@
 
 #include "analytic/implementations/megatron.h"
 #include "analytic/implementations/penstock.h"
+#include "analytic/implementations/torch.h"
 #include "analytic/same_name.h"
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
@@ -10,7 +11,8 @@ namespace penstock {
 namespace {
 
 std::vector<Implementation> MakeImplementations() {
-  return {PenstockImplementation(), MegatronImplementation()};
+  return {PenstockImplementation(), TorchImplementation(), TorchCompileImplementation(),
+          MegatronImplementation()};
 }
 
 }  // namespace
