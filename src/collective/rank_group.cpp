@@ -8,25 +8,30 @@
 namespace penstock {
 namespace {
 
+template <class... Args>
+Status RefuseCall(CollectiveKind kind, fmt::format_string<Args...> format, Args&&... args) {
+  return tl::unexpected(In(NameOf(kind), {ErrorCode::kInvalidArgument,
+                                          fmt::format(format, std::forward<Args>(args)...)}));
+}
+
 Status CheckWholeElements(const CollectiveCall& call) {
   const std::size_t size = BytesOfElement(call.type);
   if (call.input.size() % size == 0 && call.output.size() % size == 0) return {};
-  return InvalidArgument("{}: {} and {} bytes are not whole elements of {}", NameOf(call.kind),
-                         call.input.size(), call.output.size(), NameOf(call.type));
+  return RefuseCall(call.kind, "{} and {} bytes are not whole elements of {}", call.input.size(),
+                    call.output.size(), NameOf(call.type));
 }
 
 Status CheckSize(const CollectiveCall& call, std::string_view what, std::size_t bytes,
                  std::size_t expected) {
   if (bytes == expected) return {};
-  return InvalidArgument("{}: the {} has {} bytes instead of {}", NameOf(call.kind), what, bytes,
-                         expected);
+  return RefuseCall(call.kind, "the {} has {} bytes instead of {}", what, bytes, expected);
 }
 
 Status CheckBlocks(const CollectiveCall& call, std::string_view what, std::size_t bytes,
                    const std::vector<std::size_t>& blocks, std::size_t ranks) {
   if (blocks.size() != ranks) {
-    return InvalidArgument("{}: the {} has {} block sizes, but the group has {} ranks",
-                           NameOf(call.kind), what, blocks.size(), ranks);
+    return RefuseCall(call.kind, "the {} has {} block sizes, but the group has {} ranks", what,
+                      blocks.size(), ranks);
   }
   return CheckSize(call, what, bytes,
                    std::accumulate(blocks.begin(), blocks.end(), std::size_t{0}));
@@ -34,8 +39,7 @@ Status CheckBlocks(const CollectiveCall& call, std::string_view what, std::size_
 
 Status CheckRoot(const CollectiveCall& call, int ranks) {
   if (call.root >= 0 && call.root < ranks) return {};
-  return InvalidArgument("{}: root {} is not one of the {} ranks", NameOf(call.kind), call.root,
-                         ranks);
+  return RefuseCall(call.kind, "root {} is not one of the {} ranks", call.root, ranks);
 }
 
 Status CheckCall(const CollectiveCall& call, int ranks) {
@@ -93,9 +97,11 @@ Result<RankGroup::Ticket> RankGroup::AllReduce(ConstBytes input, Bytes output, E
 
 Result<RankGroup::Ticket> RankGroup::AllToAll(ConstBytes input, Bytes output) {
   if (input.size() % Index(ranks_) != 0 || input.size() != output.size()) {
-    return InvalidArgument(
-        "all-to-all: {} bytes of input and {} of output are not {} equal blocks each", input.size(),
-        output.size(), ranks_);
+    const Status refused =
+        RefuseCall(CollectiveKind::kAllToAll,
+                   "{} bytes of input and {} of output are not {} equal blocks each", input.size(),
+                   output.size(), ranks_);
+    return tl::unexpected(refused.error());
   }
   const std::vector<std::size_t> blocks(Index(ranks_), input.size() / Index(ranks_));
   return AllToAll(input, blocks, output, blocks);

@@ -77,7 +77,7 @@ Status CompleteKey(const ClassKey& key, Json& values) {
   if (value.is_null() && key.may_be_null) return {};
   const std::string needed = NeededFor(key, value);
   if (needed.empty()) return {};
-  return InvalidArgument("{}: {}", name, needed);
+  return InvalidParameter(name, ": {}", needed);
 }
 
 // Layers may be of several types in other models. Every class checks their number.
@@ -90,16 +90,17 @@ Status CheckLayerTypes(const Json& values) {
   if (types->is_array() && std::ssize(*types) == layers && std::ranges::all_of(*types, is_full)) {
     return {};
   }
-  return InvalidArgument(
-      "layer_types: only \"full_attention\" is supported, once for each of the {} layers", layers);
+  return InvalidParameter("layer_types",
+                          ": only \"full_attention\" is supported, once for each of the {} layers",
+                          layers);
 }
 
 Status CheckRope(const Json& values) {
   for (const char* const key : {"rope_parameters", "rope_scaling"}) {
     const auto found = values.find(key);
     if (found == values.end() || found->is_null() || found->is_object()) continue;
-    return InvalidArgument(
-        "{}: {} is not an object, such as {{\"rope_type\": \"linear\", \"factor\": 2.0}}", key,
+    return InvalidParameter(
+        key, ": {} is not an object, such as {{\"rope_type\": \"linear\", \"factor\": 2.0}}",
         Quote(found->dump()));
   }
   return {};
@@ -110,19 +111,21 @@ Status CheckCombinations(const ConfigClass& type, const Json& values) {
   if (type.rope_theta > 0) PENSTOCK_TRY_STATUS(CheckRope(values));
   const auto layers = values.find("per_layer_config");
   if (layers != values.end() && !layers->is_null() && !layers->empty()) {
-    return InvalidArgument("per_layer_config: layers with settings of their own are not supported");
+    return InvalidParameter("per_layer_config",
+                            ": layers with settings of their own are not supported");
   }
   const auto size = [&](const char* key) { return values.at(key).get<std::int64_t>(); };
   if (type.heads_divide_size && size("hidden_size") % size("num_attention_heads") != 0) {
-    return InvalidArgument("num_attention_heads: {} does not divide hidden_size {}, which {} needs",
-                           size("num_attention_heads"), size("hidden_size"), type.name);
+    return InvalidParameter("num_attention_heads",
+                            ": {} does not divide hidden_size {}, which {} needs",
+                            size("num_attention_heads"), size("hidden_size"), type.name);
   }
   if (!type.is_latent) return {};
   const auto expect = [&](const char* key, const char* other) -> Status {
     const auto found = values.find(key);
     if (found == values.end() || found->is_null() || *found == values.at(other)) return {};
-    return InvalidArgument("{}: {} is not {} {}, which {} needs", key, Quote(found->dump()), other,
-                           values.at(other).dump(), type.name);
+    return InvalidParameter(key, ": {} is not {} {}, which {} needs", Quote(found->dump()), other,
+                            values.at(other).dump(), type.name);
   };
   PENSTOCK_TRY_STATUS(expect("num_key_value_heads", "num_attention_heads"));
   return IsWord(type.without_effect, "head_dim") ? Status()
@@ -165,7 +168,7 @@ Result<ConfigFile> ParseConfigFile(std::string_view text) {
   PENSTOCK_TRY(file.values, ParseStrictJson(text, kDeepest));
   const auto type = file.values.find("model_type");
   if (type == file.values.end() || !type->is_string()) {
-    return InvalidArgument("model_type is missing");
+    return InvalidParameter("model_type", "is missing");
   }
   file.model_type = type->get<std::string>();
   file.type = FindConfigClass(file.model_type);
@@ -192,11 +195,12 @@ Result<std::int64_t> LeadingDenseLayers(const Json& values) {
     if (layer >= 0 && layer < static_cast<double>(layers))
       dense.insert(given[i].get<std::int64_t>());
   }
-  if (!are_numbers) return InvalidArgument("mlp_only_layers: a list of whole numbers is needed");
+  if (!are_numbers)
+    return InvalidParameter("mlp_only_layers", ": a list of whole numbers is needed");
   const std::int64_t count = std::ssize(dense);
   if (count > 0 && *dense.rbegin() != count - 1) {
-    return InvalidArgument(
-        "mlp_only_layers: only the first layers can be without experts, as [0, 1]");
+    return InvalidParameter("mlp_only_layers",
+                            ": only the first layers can be without experts, as [0, 1]");
   }
   return count;
 }

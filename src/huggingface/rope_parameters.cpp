@@ -35,8 +35,8 @@ class RopeReader {
  private:
   template <class... Args>
   Status Fault(std::string_view key, fmt::format_string<Args...> text, Args&&... args) const {
-    return InvalidArgument("{}: {}: {}", section_, key,
-                           fmt::format(text, std::forward<Args>(args)...));
+    return InvalidParameter(fmt::format("{}.{}", section_, key), ": {}",
+                            fmt::format(text, std::forward<Args>(args)...));
   }
 
   // rope_scaling replaces all of rope_parameters, unless it is empty.
@@ -64,8 +64,8 @@ class RopeReader {
     for (const std::string_view known : Words(kTypes)) {
       if (type_ == known) return {};
     }
-    return InvalidArgument("{}: the type {} is not supported, only {}", section_, Quote(type_),
-                           kTypes);
+    return InvalidParameter(section_, ": the type {} is not supported, only {}", Quote(type_),
+                            kTypes);
   }
 
   Status ReadTheta() {
@@ -73,7 +73,7 @@ class RopeReader {
     read_["rope_theta"] = file_.type->rope_theta;
     const auto found = values_.find("rope_theta");
     if (found == values_.end()) return {};
-    if (!IsPositive(*found)) return InvalidArgument("rope_theta: a number above 0 is needed");
+    if (!IsPositive(*found)) return InvalidParameter("rope_theta", ": a number above 0 is needed");
     read_["rope_theta"] = *found;
     return {};
   }
@@ -82,8 +82,8 @@ class RopeReader {
     for (const Json* const place : {&given_, &values_}) {
       const auto found = place->find("partial_rotary_factor");
       if (found == place->end() || found->is_null() || *found == 1) continue;
-      return InvalidArgument("partial_rotary_factor: {} is not supported, only 1",
-                             Quote(found->dump()));
+      return InvalidParameter("partial_rotary_factor", ": {} is not supported, only 1",
+                              Quote(found->dump()));
     }
     return {};
   }

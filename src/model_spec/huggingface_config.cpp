@@ -10,6 +10,7 @@
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
 #include "huggingface/config_file.h"
+#include "model_spec/check_model.h"
 #include "model_spec/huggingface_format.h"
 #include "model_spec/model_spec.h"
 
@@ -35,8 +36,8 @@ Result<const ModelSpec*> ModelOfType(std::string_view type) {
     if (model->huggingface.model_type == type) return model;
     types.push_back(model->huggingface.model_type);
   }
-  return InvalidArgument(
-      "model_type: no model has the type {}; {}", Quote(type),
+  return InvalidParameter(
+      "model_type", ": no model has the type {}; {}", Quote(type),
       DidYouMean(type, types, fmt::format("there are {}", fmt::join(types, ", "))));
 }
 
@@ -61,7 +62,8 @@ Result<ModelConfig> ReadConfig(ConfigFile& file) {
   HuggingFaceReader reader(file.values);
   model->huggingface.read(reader, config);
   PENSTOCK_TRY_STATUS(reader.Finish());
-  PENSTOCK_TRY_STATUS(CheckModel(config));
+  PENSTOCK_TRY_STATUS(CheckModel(
+      config, [&](std::string_view parameter) { return reader.KeyOf(parameter, config); }));
   return config;
 }
 
@@ -121,10 +123,11 @@ Status CheckWritten(const ModelConfig& config, std::string_view text) {
 }  // namespace
 
 void HuggingFaceReader::Fault(const char* key, std::string_view what) {
-  if (status_) status_ = InvalidArgument("{}: {}", key, what);
+  if (status_) status_ = InvalidParameter(key, ": {}", what);
 }
 
 void HuggingFaceReader::Size(const char* key, std::int64_t& size) {
+  size_keys_[&size] = key;
   if (!Has(key)) return Fault(key, "the key is missing");
   const Json& value = root_[key];
   if (!value.is_number_integer() || value.get<double>() < 1 ||
@@ -136,6 +139,7 @@ void HuggingFaceReader::Size(const char* key, std::int64_t& size) {
 
 void HuggingFaceReader::Option(const char* key, std::string_view option, std::string_view otherwise,
                                ModelConfig& config) {
+  option_keys_[std::string(option)] = key;
   if (!Has(key) && otherwise.empty()) return Fault(key, "the key is missing");
   std::optional<std::string> text(otherwise);
   if (Has(key)) text = TextOf(root_[key]);
@@ -146,6 +150,27 @@ void HuggingFaceReader::Option(const char* key, std::string_view option, std::st
 void HuggingFaceReader::Expect(const char* key, const Json& only) {
   if (!Has(key) || root_[key] == only) return;
   Fault(key, fmt::format("{} is not supported, only {}", Quote(root_[key].dump()), only.dump()));
+}
+
+void HuggingFaceReader::Include(const HuggingFaceReader& inner, std::string_view section) {
+  for (const auto& [option, key] : inner.option_keys_) {
+    option_keys_[option] = fmt::format("{}.{}", section, key);
+  }
+}
+
+std::string HuggingFaceReader::KeyOf(std::string_view parameter, const ModelConfig& config) const {
+  constexpr std::string_view kSection = "model.";
+  if (!parameter.starts_with(kSection)) return std::string(parameter);
+  const std::string_view name = parameter.substr(kSection.size());
+  for (const auto& [size, of_model] :
+       {std::pair(&config.vocabulary, "vocabulary"), std::pair(&config.dim, "dim"),
+        std::pair(&config.layers, "layers")}) {
+    const auto key = size_keys_.find(size);
+    if (name == of_model && key != size_keys_.end()) return key->second;
+  }
+  if (name == "sequence") return "max_position_embeddings";
+  const auto key = option_keys_.find(name);
+  return key == option_keys_.end() ? std::string(parameter) : key->second;
 }
 
 const Json* HuggingFaceReader::Value(const char* key) const {
@@ -173,9 +198,9 @@ Result<ModelConfig> ReadHuggingFaceConfig(const std::string& path) {
     const auto quantization = file.values.find("quantization_config");
     if (quantization != file.values.end() && !quantization->is_null() &&
         HasHuggingFaceWeights(path)) {
-      return InvalidArgument(
-          "quantization_config: quantized weights are not supported; save the model dequantized, "
-          "without this key");
+      return InvalidParameter("quantization_config",
+                              ": quantized weights are not supported; save the model dequantized, "
+                              "without this key");
     }
     PENSTOCK_TRY(ModelConfig config, ReadConfig(file));
     config.sequence = ModelConfig().sequence;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -42,11 +43,18 @@ class HuggingFaceReader {
     if (status_) status_ = tl::unexpected(error);
   }
 
+  // Adds the keys that `inner` read, which are in the object `section`.
+  void Include(const HuggingFaceReader& inner, std::string_view section);
+  // Returns the key of the file that set a parameter ("model.heads"), which it returns if none did.
+  std::string KeyOf(std::string_view parameter, const ModelConfig& config) const;
+
   Status Finish() const { return status_; }
 
  private:
   const nlohmann::json& root_;
   Status status_;
+  std::map<std::string, std::string, std::less<>> option_keys_;  // by option of the model
+  std::map<const std::int64_t*, std::string> size_keys_;         // by member of ModelConfig
 };
 
 enum class TensorLayout : std::uint8_t {

@@ -8,6 +8,7 @@
 
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
+#include "model_spec/check_model.h"
 
 namespace penstock {
 
@@ -105,7 +106,10 @@ std::string_view ModelSummary(std::string_view name) {
   return model == nullptr ? std::string_view() : model->summary;
 }
 
-Status CheckModel(const ModelConfig& config) {
+namespace {
+
+// Names parameters in backticks.
+Status CheckUnspelled(const ModelConfig& config) {
   PENSTOCK_TRY(const ModelSpec* model, FindModel(config.name));
   PENSTOCK_TRY_STATUS(CheckSizes(config));
   const std::unique_ptr<ModelOptions> options = MakeModelOptions(config.name);
@@ -116,6 +120,21 @@ Status CheckModel(const ModelConfig& config) {
                             Quote(config.name));
   }
   return model->check ? model->check(config) : Status();
+}
+
+}  // namespace
+
+Status CheckModel(const ModelConfig& config) {
+  return CheckModel(config, [](std::string_view parameter) { return std::string(parameter); });
+}
+
+Status CheckModel(const ModelConfig& config, const Spelling& spelling) {
+  Status status = CheckUnspelled(config);
+  if (status) return status;
+  Error error = std::move(status).error();
+  if (!error.parameter.empty()) error.parameter = spelling(error.parameter);
+  error.message = SpellMentions(error.message, spelling);
+  return tl::unexpected(std::move(error));
 }
 
 Status CheckExpertRanks(const ModelConfig& config, int ranks) {

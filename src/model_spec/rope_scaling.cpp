@@ -14,11 +14,11 @@ double LogarithmicScale(double factor, double weight) {
 Status RopeScaling::Check() const {
   if (type == "llama3" && low_frequency_factor >= high_frequency_factor) {
     return InvalidParameter("model.rope_low_frequency_factor",
-                            "{} is not below model.rope_high_frequency_factor {}",
+                            "{} is not below `model.rope_high_frequency_factor` {}",
                             low_frequency_factor, high_frequency_factor);
   }
   if (type == "yarn" && slow_turns >= fast_turns) {
-    return InvalidParameter("model.rope_slow_turns", "{} is not below model.rope_fast_turns {}",
+    return InvalidParameter("model.rope_slow_turns", "{} is not below `model.rope_fast_turns` {}",
                             slow_turns, fast_turns);
   }
   return {};

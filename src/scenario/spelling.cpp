@@ -1,32 +1,41 @@
 #include "scenario/spelling.h"
 
+#include <algorithm>
+
+#include "scenario/fields.h"
+
 namespace penstock {
 namespace {
-
-// Replaces each `name` in backticks by what `replace` returns for it.
-std::string ReplaceMentions(std::string_view text, const Spelling& replace) {
-  std::string replaced;
-  while (true) {
-    const std::size_t begin = text.find('`');
-    const std::size_t end = begin == text.npos ? text.npos : text.find('`', begin + 1);
-    if (end == text.npos) return replaced += text;
-    replaced += text.substr(0, begin);
-    replaced += replace(text.substr(begin + 1, end - begin - 1));
-    text.remove_prefix(end + 1);
-  }
-}
 
 // "price" of "price recompute".
 std::string_view FieldOf(std::string_view parameter) {
   return parameter.substr(0, parameter.find(' '));
 }
 
+// Whether the place of an error ends with a line of a file. Its parameter is then a key there.
+bool HasLine(const Error& error) {
+  constexpr std::string_view kLine = "line ";
+  const std::size_t at = error.where.rfind(kLine);
+  if (at == std::string::npos) return false;
+  return error.where.find_first_not_of("0123456789", at + kLine.size()) == std::string::npos;
+}
+
+// Whether the user can write the parameter as an option. Others are keys of files.
+bool IsOption(std::string_view parameter) {
+  constexpr std::string_view kOthers[] = {"schedule", "csv",  "sweep", "run",
+                                          "unit",     "dump", "memory"};
+  return FindField(parameter) != nullptr ||
+         std::ranges::find(kOthers, parameter) != std::end(kOthers);
+}
+
 }  // namespace
 
 Error Spell(Error error, const Scenario& scenario, const Spelling& spelling,
             std::string_view otherwise) {
-  for (const auto& [field, place] : scenario.places) {  // of one file
-    if (error.where.starts_with(place.substr(0, place.rfind(' ')))) return error;
+  if (HasLine(error)) {
+    error.message =
+        SpellMentions(error.message, [](std::string_view key) { return std::string(key); });
+    return error;
   }
   std::string place;
   const auto spell = [&](std::string_view field) {
@@ -37,19 +46,15 @@ Error Spell(Error error, const Scenario& scenario, const Spelling& spelling,
   };
   if (!error.parameter.empty()) {
     const std::string_view field = FieldOf(error.parameter);
-    error.parameter = spell(field) + error.parameter.substr(field.size());
+    if (IsOption(field)) error.parameter = spell(field) + error.parameter.substr(field.size());
   }
-  error.message = ReplaceMentions(error.message, spell);
-  error.where = ReplaceMentions(error.where, spell);
+  error.message = SpellMentions(error.message, spell);
+  error.where = SpellMentions(error.where, spell);
   if (place.empty() && error.parameter.empty()) {
     const auto given = scenario.places.find(otherwise);
     if (given != scenario.places.end()) place = given->second;
   }
   return place.empty() ? error : In(place, std::move(error));
-}
-
-std::string SpellMentions(std::string_view text, const Spelling& spelling) {
-  return ReplaceMentions(text, spelling);
 }
 
 }  // namespace penstock

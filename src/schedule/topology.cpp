@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
@@ -9,19 +10,13 @@
 namespace penstock {
 namespace {
 
-Status CheckLevel(const LinkLevel& level, const LinkLevel* before) {
-  for (const double value : {level.latency, level.bandwidth}) {
-    if (std::isfinite(value) && value >= 0) continue;
-    return InvalidArgument("level {}: {} is not a latency or bandwidth; give at least 0",
-                           Quote(level.name), value);
-  }
-  if (level.ranks < 1) {
-    return InvalidArgument("level {}: {} ranks; give at least 1", Quote(level.name), level.ranks);
-  }
-  if (before == nullptr || level.ranks == LinkLevel::kAllRanks) return {};
-  if (level.ranks > before->ranks && level.ranks % before->ranks == 0) return {};
-  return InvalidArgument("level {}: {} ranks are not several groups of level {}, of {} ranks each",
-                         Quote(level.name), level.ranks, Quote(before->name), before->ranks);
+// Returns an error about a parameter of a level.
+template <class... Args>
+Status RefuseLevel(const LinkLevel& level, std::string_view parameter,
+                   fmt::format_string<Args...> format, Args&&... args) {
+  Error error{ErrorCode::kInvalidArgument, fmt::format(format, std::forward<Args>(args)...),
+              std::string(parameter)};
+  return tl::unexpected(In("level " + Quote(level.name), std::move(error)));
 }
 
 }  // namespace
@@ -51,20 +46,33 @@ double Topology::LongestTime(int ranks, double bytes) const {
   return longest;
 }
 
-Status CheckTopology(const Topology& topology) {
-  const LinkLevel* before = nullptr;
-  if (!topology.empty() && topology.levels.front().shared) {
-    return InvalidArgument(
-        "level {}: the innermost links belong to one rank each; share those of an outer level",
-        Quote(topology.levels.front().name));
+Status CheckLevel(const Topology& topology, std::size_t index) {
+  const LinkLevel& level = topology.levels[index];
+  const LinkLevel* const before = index == 0 ? nullptr : &topology.levels[index - 1];
+  if (before == nullptr && level.shared) {
+    return RefuseLevel(
+        level, "links",
+        ": the innermost ones belong to one rank each; share those of an outer level");
   }
-  for (const LinkLevel& level : topology.levels) {
-    if (before != nullptr && before->ranks == LinkLevel::kAllRanks) {
-      return InvalidArgument("level {} connects all ranks already; give its number of ranks",
-                             Quote(before->name));
-    }
-    PENSTOCK_TRY_STATUS(CheckLevel(level, before));
-    before = &level;
+  if (before != nullptr && before->ranks == LinkLevel::kAllRanks) {
+    return RefuseLevel(*before, "ranks", ": it connects all ranks already; give their number");
+  }
+  for (const auto& [name, value] :
+       {std::pair("latency", level.latency), std::pair("bandwidth", level.bandwidth)}) {
+    if (std::isfinite(value) && value >= 0) continue;
+    return RefuseLevel(level, name, "{}: give a number of at least 0", value);
+  }
+  if (level.ranks < 1) return RefuseLevel(level, "ranks", "{}: give at least 1", level.ranks);
+  if (before == nullptr || level.ranks == LinkLevel::kAllRanks) return {};
+  if (level.ranks > before->ranks && level.ranks % before->ranks == 0) return {};
+  return RefuseLevel(level, "ranks",
+                     "{}: they are not several groups of level {}, of {} ranks each", level.ranks,
+                     Quote(before->name), before->ranks);
+}
+
+Status CheckTopology(const Topology& topology) {
+  for (std::size_t level = 0; level < topology.levels.size(); ++level) {
+    PENSTOCK_TRY_STATUS(CheckLevel(topology, level));
   }
   return {};
 }
@@ -72,8 +80,8 @@ Status CheckTopology(const Topology& topology) {
 Status CheckTopology(const Topology& topology, int ranks) {
   PENSTOCK_TRY_STATUS(CheckTopology(topology));
   if (topology.empty() || topology.levels.back().ranks >= ranks) return {};
-  return InvalidArgument("the topology connects {} ranks, the schedule has {}; add a level",
-                         topology.levels.back().ranks, ranks);
+  return InvalidParameter("topology", ": it connects {} ranks, the schedule has {}; add a level",
+                          topology.levels.back().ranks, ranks);
 }
 
 Result<Transfers> ParseTransfers(const std::string& text) {

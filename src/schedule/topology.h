@@ -40,9 +40,11 @@ struct Topology {
   double LongestTime(int ranks, double bytes) const;
 };
 
-// Refuses levels that do not connect more ranks than the one before, or groups that cannot be made
-// of whole groups of it, shared links of the first level, and values that are negative or not
-// finite. Names the level.
+// Refuses a level that does not connect more ranks than the one before, or groups that cannot be
+// made of whole groups of it, shared links of the first level, and values that are negative or not
+// finite. The error is about `ranks`, `latency`, `bandwidth` or `links` of the level. Requires:
+// index < levels.size(), and the levels before it pass.
+Status CheckLevel(const Topology& topology, std::size_t index);
 Status CheckTopology(const Topology& topology);
 // Also refuses a topology that does not connect all ranks.
 Status CheckTopology(const Topology& topology, int ranks);

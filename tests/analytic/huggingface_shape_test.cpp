@@ -62,7 +62,7 @@ TEST(HuggingFaceShape, NamesTheFaultyKey) {
   EXPECT_EQ(message("{" + llama + R"(, "num_attention_heads": "4"})"),
             "num_attention_heads: a whole number from 1 to 1000000000 is needed");
   EXPECT_EQ(message("{" + llama + R"(, "num_attention_heads": 4, "num_key_value_heads": 3})"),
-            "model.kv_heads 3 does not divide model.heads 4");
+            "num_key_value_heads 3 does not divide num_attention_heads 4");
   EXPECT_EQ(message("{" + llama + R"(, "num_attention_heads": 4, "attention_bias": true})"),
             "attention_bias: 'true' is not supported, only false");
 }

@@ -233,7 +233,8 @@ TEST(ModelCosts, RefuseWhatCannotBeDivided) {
     return status ? "" : status.error().line();
   };
   EXPECT_EQ(refused([](ModelOnCluster& m) { m.data = 3; }),
-            "data 3: 3 ranks per stage (`tensor` 1 times `data` 3) do not divide 8 devices");
+            "data_parallel 3: 3 ranks per stage (`tensor` 1 times `data_parallel` 3) do not divide "
+            "8 devices");
   EXPECT_EQ(refused([](ModelOnCluster& m) {
               m.cluster.nodes = 2;
               m.batch.tensor = 16;
@@ -244,7 +245,7 @@ TEST(ModelCosts, RefuseWhatCannotBeDivided) {
   EXPECT_EQ(refused([](ModelOnCluster& m) { m.batch.sequence = 5, m.batch.tensor = 2; }),
             "tensor 2: does not divide `sequence`, 5");
   EXPECT_EQ(refused([](ModelOnCluster& m) { m.data = 2, m.batch.expert = 4; }),
-            "expert 4: does not divide the 2 replicas (`data`)");
+            "expert 4: does not divide the 2 replicas (`data_parallel`)");
   const auto stages = CostsOfModel(OnCluster("gpt2"), {13});
   ASSERT_FALSE(stages);
   EXPECT_EQ(stages.error().line(),

@@ -70,7 +70,7 @@ class TopologyTest(program.CommandTest):
                              "offload_sharing: 2\n")
         self.assertEqual(self.makespan(config), own)
         for words in (("--run",), ("--dump", "d")):
-            self.assertIn("offload-sharing", self.refuse("simulate", config, *words))
+            self.assertIn("offload_sharing", self.refuse("simulate", config, *words))
         for count in (0, 5):
             self.assertIn(f"--offload-sharing {count}", self.refuse("simulate", "own.csv", *price, "--offload-sharing", count))
         self.assertIn("--pass offload", self.refuse("simulate", "1f1b", "--offload-sharing", 2))

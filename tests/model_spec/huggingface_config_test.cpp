@@ -171,6 +171,39 @@ TEST_F(HuggingFace, WritesWhatItReads) {
   }
 }
 
+// Errors about values that do not fit each other name the keys of the file, not ours.
+TEST_F(HuggingFace, AnInconsistentFileIsRefusedByItsOwnKeys) {
+  const std::string inconsistent[][3] = {{kLlama, "num_key_value_heads", "5"},
+                                         {kLlama, "rope_scaling.low_freq_factor", "9"},
+                                         {kMixtral, "num_experts_per_tok", "9"},
+                                         {kMixtral, "num_key_value_heads", "3"},
+                                         {kDeepseekV3, "topk_group", "9"},
+                                         {kDeepseekV3, "n_group", "7"},
+                                         {kDeepseekV3, "qk_rope_head_dim", "63"},
+                                         {kDeepseekV3, "v_head_dim", "900"},
+                                         {kGpt2, "n_head", "7"},
+                                         {kQwen3, "head_dim", "127"},
+                                         {kLlama, "num_hidden_layers", "10001"}};
+  for (const auto& [text, key, value] : inconsistent) {
+    Json json = Json::parse(text);
+    const std::size_t dot = key.find('.');
+    if (dot == std::string::npos) {
+      json[key] = Json::parse(value);
+    } else {
+      json[key.substr(0, dot)][key.substr(dot + 1)] = Json::parse(value);
+    }
+    const auto shape = ParseHuggingFaceShape(json.dump());
+    ASSERT_FALSE(shape) << key;
+    EXPECT_EQ(shape.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(shape.error().parameter, key) << shape.error().line();
+    const std::string line = shape.error().line();
+    EXPECT_TRUE(line.starts_with(key)) << line;
+    for (const char* ours : {"model.", "`", "kv_heads ", "top_groups", "--"}) {
+      EXPECT_EQ(line.find(ours), std::string::npos) << line;
+    }
+  }
+}
+
 TEST_F(HuggingFace, RefusesWhatAModelDoesNotSupport) {
   const auto expect = [](const std::string& message, const char* part) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
@@ -181,15 +214,17 @@ TEST_F(HuggingFace, RefusesWhatAModelDoesNotSupport) {
   expect(Message(kLlama, {{"model_type", nullptr}}), "model_type is missing");
   expect(Message(kLlama, {{"hidden_size", "wide"}}), "hidden_size: a whole number");
   expect(Message(kLlama, {{"hidden_size", -1}}), "hidden_size: a whole number");
-  expect(Message(kLlama, {{"num_key_value_heads", 5}}), "kv_heads 5");
+  expect(Message(kLlama, {{"num_key_value_heads", 5}}),
+         "num_key_value_heads 5 does not divide num_attention_heads 32");
   expect(Message(kLlama, {{"rms_norm_eps", {1, 2}}}), "rms_norm_eps: a number");
   expect(Message(kLlama, {{"head_dim", 0}}), "head_dim: a whole number from 1");
   expect(Message(kLlama, {{"num_key_value_heads", 0}}), "num_key_value_heads: a whole number");
   expect(Message(kLlama, {{"attention_bias", true}}), "attention_bias: 'true' is not supported");
   expect(Message(kLlama, {{"hidden_act", "gelu"}}), "only \"silu\"");
   expect(Message(kMixtral, {{"sliding_window", 4096}}), "sliding_window: '4096'");
-  expect(Message(kMixtral, {{"num_experts_per_tok", 9}}), "top_k 9 is more than the 8 experts");
-  expect(Message(kDeepseekV3, {{"topk_group", 9}}), "top_groups 9");
+  expect(Message(kMixtral, {{"num_experts_per_tok", 9}}),
+         "num_experts_per_tok 9 is more than the 8 experts");
+  expect(Message(kDeepseekV3, {{"topk_group", 9}}), "topk_group 9 is more than n_group 8");
   expect(Message(kDeepseekV2, {{"num_experts_per_tok", nullptr}}),
          "num_experts_per_tok: the key is missing");
   expect(Message(kDeepseekV2, {{"topk_method", "group_limited_greedy"}, {"n_group", nullptr}}),
@@ -198,7 +233,7 @@ TEST_F(HuggingFace, RefusesWhatAModelDoesNotSupport) {
   expect(Message(kDeepseekV3, {{"scoring_func", "softmax"}}), "scoring_func");
   expect(Message(kLlama, {{"rope_scaling", {{"rope_type", "dynamic"}}}}),
          "rope_scaling: the type 'dynamic'");
-  expect(Message(kLlama, {{"rope_scaling", {{"factor", {1}}}}}), "rope_scaling: factor");
+  expect(Message(kLlama, {{"rope_scaling", {{"factor", {1}}}}}), "rope_scaling.factor: ");
   const auto text = Read("[1, 2]");
   ASSERT_FALSE(text);
   expect(text.error().line(), "it is not a JSON object");

@@ -61,6 +61,13 @@ std::string KeyOf(const YAML::const_iterator::value_type& entry) {
   return std::string(CurrentName(entry.first.Scalar()));
 }
 
+template <class... Args>
+tl::unexpected<Error> RefuseAt(int line, fmt::format_string<Args...> format, Args&&... args) {
+  return tl::unexpected(
+      In(fmt::format("line {}", line),
+         {ErrorCode::kInvalidArgument, fmt::format(format, std::forward<Args>(args)...)}));
+}
+
 // Notes where the last document starts.
 class DocumentStart final : public YAML::EventHandler {
  public:
@@ -93,10 +100,9 @@ Status RefuseFurtherDocuments(const std::string& text) {
   const YAML::Mark first = start.mark();
   if (!parser.HandleNextDocument(start)) return {};
   if (start.mark().pos == first.pos) {
-    return InvalidArgument("line {}: a value cannot start here", first.line + 1);
+    return RefuseAt(first.line + 1, "a value cannot start here");
   }
-  return InvalidArgument("line {}: a second YAML document starts here; keep one of them",
-                         start.mark().line + 1);
+  return RefuseAt(start.mark().line + 1, "a second YAML document starts here; keep one of them");
 }
 
 // Returns the value of a key as `read` parses it.
@@ -116,9 +122,9 @@ Result<YAML::Node> ParseYaml(const std::string& text) {
     PENSTOCK_TRY_STATUS(RefuseFurtherDocuments(text));
     return YAML::Load(text);
   } catch (const YAML::DeepRecursion& error) {
-    return InvalidArgument("line {}: it is nested too deeply", error.mark.line + 1);
+    return RefuseAt(error.mark.line + 1, "it is nested too deeply");
   } catch (const YAML::Exception& error) {
-    return InvalidArgument("line {}: {}", error.mark.line + 1, Printable(error.msg));
+    return RefuseAt(error.mark.line + 1, "{}", Printable(error.msg));
   }
 }
 
@@ -132,22 +138,20 @@ Result<YAML::Node> LoadYaml(const std::string& path) {
 Result<YamlMap> YamlMap::Of(const YAML::Node& node, const std::string& what, Null null) {
   if (!node.IsMap()) {
     if (node.Mark().is_null()) return InvalidArgument("{} is not a map of keys and values", what);
-    return InvalidArgument("line {}: {} is not a map of keys and values", node.Mark().line + 1,
-                           what);
+    return RefuseAt(node.Mark().line + 1, "{} is not a map of keys and values", what);
   }
   std::set<std::string> keys;
   for (const auto& entry : node) {
     const int line = entry.first.Mark().line + 1;
     if (!entry.first.IsScalar()) {
-      return InvalidArgument("line {}: {} has a key that is not a word", line, what);
+      return RefuseAt(line, "{} has a key that is not a word", what);
     }
     const std::string key = KeyOf(entry);
     if (!keys.insert(key).second) {
-      return InvalidArgument("line {}: {} is given twice; give it once", line, Quote(key));
+      return RefuseAt(line, "{} is given twice; give it once", Quote(key));
     }
     if (null == Null::kRefused && entry.second.IsNull()) {
-      return InvalidArgument("line {}: {} has no value; give one or leave the key out", line,
-                             Quote(key));
+      return RefuseAt(line, "{} has no value; give one or leave the key out", Quote(key));
     }
   }
   return YamlMap(node, what);
@@ -179,9 +183,8 @@ Status YamlMap::RequireKnown(const std::vector<std::string_view>& known) const {
   for (const auto& entry : node_) {
     const std::string key = KeyOf(entry);
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-    return InvalidArgument(
-        "line {}: {} has an unknown key {}; {}", entry.first.Mark().line + 1, what_, Quote(key),
-        DidYouMean(key, known, fmt::format("the keys are {}", fmt::join(known, ", "))));
+    return RefuseAt(entry.first.Mark().line + 1, "{} has an unknown key {}; {}", what_, Quote(key),
+                    DidYouMean(key, known, fmt::format("the keys are {}", fmt::join(known, ", "))));
   }
   return {};
 }

@@ -55,9 +55,11 @@ class YamlMap {
   template <class... Args>
   tl::unexpected<Error> Refuse(const std::string& key, fmt::format_string<Args...> format,
                                Args&&... args) const {
-    return tl::unexpected<Error>(Error{.code = ErrorCode::kInvalidArgument,
-                                       .message = fmt::format(format, std::forward<Args>(args)...),
-                                       .where = fmt::format("line {}: {}", LineOf(key), key)});
+    return tl::unexpected<Error>(
+        Error{.code = ErrorCode::kInvalidArgument,
+              .message = ": " + fmt::format(format, std::forward<Args>(args)...),
+              .parameter = key,
+              .where = fmt::format("line {}", LineOf(key))});
   }
   // Returns the line of the key, or that of the map if the key is missing.
   int LineOf(const std::string& key) const;

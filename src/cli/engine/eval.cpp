@@ -50,7 +50,9 @@ class EvalCommand final : public EngineRun<EvalDefinition> {
     const Result<EvalSummary> evaluated = EvaluateHuggingFace(checkpoint_, data_, sequence_);
     if (!evaluated) {
       Error error = evaluated.error();
-      if (!error.parameter.empty()) error.parameter = OptionName(error.parameter);
+      // An error with a place is about a key of a file.
+      const bool is_option = !error.parameter.empty() && error.where.empty();
+      if (is_option) error.parameter = OptionName(error.parameter);
       return tl::unexpected(std::move(error));
     }
     const EvalSummary& summary = *evaluated;

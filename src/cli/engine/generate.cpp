@@ -18,7 +18,9 @@ class GenerateCommand final : public EngineRun<GenerateDefinition> {
     Result<GeneratedText> generated = GenerateText(checkpoint_, options_);
     if (!generated) {
       Error error = std::move(generated).error();
-      if (!error.parameter.empty()) error.parameter = OptionName(error.parameter);
+      // An error with a place is about a key of a file.
+      const bool is_option = !error.parameter.empty() && error.where.empty();
+      if (is_option) error.parameter = OptionName(error.parameter);
       return tl::unexpected(std::move(error));
     }
     for (const std::string& note : generated->notes) Log(stderr, "penstock: {}\n", note);

@@ -29,7 +29,7 @@ Result<EventRule> ReadEventRule(const YAML::Node& node) {
   PENSTOCK_TRY_STATUS(map.RequireKnown({"match", "action"}));
   PENSTOCK_TRY(const std::optional<std::string> match, map.Text("match"));
   PENSTOCK_TRY(const std::optional<std::string> action, map.Text("action"));
-  if (!match) return InvalidArgument("line {}: match is missing: the pattern of names", map.Line());
+  if (!match) return map.Refuse("match", "the pattern of names is missing");
   EventRule rule;
   auto pattern = NamePattern::Parse(*match, kEventGroups);
   if (!pattern) return map.Refuse("match", "{}", pattern.error().line());

@@ -45,6 +45,8 @@ void ReadRope(HuggingFaceReader& reader, bool scales_scores, ModelConfig& config
     if (std::ranges::find(types, type) == types.end()) continue;
     rope.Option(key.theirs, key.ours, "", config);
   }
+  // Older files have rope_scaling.
+  reader.Include(rope, reader.Has("rope_scaling") ? "rope_scaling" : "rope_parameters");
   if (type != "yarn") return;
   if (scales_scores) {
     rope.Option("mscale", "rope_magnitude", "", config);

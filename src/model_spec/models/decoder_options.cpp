@@ -71,7 +71,8 @@ Status DecoderOptions::Check(const ModelConfig& config) const {
                             sizes.head_dim);
   }
   if (heads % sizes.kv_heads != 0) {
-    return InvalidParameter("model.kv_heads", "{} does not divide model.heads {}", kv_heads, heads);
+    return InvalidParameter("model.kv_heads", "{} does not divide `model.heads` {}", kv_heads,
+                            heads);
   }
   return rope.Check();
 }

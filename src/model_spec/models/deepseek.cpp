@@ -118,9 +118,10 @@ Status DeepseekOptions::Check(const ModelConfig& config) const {
                             sizes.rotary_dim);
   }
   if (sizes.value_dim > sizes.query_dim()) {
-    return InvalidParameter("model.value_dim",
-                            "{} is more than plain_dim {} and rotary_dim {} together",
-                            sizes.value_dim, sizes.plain_dim, sizes.rotary_dim);
+    return InvalidParameter(
+        "model.value_dim",
+        "{} is more than `model.plain_dim` {} and `model.rotary_dim` {} together", sizes.value_dim,
+        sizes.plain_dim, sizes.rotary_dim);
   }
   return {};
 }

@@ -81,11 +81,11 @@ std::vector<Field> ExpertOptions::Fields() {
 
 Status ExpertOptions::Check() const {
   if (experts % groups != 0) {
-    return InvalidParameter("model.expert_groups", "{} does not divide model.experts {}", groups,
+    return InvalidParameter("model.expert_groups", "{} does not divide `model.experts` {}", groups,
                             experts);
   }
   if (top_groups > groups) {
-    return InvalidParameter("model.top_groups", "{} is more than model.expert_groups {}",
+    return InvalidParameter("model.top_groups", "{} is more than `model.expert_groups` {}",
                             top_groups, groups);
   }
   const std::int64_t candidates = experts / groups * top_groups;

@@ -8,7 +8,7 @@ namespace {
 Status CheckGpt2(const ModelConfig& config) {
   const auto options = OptionsOf<Gpt2Options>(config);
   if (config.dim % options.heads == 0) return {};
-  return InvalidParameter("model.heads", "{} does not divide model.dim {}", options.heads,
+  return InvalidParameter("model.heads", "{} does not divide `model.dim` {}", options.heads,
                           config.dim);
 }
 

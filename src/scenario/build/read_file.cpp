@@ -34,8 +34,7 @@ Result<Candidate> ReadCandidate(const YamlMap& config, const YAML::Node& node) {
   PENSTOCK_TRY(const auto name, map.Text("schedule"));
   PENSTOCK_TRY(const auto file, map.Text("csv"));
   if (name.has_value() == file.has_value()) {
-    return InvalidArgument("line {}: an entry of schedule needs one of schedule and csv",
-                           map.Line());
+    return map.Refuse("schedule", "an entry needs one of schedule and csv");
   }
   Candidate candidate{file ? Candidate::Kind::kFile : Candidate::Kind::kAlgorithm,
                       file ? *file : *name};

@@ -28,8 +28,10 @@ Result<CollectivesConfig> ReadCollectives(const YamlMap& config) {
   PENSTOCK_TRY(read.group.links,
                ReadLevels(map, "levels", {"level", "ranks", "latency", "bandwidth"}));
   const Status status = CheckGroup(read.group);
-  if (!status) return map.Refuse("levels", "{}", status.error().line());
-  return read;
+  if (status) return read;
+  std::string message = status.error().message;
+  message.erase(0, message.find_first_not_of(": "));
+  return map.Refuse(status.error().parameter, "{}", message);
 }
 
 Status PriceCollectives(const CollectivesConfig& collectives, double bytes,

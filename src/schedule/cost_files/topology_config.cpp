@@ -34,14 +34,19 @@ Result<bool> ReadSecond(const YamlMap& map, const std::string& key, const std::s
                     Suggestion(*text, {first, second}));
 }
 
-Result<LinkLevel> ReadLevel(const YAML::Node& node, const std::string& key,
+// Places an error about a level at its key, which may be missing.
+tl::unexpected<Error> RefuseLevel(const YamlMap& map, const Error& error) {
+  std::string message = error.message;
+  message.erase(0, message.find_first_not_of(": "));
+  return map.Refuse(error.parameter, "{}: {}", error.where, message);
+}
+
+Result<LinkLevel> ReadLevel(const YamlMap& map, const std::string& what,
                             const std::vector<std::string_view>& known) {
-  const std::string what = "an entry of " + key;
-  PENSTOCK_TRY(const YamlMap map, YamlMap::Of(node, what));
   PENSTOCK_TRY_STATUS(map.RequireKnown(known));
   LinkLevel level;
   PENSTOCK_TRY(const auto name, map.Text("level"));
-  if (!name) return InvalidArgument("line {}: {} needs a name: level", map.Line(), what);
+  if (!name) return map.Refuse("level", "{} needs a name", what);
   level.name = *name;
   PENSTOCK_TRY(const auto ranks, map.Int("ranks"));
   if (ranks && *ranks < 1) return map.Refuse("ranks", "at least 1");
@@ -66,20 +71,26 @@ Result<Topology> ReadLevels(const YamlMap& map, const std::string& key,
   if (!node.IsSequence() || node.size() == 0) {
     return map.Refuse(key, "a list of levels is needed, the innermost first");
   }
+  const std::string what = "an entry of " + key;
+  std::vector<YamlMap> maps;
   for (const YAML::Node& entry : node) {
-    PENSTOCK_TRY(LinkLevel level, ReadLevel(entry, key, known));
+    PENSTOCK_TRY(YamlMap map, YamlMap::Of(entry, what));
+    maps.push_back(std::move(map));
+    PENSTOCK_TRY(LinkLevel level, ReadLevel(maps.back(), what, known));
     topology.levels.push_back(std::move(level));
+    const std::size_t last = maps.size() - 1;
+    const Status status = CheckLevel(topology, last);
+    if (status) continue;
+    // A level that connects all ranks is at fault if another one follows.
+    const bool is_before = last > 0 && topology.levels[last - 1].ranks == LinkLevel::kAllRanks;
+    return RefuseLevel(maps[is_before ? last - 1 : last], status.error());
   }
   return topology;
 }
 
 Result<Topology> ReadTopology(const YamlMap& config) {
-  PENSTOCK_TRY(const Topology topology,
-               ReadLevels(config, "topology",
-                          {"level", "ranks", "latency", "bandwidth", "links", "duplex"}));
-  const Status status = CheckTopology(topology);
-  if (!status) return config.Refuse("topology", "{}", status.error().line());
-  return topology;
+  return ReadLevels(config, "topology",
+                    {"level", "ranks", "latency", "bandwidth", "links", "duplex"});
 }
 
 }  // namespace penstock

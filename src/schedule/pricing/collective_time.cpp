@@ -159,23 +159,24 @@ Result<CollectiveAlgorithm> ParseCollectiveAlgorithm(const std::string& text) {
 
 Status CheckGroup(const CollectiveGroup& group) {
   if (group.members < 1) {
-    return InvalidArgument("{} members; give at least 1", group.members);
+    return InvalidParameter("replicas", "{}: give at least 1", group.members);
   }
   PENSTOCK_TRY_STATUS(CheckTopology(group.links));
   int connected = 1;
   for (const LinkLevel& level : group.links.levels) {
     if (level.shared || level.half_duplex) {
-      return InvalidArgument("level {}: each member has links of its own in both directions",
-                             Quote(level.name));
+      return InvalidParameter("levels",
+                              ": level {}: each replica has links of its own in both directions",
+                              Quote(level.name));
     }
     connected = std::min(level.ranks, group.members);
     if (group.members % connected == 0) continue;
-    return InvalidArgument("level {}: {} members are not whole groups of {}", Quote(level.name),
-                           group.members, level.ranks);
+    return InvalidParameter("replicas", "{}: they are not whole groups of the {} of level {}",
+                            group.members, level.ranks, Quote(level.name));
   }
   if (connected == group.members) return {};
-  return InvalidArgument("the levels connect {} of {} members; add a level", connected,
-                         group.members);
+  return InvalidParameter("levels", ": they connect {} of {} replicas; add a level", connected,
+                          group.members);
 }
 
 double AllGatherTime(CollectiveAlgorithm algorithm, const CollectiveGroup& group, double bytes) {

@@ -325,10 +325,12 @@ TEST(CollectiveTime, RefusesGroupsThatLinksDoNotFit) {
     EXPECT_FALSE(status);
     return status ? "" : status.error().line();
   };
-  EXPECT_NE(refused(0, {{"node"}}).find("0 members"), std::string::npos);
+  EXPECT_NE(refused(0, {{"node"}}).find("replicas 0"), std::string::npos);
   EXPECT_NE(refused(8, {}).find("add a level"), std::string::npos);
   EXPECT_NE(refused(16, {{"node", 8}}).find("8 of 16"), std::string::npos);
-  EXPECT_NE(refused(12, {{"node", 8}, {"net"}}).find("'node': 12"), std::string::npos);
+  EXPECT_NE(refused(12, {{"node", 8}, {"net"}})
+                .find("replicas 12: they are not whole groups of the 8 of level 'node'"),
+            std::string::npos);
   EXPECT_NE(refused(16, {{"node", 8}, {"net", LinkLevel::kAllRanks, 0, 1, true}}).find("'net'"),
             std::string::npos);
   EXPECT_TRUE(ParseCollectiveAlgorithm("hierarchical"));
