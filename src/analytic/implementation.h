@@ -17,8 +17,10 @@
 
 namespace penstock {
 
+struct LayerRange;
 struct Microbatch;
 struct ModelShape;
+struct ParameterCount;
 struct StagePart;
 
 enum class AttentionKernel { kAuto, kFlash, kFused, kUnfused };
@@ -31,6 +33,9 @@ inline constexpr std::array<std::string_view, 3> kCudaGraphsNames = {"none", "pa
 enum class Dispatcher { kAllGather, kAllToAll, kDeepEp, kHybridEp };
 inline constexpr std::array<std::string_view, 4> kDispatcherNames = {"all-gather", "all-to-all",
                                                                      "deepep", "hybridep"};
+
+// NVIDIA's architectures, or what is like them: the formats of 8 and 4 bits came with the last two.
+enum class Generation { kAmpere, kHopper, kBlackwell };
 
 // Parts of the peaks that kernels reach, and what each kernel costs besides. A value of a machine
 // file or an option replaces them.
@@ -89,6 +94,8 @@ struct Implementation {
   StagePart (*final_norm)(const ModelShape&, const Microbatch&) = nullptr;
   StagePart (*logits)(const ModelShape&, const Microbatch&) = nullptr;
   StateFormat (*states)(const Microbatch&) = nullptr;
+  // Of a rank; null: all parameters of the stage are divided by the ranks that divide its layers.
+  ParameterCount (*parameters)(const ModelShape&, const LayerRange&, const Microbatch&) = nullptr;
   RankOverhead (*overhead)(const ModelShape&, const Microbatch&, const RankPlace&) = nullptr;
 };
 
@@ -104,8 +111,13 @@ struct Profile {
   bool fused_experts = false;       // activation and quantization run within the grouped matmuls
   bool overlapped_experts = false;  // exchanges run under another microbatch's compute
   bool fp8_attention = false;
-  bool linear_biases = false;  // of a decoder
-  std::string release = {};    // of the software, as year and month (2025-10); empty: the newest
+  bool linear_biases = false;   // of a decoder
+  bool grouped_experts = true;  // one call computes the matmuls of all experts of a rank
+  bool attention_mask = false;  // the data loader makes a mask of all pairs of tokens
+  int deferred_head = 0;        // microbatches whose weight gradient of the head comes last
+  double fragmentation = 0;     // of allocated memory, that the allocator holds besides
+  Generation generation = Generation::kHopper;  // of the device
+  std::string release = {};  // of the software, as year and month (2025-10); empty: the newest
 
   const Implementation& get() const;
 };

@@ -2,6 +2,7 @@
 
 #include <iterator>
 
+#include "analytic/layer_work.h"
 #include "analytic/rank_sizes.h"
 
 namespace penstock {
@@ -12,20 +13,24 @@ class KeptList {
  public:
   explicit KeptList(const Microbatch& batch) : element_(batch.element_bytes()) {}
 
+  // Tensors that are added from now on are freed if these modules are computed again.
+  void Within(int modules) { modules_ = modules; }
+
   // In the microbatch's precision.
   void Add(std::string_view name, Kept kept, double elements) {
-    tensors_.push_back({name, kept, elements * element_});
+    tensors_.push_back({name, kept, elements * element_, modules_});
   }
   void AddFp32(std::string_view name, Kept kept, double elements) {
-    tensors_.push_back({name, kept, elements * kFp32ElementBytes});
+    tensors_.push_back({name, kept, elements * kFp32ElementBytes, modules_});
   }
   void AddInt64(std::string_view name, Kept kept, double elements) {
-    tensors_.push_back({name, kept, elements * kInt64ElementBytes});
+    tensors_.push_back({name, kept, elements * kInt64ElementBytes, modules_});
   }
   KeptTensors Take() { return std::move(tensors_); }
 
  private:
   double element_;
+  int modules_ = 0;
   KeptTensors tensors_;
 };
 
@@ -40,7 +45,9 @@ void AddNormTensors(double rows, double width, KeptList& list) {
 // A norm whose output is the input of matmuls.
 void AddNormOfMatmuls(double rows, double width, KeptList& list) {
   AddNormTensors(rows, width, list);
+  list.Within(kNorm);
   list.Add("norm: output", Kept::kUntilWeight, rows * width);
+  list.Within(0);
 }
 
 // The projection back to hidden states reads the gradient of the residual stream.
@@ -63,7 +70,9 @@ void AddPlainAttention(const ModelShape& shape, const Microbatch& batch, KeptLis
   list.Add("attention: queries", Kept::kUntilInput, queries);
   list.Add("attention: keys", Kept::kUntilInput, copies);
   list.Add("attention: values", Kept::kUntilInput, copies);
+  list.Within(kCoreAttention);
   list.AddFp32("attention: log-sum-exp", Kept::kUntilInput, tokens * sizes.heads);
+  list.Within(0);
   list.Add("attention: output", Kept::kUntilWeight, queries);
   list.Add("gradient of projected queries", Kept::kFromInput, queries);
   list.Add("gradient of projected keys", Kept::kFromInput, keys);
@@ -95,11 +104,14 @@ void AddLatentAttention(const ModelShape& shape, const Microbatch& batch, KeptLi
   }
   // Fused attention needs values as long as the keys, so that shorter ones are padded.
   const bool pads = latent.value_dim < latent.query_dim();
+  list.Within(kLatentUp);
   list.Add("attention: queries", Kept::kUntilInput, queries);
   list.Add("attention: keys", Kept::kUntilInput, queries);
   list.Add("attention: values", Kept::kUntilInput, pads ? queries : up);
+  list.Within(kCoreAttention);
   list.AddFp32("attention: log-sum-exp", Kept::kUntilInput, per_head);
   if (pads) list.Add("attention: padded output", Kept::kUntilInput, queries);
+  list.Within(0);
   list.Add("attention: output", Kept::kUntilWeight, values);
   list.Add("gradient of projected queries", Kept::kFromInput, queries);
   list.Add("gradient of projected keys and values", Kept::kFromInput, up);
@@ -110,32 +122,43 @@ void AddGpt2Attention(const ModelShape& shape, const Microbatch& batch, KeptList
   const RankSizes sizes(shape, batch);
   const double tokens = batch.tokens(), queries = tokens * sizes.heads * sizes.head_dim;
   list.Add("attention: queries, keys and values", Kept::kUntilInput, 3 * queries);
+  list.Within(kCoreAttention);
   list.AddFp32("attention: log-sum-exp", Kept::kUntilInput, tokens * sizes.heads);
+  list.Within(0);
   list.Add("attention: output", Kept::kUntilWeight, queries);
   list.Add("gradient of queries, keys and values", Kept::kFromInput, 3 * queries);
 }
 
-// w2 of an activation of w1 x, without a gate.
-void AddUngated(double rows, double hidden, KeptList& list) {
+// w2 of an activation of w1 x in these modules, without a gate.
+void AddUngated(double rows, double hidden, int modules, KeptList& list) {
+  list.Within(modules);
   list.Add("activation: input", Kept::kUntilInput, rows * hidden);
+  list.Within(modules | kActivation);
   list.Add("activation: output", Kept::kUntilWeight, rows * hidden);
+  list.Within(0);
   list.Add("activation: gradient of the input", Kept::kFromInput, rows * hidden);
 }
 
 // w2(silu(w1 x) * w3 x) of `rows` rows, without the input and the gradient of the output.
-void AddSwiGlu(double rows, double hidden, KeptList& list) {
+void AddSwiGlu(double rows, double hidden, int modules, KeptList& list) {
+  list.Within(modules);
   list.Add("swiglu: w1 x", Kept::kUntilInput, rows * hidden);
   list.Add("swiglu: w3 x", Kept::kUntilInput, rows * hidden);
+  list.Within(modules | kActivation);
   list.Add("swiglu: silu(w1 x)", Kept::kUntilInput, rows * hidden);
   list.Add("swiglu: product", Kept::kUntilWeight, rows * hidden);
+  list.Within(0);
   list.Add("swiglu: gradient of w1 x", Kept::kFromInput, rows * hidden);
   list.Add("swiglu: gradient of w3 x", Kept::kFromInput, rows * hidden);
 }
 
 void AddGelu(const ModelShape& shape, const Microbatch& batch, KeptList& list) {
   const double elements = batch.tokens() * RankSizes(shape, batch).hidden;
+  list.Within(kFeedForward);
   list.Add("gelu: input", Kept::kUntilInput, elements);
+  list.Within(kFeedForward | kActivation);
   list.Add("gelu: output", Kept::kUntilWeight, elements);
+  list.Within(0);
   list.Add("gelu: gradient of the input", Kept::kFromInput, elements);
 }
 
@@ -177,18 +200,22 @@ void AddExperts(const ModelShape& shape, const Microbatch& batch, KeptList& list
   const auto add = shape.gated ? &AddSwiGlu : &AddUngated;
   const double width = experts.latent > 0 ? static_cast<double>(experts.latent) : dim;
   AddNormTensors(batch.tokens_of_rank(), dim, list);
+  list.Within(kExpertsModule);
   AddRouter(shape, batch, list);
   list.Add("experts: rows", Kept::kUntilWeight, rows * width);
   add(rows, static_cast<double>(experts.hidden) / static_cast<double>(batch.expert_division()),
-      list);
+      kExpertsModule, list);
+  list.Within(kExpertsModule);
   list.Add("experts: output", Kept::kUntilInput, rows * width);
+  list.Within(0);
   list.Add("experts: gradient of the output", Kept::kFromInput, rows * width);
   // In bf16, only shared experts read the norm's output; the others read rows of it.
   if (experts.shared > 0 || batch.precision == Precision::kFp32) {
     list.Add("norm: output", Kept::kUntilWeight, batch.tokens_of_rank() * dim);
   }
   if (experts.shared == 0) return;
-  add(batch.tokens(), RankSizes::Share(experts.shared_width(), batch), list);
+  add(batch.tokens(), RankSizes::Share(experts.shared_width(), batch),
+      kExpertsModule | kSharedExperts, list);
   AddResidualGradient(shape, batch, list);
 }
 
@@ -225,7 +252,8 @@ KeptTensors KeptByFeedForward(const ModelShape& shape, std::int64_t layer,
   if (shape.architecture == Architecture::kGpt2) {
     AddGelu(shape, batch, list);
   } else {
-    (shape.gated ? AddSwiGlu : AddUngated)(batch.tokens(), RankSizes(shape, batch).hidden, list);
+    (shape.gated ? AddSwiGlu : AddUngated)(batch.tokens(), RankSizes(shape, batch).hidden,
+                                           kFeedForward, list);
   }
   AddResidualGradient(shape, batch, list);
   return list.Take();

@@ -207,9 +207,11 @@ std::array<Replicated, 2> ReplicatedBy(const ModelOnCluster& model, const LayerR
   return {{{count.others, ranks / tensor, tensor}, {count.of_experts, ranks / expert, expert}}};
 }
 
+// Groups of `zero_ranks` replicas divide the replicas of experts, too, which are fewer.
 Sharding ShardingOf(const ModelOnCluster& model, double replicas) {
-  return {model.zero,
-          model.zero_ranks > 0 ? std::min<double>(model.zero_ranks, replicas) : replicas};
+  if (model.zero_ranks == 0) return {model.zero, replicas};
+  const auto all = static_cast<double>(model.ranks_per_stage() / model.batch.tensor);
+  return {model.zero, std::clamp(replicas * model.zero_ranks / all, 1.0, replicas)};
 }
 
 // What passes add: the optimizer's step, and the collectives of shards.

@@ -1,6 +1,7 @@
 #include "analytic/stage_layers.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "analytic/parameters.h"
 #include "analytic/rank_sizes.h"
@@ -16,19 +17,64 @@ void Append(const Work& from, Work& to) {
   Append(from.backward_weight, to.backward_weight);
 }
 
-// Adds what the part keeps. `checkpoint` is what a layer keeps that is computed again as a whole.
-void Add(const StagePart& part, double checkpoint, KeptBytes& to) {
-  const double from_forward = KeptFromForward(part.kept);
-  if (part.is_recomputed) {
-    to.transient = std::max(to.transient, from_forward + part.transient);
-    to.from_forward += part.count * checkpoint;
-    to.after_input += part.count * checkpoint;
-    return;
+// Adds up what the parts of a stage keep.
+class KeptSum {
+ public:
+  // `checkpoint` is what a layer keeps that is computed again as a whole.
+  KeptSum(const Recompute& recompute, double checkpoint)
+      : recompute_(recompute), checkpoint_(checkpoint) {}
+
+  void Add(StagePart part) {
+    double again = 0;  // allocated again in the backward
+    double from_forward = checkpoint_, after_input = checkpoint_;
+    if (part.is_recomputed) {
+      again = KeptFromForward(part.kept);
+    } else {
+      if (part.is_layer) again = Free(part.kept);
+      from_forward = KeptFromForward(part.kept);
+      after_input = KeptAfterInput(part.kept);
+    }
+    sum_.from_forward += part.count * from_forward;
+    sum_.after_input += part.count * after_input;
+    if (part.is_layer) {
+      has_layers_ = true;
+      of_layers_ = std::max(of_layers_, again + part.transient);
+      return;
+    }
+    sum_.transient = std::max(sum_.transient, part.transient);
+    if (has_layers_) of_head_ += part.count * from_forward;
   }
-  to.transient = std::max(to.transient, part.transient);
-  to.from_forward += part.count * from_forward;
-  to.after_input += part.count * KeptAfterInput(part.kept);
-}
+  // When the backward of a layer runs, the tensors of head and loss are gone.
+  KeptBytes Take() const {
+    KeptBytes sum = sum_;
+    sum.transient = std::max(sum.transient, of_layers_ - of_head_);
+    return sum;
+  }
+
+ private:
+  // Removes the tensors that modules compute again. Returns the most that one module allocates.
+  double Free(KeptTensors& tensors) const {
+    if (recompute_.method != Recompute::Method::kSelective) return 0;
+    double most = 0;
+    for (int module = 1; module <= recompute_.modules; module *= 2) {
+      if ((recompute_.modules & module) == 0) continue;
+      double bytes = 0;
+      std::erase_if(tensors, [&](const KeptTensor& tensor) {
+        const bool is_freed = (tensor.modules & module) != 0 && tensor.kept != Kept::kFromInput;
+        if (is_freed) bytes += tensor.bytes;
+        return is_freed;
+      });
+      most = std::max(most, bytes);
+    }
+    return most;
+  }
+
+  const Recompute& recompute_;
+  double checkpoint_;
+  KeptBytes sum_;
+  bool has_layers_ = false;
+  double of_layers_ = 0, of_head_ = 0;
+};
 
 // All that the work and the tensors of a layer depend on.
 struct KindOfLayer {
@@ -105,10 +151,10 @@ Work WorkOfStage(const ModelShape& shape, const LayerRange& stage, const Microba
 
 KeptBytes KeptByStage(const ModelShape& shape, const LayerRange& stage, const Microbatch& batch,
                       const Recompute& recompute) {
-  KeptBytes kept;
-  for (const StagePart& part : PartsOfStage(shape, stage, batch, recompute)) {
-    Add(part, HiddenBytes(shape, batch) / static_cast<double>(recompute.checkpoint_layers()), kept);
-  }
+  const double checkpoint = HiddenBytes(shape, batch);
+  KeptSum sum(recompute, checkpoint / static_cast<double>(recompute.checkpoint_layers()));
+  for (StagePart& part : PartsOfStage(shape, stage, batch, recompute)) sum.Add(std::move(part));
+  KeptBytes kept = sum.Take();
   if (stage.has_embedding()) {
     // W reads everything, and the gradient of the output.
     kept.after_input = kept.from_forward + (stage.has_logits() ? 0 : HiddenBytes(shape, batch));
@@ -119,6 +165,8 @@ KeptBytes KeptByStage(const ModelShape& shape, const LayerRange& stage, const Mi
 
 ParameterCount ParametersOfStage(const ModelShape& shape, const LayerRange& stage,
                                  const Microbatch& batch) {
+  const Implementation& implementation = batch.profile.get();
+  if (implementation.parameters != nullptr) return implementation.parameters(shape, stage, batch);
   ParameterCount count;
   if (stage.has_embedding()) count.others += EmbeddingParameters(shape);
   for (std::int64_t layer = stage.begin; layer < stage.end; ++layer) {

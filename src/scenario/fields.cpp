@@ -422,6 +422,14 @@ std::vector<ScenarioField> ImplementationFields() {
           "Whether the exchanges of experts run under another microbatch's compute"),
       row("fp8_attention", &Scenario::fp8_attention, "", "Whether attention runs in 8 bits"),
       row("linear_biases", &Scenario::linear_biases, "", "Whether linear layers have biases"),
+      row("grouped_experts", &Scenario::grouped_experts, "",
+          "Whether one call computes the matmuls of all experts of a rank (default true)"),
+      row("attention_mask", &Scenario::attention_mask, "",
+          "Whether the data loader makes a mask of all pairs of tokens, as Megatron-LM's does"),
+      row("fragmentation", &Scenario::fragmentation, "X",
+          "Memory that the allocator holds besides what is allocated, as a part of it (default 0)"),
+      row("deferred_head", &Scenario::deferred_head, "N",
+          "Microbatches whose weight gradient of the head is computed after the pipeline"),
   };
 }
 
@@ -453,19 +461,32 @@ std::vector<ScenarioField> SizeFields() {
       row("top_k", &Scenario::top_k, "Experts that process a token"),
       row("expert_hidden", &Scenario::expert_hidden, "Width of an expert (default `hidden`)"),
       row("shared_experts", &Scenario::shared_experts, "Experts that process every token"),
+      row("shared_hidden", &Scenario::shared_hidden,
+          "Width of all shared experts together (default that of as many experts)"),
       row("dense_layers", &Scenario::dense_layers, "First layers without experts"),
       row("predictors", &Scenario::predictors,
           "Layers that predict further tokens (multi-token prediction)"),
+      row("pattern", &Scenario::pattern,
+          "Layers of a hybrid, one letter each: M for Mamba-2, * for attention, - for a "
+          "feed-forward "
+          "layer, E for experts"),
+      row("mamba", &Scenario::mamba,
+          "Mamba-2 layers: number of heads, their size, the size of their state and the number of "
+          "groups (64,64,128,8)"),
+      row("positions", &Scenario::positions, "Learned positions; 0: rotary ones"),
+      row("qk_norm", &Scenario::qk_norm, "Whether queries and keys are normalized"),
       row("tied", &Scenario::tied, "Whether the head is the embedding"),
       row("gated", &Scenario::gated, "Whether feed-forward layers have a gate, as in SwiGLU"),
   };
-  constexpr std::string_view kMayBeZero[] = {"window", "experts", "shared_experts", "dense_layers",
-                                             "predictors"};
+  constexpr std::string_view kMayBeZero[] = {"window",       "experts",    "shared_experts",
+                                             "dense_layers", "predictors", "positions"};
   for (ScenarioField& field : fields) {
     field.least = std::ranges::find(kMayBeZero, field.name) == std::end(kMayBeZero) ? 1 : 0;
-    if (field.name == "tied" || field.name == "gated") field.value_name = "";
-    if (field.name != "latent") continue;
-    field.value_name = "N,N,N,N,N";
+    const bool is_flag = std::holds_alternative<std::optional<bool> Scenario::*>(field.member);
+    if (is_flag) field.value_name = "";
+    if (field.name == "pattern") field.value_name = "LETTERS";
+    if (field.name != "latent" && field.name != "mamba") continue;
+    field.value_name = field.name == "latent" ? "N,N,N,N,N" : "N,N,N,N";
     field.is_joined = true;
   }
   return fields;

@@ -1,11 +1,15 @@
 #include "analytic/implementations/megatron.h"
 
 #include "analytic/implementations/kernel_list.h"
+#include "analytic/implementations/megatron_kept.h"
+#include "analytic/implementations/megatron_overhead.h"
 #include "analytic/rank_sizes.h"
 #include "analytic/stage_layers.h"
 
 namespace penstock {
 namespace {
+
+constexpr MegatronKernels kKernels = MegatronKernels::kLocal;
 
 // From 2022 on, all-reduces of the gradients of inputs run under the products that give the
 // gradients of the same layer's weights (LinearWithGradAccumulationAndAsyncCommunication in
@@ -183,7 +187,10 @@ StagePart MegatronLayerPart(const ModelShape& shape, std::int64_t layer, const M
   if (kind == kBlock || kind == kAttention) list.AddAttention(layer);
   if (kind == kMamba) list.AddMamba();
   if (kind == kBlock || kind == kFeedForward || kind == kExperts) list.AddFeedForward(layer);
-  return {.work = list.Take(), .is_layer = true};
+  return {.work = list.Take(),
+          .kept = MegatronKeptByLayer(shape, layer, batch, kKernels),
+          .is_layer = true,
+          .transient = MegatronLayerTransient(shape, layer, batch, kKernels)};
 }
 
 // Rows of words and positions, their sum, and dropout.
@@ -201,7 +208,7 @@ StagePart MegatronEmbeddingPart(const ModelShape& shape, const Microbatch& batch
     list.Forward("dropout", elements, 2 * e);
     list.Weight("dropout", elements, 2 * e);
   }
-  return {.work = list.Take()};
+  return {.work = list.Take(), .kept = MegatronKeptByEmbedding(shape, batch)};
 }
 
 StagePart MegatronFinalNormPart(const ModelShape& shape, const Microbatch& batch) {
@@ -210,7 +217,7 @@ StagePart MegatronFinalNormPart(const ModelShape& shape, const Microbatch& batch
   list.Forward("norm", elements, 2 * list.element());
   list.Input("norm", elements, 3 * list.element());
   list.Weight("norm", elements, 2 * list.element());
-  return {.work = list.Take()};
+  return {.work = list.Take(), .kept = MegatronKeptByFinalNorm(shape, batch)};
 }
 
 // The loss of megatron/mpu/cross_entropy.py, operator by operator: a copy in fp32, maximum,
@@ -228,7 +235,12 @@ StagePart MegatronLogitsPart(const ModelShape& shape, const Microbatch& batch) {
                fused > 0 ? 2 : kForwardKernels);
   list.Input("cross-entropy", logits, fused > 0 ? fused : kBackwardBytes,
              fused > 0 ? 1 : kBackwardKernels);
-  if (batch.tensor == 1) return {.work = list.Take()};
+  const auto take = [&]() -> StagePart {
+    return {.work = list.Take(),
+            .kept = MegatronKeptByLogits(shape, batch),
+            .transient = MegatronLossTransient(shape, batch)};
+  };
+  if (batch.tensor == 1) return take();
   const auto ranks = static_cast<double>(batch.tensor);
   const double part = (ranks - 1) / ranks;
   list.AddForward({.name = "sums of the loss",
@@ -238,7 +250,7 @@ StagePart MegatronLogitsPart(const ModelShape& shape, const Microbatch& batch) {
   const double sent = batch.tokens() * sizes.dim * list.element() * part;
   list.AddInput(
       {.name = "sum of gradients over ranks", .sent = 2 * sent, .collectives = 2, .kernels = 0});
-  return {.work = list.Take()};
+  return take();
 }
 
 StagePart MegatronPredictorPart(const ModelShape& shape, const Microbatch& batch) {
@@ -247,15 +259,13 @@ StagePart MegatronPredictorPart(const ModelShape& shape, const Microbatch& batch
   list.Append(block.work);
   list.Append(PredictorWork(shape, batch));
   block.work = list.Take();
+  block.kept = MegatronKeptByPredictor(shape, batch, kKernels);
   return block;
 }
 
-// Gradients of bf16 are summed in fp32 by default, those of fp16 in fp16
-// (accumulate_allreduce_grads_in_fp32 in megatron/training/arguments.py).
-StateFormat MegatronStates(const Microbatch& batch) {
-  StateFormat format = AdamWFormat(batch.element_bytes());
-  if (batch.precision == Precision::kFp16) format.gradient = format.working;
-  return format;
+RankOverhead MegatronLocalOverhead(const ModelShape& shape, const Microbatch& batch,
+                                   const RankPlace& place) {
+  return MegatronOverhead(shape, batch, place, kKernels);
 }
 
 }  // namespace
@@ -281,7 +291,9 @@ Implementation MegatronImplementation() {
           .embedding = &MegatronEmbeddingPart,
           .final_norm = &MegatronFinalNormPart,
           .logits = &MegatronLogitsPart,
-          .states = &MegatronStates};
+          .states = &MegatronStates,
+          .parameters = &MegatronParameters,
+          .overhead = &MegatronLocalOverhead};
 }
 
 }  // namespace penstock

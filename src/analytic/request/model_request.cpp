@@ -87,6 +87,12 @@ Status ReadNodes(const std::string& text, Cluster& cluster) {
   return {};
 }
 
+// Formats tell the generation of a device.
+Generation GenerationOf(const Device& device) {
+  if (device.fp8_flops == 0) return Generation::kAmpere;
+  return device.fp4_flops == 0 ? Generation::kHopper : Generation::kBlackwell;
+}
+
 Status CheckPrecision(const ModelOnCluster& model) {
   const Precision precision = model.batch.precision;
   const std::string_view name = kPrecisionNames[static_cast<std::size_t>(precision)];
@@ -137,6 +143,7 @@ Result<ModelOnCluster> ModelRequest::Load() const {
   PENSTOCK_TRY_STATUS(CheckCountOf("zero", zero, 0, 3));
   Microbatch& batch = loaded.batch;
   PENSTOCK_TRY(batch.profile, ReadProfile(*this));
+  batch.profile.generation = GenerationOf(cluster.device);
   PENSTOCK_TRY(batch.precision,
                ReadName<Precision>("precision", precision.value_or("bf16"), kPrecisionNames));
   PENSTOCK_TRY_STATUS(CheckPrecision(loaded));
@@ -162,7 +169,7 @@ Result<ModelOnCluster> ModelRequest::Load() const {
     if (!parsed) return tl::unexpected(About("recompute", *recompute, std::move(parsed).error()));
     loaded.recompute = *parsed;
   }
-  if (ShapeWithoutName(loaded.shape.name) && loaded.shape.positions > 0) {
+  if (ShapeWithoutName(loaded.shape.name) && loaded.shape.positions == kMostShapeSize) {
     loaded.shape.positions = sequence.value_or(kGptPositions);
   }
   const std::int64_t positions = loaded.shape.positions;

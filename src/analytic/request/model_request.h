@@ -18,10 +18,13 @@ inline constexpr const char* kUsualDevice = "h100";
 struct ModelSizes {
   std::optional<int> layers = {}, dim = {}, hidden = {}, vocabulary = {};
   std::optional<int> heads = {}, kv_heads = {}, head_dim = {};
-  std::optional<int> experts = {}, top_k = {}, expert_hidden = {}, shared_experts = {};
+  std::optional<int> experts = {}, top_k = {}, expert_hidden = {}, shared_experts = {},
+                     shared_hidden = {};
   std::optional<int> dense_layers = {}, predictors = {}, window = {};
-  std::optional<std::string> latent = {};  // "1536,512,128,64,128"
-  std::optional<bool> tied = {}, gated = {};
+  std::optional<std::string> latent = {};               // "1536,512,128,64,128"
+  std::optional<std::string> pattern = {}, mamba = {};  // "M-M*-", "64,64,128,8"
+  std::optional<int> positions = {};
+  std::optional<bool> tied = {}, gated = {}, qk_norm = {};
 };
 
 struct ModelRequest : ModelSizes {
@@ -42,6 +45,9 @@ struct ModelRequest : ModelSizes {
   std::optional<std::string> dispatcher = {}, release = {};
   std::optional<bool> dropout = {}, deterministic = {}, fused_loss = {}, fused_experts = {};
   std::optional<bool> overlapped_experts = {}, fp8_attention = {}, linear_biases = {};
+  std::optional<bool> grouped_experts = {}, attention_mask = {};
+  std::optional<int> deferred_head = {};
+  std::optional<double> fragmentation = {};
   std::optional<double> hidden_communication = {};
   std::optional<ModelShape> shape = {};  // if `model` is a training configuration: its model
 

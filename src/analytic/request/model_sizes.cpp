@@ -23,6 +23,7 @@ constexpr SizeField kSizes[] = {
     {"head_dim", &ModelSizes::head_dim, &ModelShape::head_dim},
     {"predictors", &ModelSizes::predictors, &ModelShape::predictors},
     {"window", &ModelSizes::window, &ModelShape::window},
+    {"positions", &ModelSizes::positions, &ModelShape::positions},
 };
 
 struct ExpertField {
@@ -35,29 +36,62 @@ constexpr ExpertField kExpertSizes[] = {
     {"top_k", &ModelSizes::top_k, &ExpertShape::top_k},
     {"expert_hidden", &ModelSizes::expert_hidden, &ExpertShape::hidden},
     {"shared_experts", &ModelSizes::shared_experts, &ExpertShape::shared},
+    {"shared_hidden", &ModelSizes::shared_hidden, &ExpertShape::shared_hidden},
     {"dense_layers", &ModelSizes::dense_layers, &ExpertShape::dense_layers},
 };
 
-Status SetLatent(const ModelRequest& request, ModelShape& shape) {
-  if (!request.latent) return {};
-  std::array<std::int64_t, 5> sizes{};
-  std::string_view rest = *request.latent;
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
+// Reads numbers with commas between them. Errors: kInvalidArgument about the field.
+template <std::size_t N>
+Result<std::array<std::int64_t, N>> ReadNumbers(const char* field, const std::string& text,
+                                                std::string_view meaning) {
+  std::array<std::int64_t, N> numbers{};
+  std::string_view rest = text;
+  for (std::size_t i = 0; i < N; ++i) {
     const std::string_view number = rest.substr(0, rest.find(','));
-    const auto size = ParseInt(std::string(number));
-    const bool is_last = i + 1 == sizes.size();
-    if (!size || *size < 0 || is_last != (number.size() == rest.size())) {
-      return InvalidParameter("latent",
-                              "{}: give the ranks of queries and of keys and values, and per head "
-                              "the sizes without positions, with positions and of values "
-                              "(1536,512,128,64,128)",
-                              Quote(*request.latent));
+    const auto value = ParseInt(std::string(number));
+    const bool is_last = i + 1 == N;
+    if (!value || *value < 0 || is_last != (number.size() == rest.size())) {
+      return InvalidParameter(field, "{}: give {}", Quote(text), meaning);
     }
-    sizes[i] = *size;
+    numbers[i] = *value;
     if (!is_last) rest.remove_prefix(number.size() + 1);
   }
+  return numbers;
+}
+
+Status SetLatent(const ModelRequest& request, ModelShape& shape) {
+  if (!request.latent) return {};
+  PENSTOCK_TRY(const auto sizes,
+               ReadNumbers<5>("latent", *request.latent,
+                              "the ranks of queries and of keys and values, and per head the sizes "
+                              "without positions, with positions and of values "
+                              "(1536,512,128,64,128)"));
   shape.latent = {sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]};
   shape.head_dim = 0;
+  return {};
+}
+
+// The layers of a hybrid. Mamba layers have by default twice the width of hidden states, in heads
+// of 64 (Dao and Gu 2024, section 7).
+Status SetPattern(const ModelRequest& request, ModelShape& shape) {
+  constexpr std::int64_t kHeadDim = 64;
+  if (request.pattern) {
+    if (request.pattern->find_first_not_of("M*-E") != std::string::npos) {
+      return InvalidParameter("pattern", "{}: the letters are M, *, - and E",
+                              Quote(*request.pattern));
+    }
+    shape.pattern = *request.pattern;
+    shape.layers = std::ssize(shape.pattern);
+  }
+  if (request.mamba) {
+    PENSTOCK_TRY(const auto sizes,
+                 ReadNumbers<4>("mamba", *request.mamba,
+                                "the number of heads, their size, the size of their state and the "
+                                "number of groups (64,64,128,8)"));
+    shape.mamba = {sizes[0], sizes[1], sizes[2], sizes[3]};
+  } else if (request.pattern && !shape.mamba && shape.pattern.find('M') != std::string::npos) {
+    shape.mamba = {2 * shape.dim / kHeadDim, kHeadDim};
+  }
   return {};
 }
 
@@ -98,7 +132,8 @@ void SetUsualSizes(ModelShape& shape) {
 bool ChangesSizes(const ModelRequest& request) {
   const auto is_given = [&](const auto& field) { return (request.*field.given).has_value(); };
   return std::ranges::any_of(kSizes, is_given) || std::ranges::any_of(kExpertSizes, is_given) ||
-         request.latent || request.tied || request.gated;
+         request.latent || request.tied || request.gated || request.qk_norm || request.pattern ||
+         request.mamba;
 }
 
 }  // namespace
@@ -124,6 +159,7 @@ Status SetSizes(const ModelRequest& request, ModelShape& shape) {
   for (const SizeField& field : kSizes) {
     if (const std::optional<int>& given = request.*field.given) shape.*field.size = *given;
   }
+  PENSTOCK_TRY_STATUS(SetPattern(request, shape));
   for (const auto& [name, size] : {std::pair("layers", shape.layers),
                                    {"dim", shape.dim},
                                    {"heads", shape.heads},
@@ -134,6 +170,7 @@ Status SetSizes(const ModelRequest& request, ModelShape& shape) {
   }
   shape.tied = request.tied.value_or(shape.tied);
   shape.gated = request.gated.value_or(shape.gated);
+  shape.qk_norm = request.qk_norm.value_or(shape.qk_norm);
   PENSTOCK_TRY_STATUS(SetLatent(request, shape));
   SetUsualSizes(shape);
   PENSTOCK_TRY_STATUS(SetExperts(request, shape));

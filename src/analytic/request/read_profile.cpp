@@ -56,9 +56,14 @@ Result<Profile> ReadProfile(const ModelRequest& request) {
                                     {&request.fused_experts, &profile.fused_experts},
                                     {&request.overlapped_experts, &profile.overlapped_experts},
                                     {&request.fp8_attention, &profile.fp8_attention},
-                                    {&request.linear_biases, &profile.linear_biases}}) {
+                                    {&request.linear_biases, &profile.linear_biases},
+                                    {&request.grouped_experts, &profile.grouped_experts},
+                                    {&request.attention_mask, &profile.attention_mask}}) {
     *flag = given->value_or(*flag);
   }
+  PENSTOCK_TRY_STATUS(CheckPart("fragmentation", request.fragmentation, true));
+  profile.fragmentation = request.fragmentation.value_or(0);
+  profile.deferred_head = request.deferred_head.value_or(0);
   profile.release = request.release.value_or("");
   return profile;
 }
