@@ -106,8 +106,8 @@ Result<Subject> MakeSubject(const Case& subject) {
   }
   made.examples.inputs = {at::randn({1, model.sequence, model.dim}).to(dtype).requires_grad_(true)};
   made.examples.targets = {at::randint(model.vocabulary, {1, model.sequence}, at::kLong)};
-  made.options.last = true;
-  made.options.microbatches = 8;
+  made.options.schedule.last = true;
+  made.options.schedule.microbatches = 8;
   for (const auto& parameter : made.module->named_parameters()) {
     made.binding.parameters.push_back(parameter.value().detach());
     made.binding.gradients.push_back(at::zeros_like(parameter.value(), at::kFloat).detach());

@@ -57,14 +57,15 @@ struct TrainOptions {
   std::atomic<bool>* trace_request = nullptr;
   // Called with the reason if the run has failed but a rank does not return from its stage. The
   // program can only print it and exit. If empty, Train waits for the rank.
-  std::function<void(const Error& reason)> on_stuck;
+  std::function<void(const Error& reason)> on_stuck = {};
 
   // The processes that train together. Each calls Train for its own ranks, with the same
   // configuration and a folder that all of them see. A failure on any process aborts the group and
   // ends the run on all. Null: this process trains alone.
   ProcessGroup* group = nullptr;
-  std::vector<int> process_of;  // by rank; empty: each process runs about the same number of ranks
-  int cores = 0;                // that this process may use; 0: all cores of the machine
+  std::vector<int> process_of =
+      {};         // by rank; empty: each process runs about the same number of ranks
+  int cores = 0;  // that this process may use; 0: all cores of the machine
 };
 
 // Trains a model and writes the run's files to config.folder/config.name, which it locks. After an

@@ -101,12 +101,20 @@ NB_MODULE(_engine, module) {
   nb::class_<PipelineOptions>(module, "PipelineOptions")
       .def(nb::init<>())
       .def_rw("threads", &PipelineOptions::threads)
-      .def_rw("exact", &PipelineOptions::exact)
+      .def(
+          "set_stages",
+          [](PipelineOptions& self, bool exact, bool bf16_gradients, std::uint64_t seed) {
+            self.stage.compile.exact = exact;
+            self.stage.gradients.dtype = bf16_gradients ? at::kBFloat16 : at::kFloat;
+            self.stage.random.seed = seed;
+          },
+          "exact"_a, "bf16_gradients"_a, "seed"_a)
       .def(
           "set_recompute",
           [](PipelineOptions& self, const std::string& hold, const std::string& hold_for_weight) {
-            self.save.budget = SavedBytes("hold", hold);
-            self.save.budget_for_weight = SavedBytes("hold_for_weight", hold_for_weight);
+            self.stage.compile.save_budget = SavedBytes("hold", hold);
+            self.stage.compile.save_budget_for_weight =
+                SavedBytes("hold_for_weight", hold_for_weight);
           },
           "hold"_a, "hold_for_weight"_a)
       .def("set_replicas",
@@ -114,18 +122,18 @@ NB_MODULE(_engine, module) {
              self.parallel.data = data;
              self.parallel.zero = zero;
            })
-      .def("set_gradient_dtype",
-           [](PipelineOptions& self, bool is_bf16) {
-             self.gradient_dtype = is_bf16 ? at::kBFloat16 : at::kFloat;
+      .def("set_update",
+           [](PipelineOptions& self, double clip, bool skip_nonfinite) {
+             self.update.clip = clip;
+             self.update.skip_nonfinite = skip_nonfinite;
            })
-      .def_rw("fuse", &PipelineOptions::fuse)
-      .def_rw("clip", &PipelineOptions::clip)
-      .def_rw("skip_nonfinite", &PipelineOptions::skip_nonfinite)
+      .def("set_slice_lengths",
+           [](PipelineOptions& self, std::vector<std::int64_t> lengths) {
+             self.stage.lengths.of_slices = std::move(lengths);
+           })
       .def_rw("watchdog", &PipelineOptions::watchdog)
-      .def_rw("seed", &PipelineOptions::seed)
       .def_rw("first_step", &PipelineOptions::first_step)
-      .def_rw("offload_folder", &PipelineOptions::offload_folder)
-      .def_rw("slice_lengths", &PipelineOptions::slice_lengths);
+      .def_rw("offload_folder", &PipelineOptions::offload_folder);
   nb::class_<TcpListener>(module, "TcpListener").def_ro("address", &TcpListener::address);
   module.def("listen", [](const std::string& at) { return ValueOf(OpenTcpListener(at)); });
   nb::class_<Processes>(module, "Processes")

@@ -71,6 +71,12 @@ Autocast Autocast::OfThread() {
   return {at::autocast::is_autocast_enabled(at::kCPU), at::autocast::get_autocast_dtype(at::kCPU)};
 }
 
+PipelineOptions::PipelineOptions() {
+  static std::mutex capture;
+  stage.random.exclusive_capture = &capture;  // torch's checkpoints set its generator's state
+  stage.compile.fuse = true;
+}
+
 EnginePipeline::EnginePipeline(Schedule schedule, PipelineOptions options,
                                std::shared_ptr<ProcessGroup> processes, const LocalRanks& ranks)
     : schedule_(std::move(schedule)),
@@ -93,18 +99,10 @@ void EnginePipeline::SetShared(std::vector<std::vector<int>> stages) {
 }
 
 TorchStageOptions EnginePipeline::OptionsOf(int stage, const StageParts& parts) const {
-  TorchStageOptions options = ValueOf(ScheduledOptions(schedule_, options_.parallel, stage));
+  TorchStageOptions options =
+      ValueOf(ScheduledOptions(schedule_, options_.parallel, stage, options_.stage));
   assembly_.Join(stage, options);
-  options.targets = static_cast<int>(parts.targets.size());
-  if (schedule_.slices > 1) options.slice_lengths = options_.slice_lengths;
-  options.shared = parts.shared;
-  options.gradient_dtype = options_.gradient_dtype;
-  options.save = options_.save;
-  static std::mutex capture;
-  options.exclusive_capture = &capture;  // checkpoints set the state of torch's generator
-  options.exact = options_.exact;
-  options.fuse = options_.fuse;
-  options.seed = options_.seed;
+  options.gradients.shared = parts.shared;
   return options;
 }
 
@@ -121,7 +119,6 @@ Tensors EnginePipeline::Build(int stage, StageParts parts) {
   const std::shared_ptr<PythonStage> weights =
       SameTensors(parts.parameters, parts.masters) ? module : with_tensors(parts.masters);
   TorchStageOptions options = OptionsOf(stage, parts);
-  options.like = module;
   if (!parts.working.empty()) options.working = with_tensors(parts.working);
   options.programs = programs_[model_stage];
   const StageExamples examples{parts.inputs, parts.targets};
@@ -144,7 +141,7 @@ Tensors EnginePipeline::Build(int stage, StageParts parts) {
   };
   source.all_inputs = parts_of(&Batch::first);
   source.all_targets = parts_of(&Batch::second);
-  if (options.last) {
+  if (options.schedule.last) {
     source.take_reports = [this](std::int64_t step, int index, std::span<at::Tensor> reports) {
       if (!IsLastOfRun(step)) return;
       reports_[Index(index)].assign(std::make_move_iterator(reports.begin()),
@@ -189,14 +186,13 @@ Tensors EnginePipeline::BuildShape(int stage, StageFunctions functions, Tensors 
   auto found = built_.find(model_stage);
   if (found == built_.end()) {
     TorchStageOptions options = source.options;
-    options.like = module;
     options.programs = nullptr;
     const StageExamples examples{std::move(inputs), std::move(targets)};
     StageProgram program = ValueOf(CompileSlices(module, examples, options)).front();
     CheckBuffers(stage, program);
     found = built_.emplace(model_stage, std::move(program)).first;
   }
-  return source.options.last ? Tensors() : ExamplesOf(found->second.outputs);
+  return source.options.schedule.last ? Tensors() : ExamplesOf(found->second.outputs);
 }
 
 void EnginePipeline::AddShape(std::int64_t shape) {
@@ -245,8 +241,7 @@ Status EnginePipeline::Start() {
   run.on_verdict = [this](std::int64_t step, const Verdict& verdict) {
     if (IsLastOfRun(step)) last_norm_ = verdict.norm;
   };
-  run.update.clip = options_.clip;
-  run.update.skip_nonfinite = options_.skip_nonfinite;
+  run.update = options_.update;
   run.update.zero = assembly_.zero();
   run.update.nonfinite_remedy = "lower the learning rate, or pass skip_nonfinite=True";
   run.trace = trace_.get();

@@ -32,18 +32,14 @@ namespace penstock::python {
 
 struct PipelineOptions {
   ParallelConfig parallel;  // only `data` and `zero` matter
-  int threads = 1;          // intra-op threads of each rank
-  bool exact = false;
-  SavePolicy save = {};
-  bool fuse = true;
-  double clip = 0;  // see UpdateRule
-  bool skip_nonfinite = false;
-  double watchdog = 60;  // seconds without progress after which a step fails
-  std::uint64_t seed = 0;
-  std::int64_t first_step = 0;                   // the number of the first step
-  std::string offload_folder = {};               // for OFFLOAD
-  at::ScalarType gradient_dtype = at::kFloat;    // see TorchStageOptions
-  std::vector<std::int64_t> slice_lengths = {};  // tokens of each slice; empty: equal
+  TorchStageOptions stage;  // of all stages; the schedule and Build add the rest
+  UpdateRule update;
+  int threads = 1;               // intra-op threads of each rank
+  double watchdog = 60;          // seconds without progress after which a step fails
+  std::int64_t first_step = 0;   // the number of the first step
+  std::string offload_folder{};  // for OFFLOAD
+
+  PipelineOptions();
 };
 
 // What Build compiles a stage from.
@@ -157,7 +153,7 @@ class EnginePipeline {
   // Declares how many of a last stage's reports are metrics, fp32 scalars; the others are outputs.
   void SetMetrics(int metrics) { metrics_ = metrics; }
   // Returns figures of the last step on every process: the norm of all gradients (NaN without
-  // PipelineOptions::clip and skip_nonfinite), the losses by microbatch, and the metrics of each
+  // UpdateRule::needs_norm), the losses by microbatch, and the metrics of each
   // microbatch. Empty before the first step.
   const std::vector<double>& Figures() const { return figures_; }
   // Returns the outputs that last stages of this process reported in the last step, by microbatch.

@@ -179,14 +179,13 @@ class Pipeline(Views):
             if exact
             else max(1, self._processes.cores() // max(1, len(local_ranks)))
         )
-        options.exact, options.fuse = exact, True
+        seed = torch.initial_seed() if numbers.seed is None else numbers.seed
+        options.set_stages(exact, gradient_dtype == torch.bfloat16, seed % 2**63)
         options.set_recompute(**settings.held(recompute))
         options.set_replicas(numbers.data_parallel, numbers.zero)
-        options.set_gradient_dtype(gradient_dtype == torch.bfloat16)
-        options.clip, options.skip_nonfinite = float(clip_grad_norm), skip_nonfinite
+        options.set_update(float(clip_grad_norm), skip_nonfinite)
         options.watchdog = self._timeout = float(timeout)
-        self._measures_norm = options.clip > 0 or skip_nonfinite
-        options.seed = (torch.initial_seed() if numbers.seed is None else numbers.seed) % 2**63
+        self._measures_norm = clip_grad_norm > 0 or skip_nonfinite
         self._scratch = tempfile.TemporaryDirectory(prefix="penstock-")
         options.offload_folder = settings.pool(offload) or self._scratch.name
         self._options = options
@@ -420,7 +419,7 @@ class Pipeline(Views):
     def _build(self, batch: batches.Checked, shape: Shape, is_weighted: bool) -> None:
         """Compiles the stages for the first time, or with factors of losses."""
         self._gather()
-        self._options.slice_lengths = batch.layout.slice_lengths(self.schedule.slices)
+        self._options.set_slice_lengths(batch.layout.slice_lengths(self.schedule.slices))
         self._options.first_step = self._steps
         tensors = batches.with_factors(batch, is_weighted, self.schedule)
         compiled = compile_on_all(self._model, batch.layout, tensors, shape, is_weighted)

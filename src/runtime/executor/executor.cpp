@@ -46,22 +46,27 @@ void Executor::SlotOutlet::Send(Message message) {
   transport_.Send(std::exchange(slot_, -1), round_, std::move(message));
 }
 
-Executor::Executor(const Binding& binding, Program program)
+Executor::Executor(const Binding& binding, int rank, std::function<void(std::int64_t step)> on_step,
+                   Program program)
     : binding_(binding),
+      rank_(rank),
+      on_step_(std::move(on_step)),
       program_(std::move(program)),
-      messages_(*binding.schedule),
-      outlets_{SlotOutlet(*binding.transport), SlotOutlet(*binding.transport)} {}
+      messages_(binding.schedule),
+      outlets_{SlotOutlet(binding.transport), SlotOutlet(binding.transport)} {}
 
 StageMethod Executor::StageMethodOf(Op op) const {
-  if (op == Op::kStep && binding_.update.steps_early()) {
+  if (op == Op::kStep && rule().steps_early()) {
     return [](Stage& stage, int, Message, Outlet&) { stage.TryStep(); };
   }
   return MethodOf(op);
 }
 
-Result<std::unique_ptr<Executor>> Executor::Bind(const Binding& binding) {
-  PENSTOCK_TRY(Program program, MakeProgram(*binding.schedule, binding.rank));
-  std::unique_ptr<Executor> executor(new Executor(binding, std::move(program)));
+Result<std::unique_ptr<Executor>> Executor::Bind(const Binding& binding, int rank,
+                                                 std::function<void(std::int64_t step)> on_step) {
+  PENSTOCK_TRY(Program program, MakeProgram(binding.schedule, rank));
+  std::unique_ptr<Executor> executor(
+      new Executor(binding, rank, std::move(on_step), std::move(program)));
   PENSTOCK_TRY_STATUS(executor->BindStages());
   PENSTOCK_TRY_STATUS(executor->BindActions());
   PENSTOCK_TRY_STATUS(executor->BindVocabulary());
@@ -71,16 +76,16 @@ Result<std::unique_ptr<Executor>> Executor::Bind(const Binding& binding) {
 }
 
 Status Executor::BindStages() {
-  const Schedule& schedule = *binding_.schedule;
-  for (const int stage : schedule.placement.stages_of(binding_.rank)) {
+  const Schedule& schedule = binding_.schedule;
+  for (const int stage : schedule.placement.stages_of(rank_)) {
     const std::size_t index = stage;
     if (index >= binding_.stages.size() || binding_.stages[index] == nullptr) {
-      return InvalidArgument("rank {}: stage {} is missing", binding_.rank, stage);
+      return InvalidArgument("rank {}: stage {} is missing", rank_, stage);
     }
     if (!binding_.stages[index]->Keeps(schedule.weights)) {
       return InvalidArgument(
           "rank {}: stage {} keeps one version of its weights, but the schedule needs several",
-          binding_.rank, stage);
+          rank_, stage);
     }
     stages_.push_back(binding_.stages[index]);
   }
@@ -93,8 +98,8 @@ Status Executor::BindActions() {
   for (const auto& [part, position, ends_pair] : program_) {
     Stage* stage = binding_.stages[part.stage];
     if (!IsCompute(part.op) && part.op != Op::kStep && !stage->DoesSideWork(part.op)) {
-      return InvalidArgument("rank {}, action {} ({}): the stage does not run {}", binding_.rank,
-                             position, ToText(part), OpText(part.op));
+      return InvalidArgument("rank {}, action {} ({}): the stage does not run {}", rank_, position,
+                             ToText(part), OpText(part.op));
     }
     if (ends_pair) {
       actions_.back().parts = 2;
@@ -108,16 +113,16 @@ Status Executor::BindActions() {
 }
 
 Status Executor::BindVocabulary() {
-  const Schedule& schedule = *binding_.schedule;
+  const Schedule& schedule = binding_.schedule;
   if (!schedule.vocabulary) return {};
   VocabularyShard* const shard = stages_.front()->vocabulary();
   if (shard == nullptr) {
     return InvalidArgument(
-        "rank {}: the schedule shards the vocabulary, but stage {} has no share of it",
-        binding_.rank, schedule.placement.stages_of(binding_.rank).front());
+        "rank {}: the schedule shards the vocabulary, but stage {} has no share of it", rank_,
+        schedule.placement.stages_of(rank_).front());
   }
-  vocabulary_ = std::make_unique<VocabularyExchange>(schedule, binding_.rank, program_, messages_,
-                                                     *shard, *binding_.transport);
+  vocabulary_ = std::make_unique<VocabularyExchange>(schedule, rank_, program_, messages_, *shard,
+                                                     binding_.transport);
   return {};
 }
 
@@ -127,7 +132,7 @@ bool Executor::Enter(const BoundAction& action, std::int64_t round,
     const BoundPart& part = parts_[action.entry + i];
     if (i > 0) progress_.store(Progress(round, action.entry + i, false), std::memory_order_relaxed);
     const std::int64_t in_round = round + (part.in_again ? times_again_ : 0);
-    if (part.in_slot >= 0 && !binding_.transport->Receive(part.in_slot, in_round, inputs[i])) {
+    if (part.in_slot >= 0 && !binding_.transport.Receive(part.in_slot, in_round, inputs[i])) {
       return false;
     }
     if (vocabulary_ && !vocabulary_->Receive(action.entry + i, in_round)) return false;
@@ -179,8 +184,8 @@ void Executor::RunPair(const BoundPart* parts, std::array<Message, 2>& inputs, S
 bool Executor::RunStep(std::int64_t round, std::int64_t step) {
   progress_.store(Progress(round, 0, false), std::memory_order_relaxed);
   for (Stage* stage : stages_) stage->BeginStep(step);
-  stamps_ = binding_.trace->Begin(binding_.rank, round);
-  const bool settles = binding_.update.steps_early() && round > 0;
+  stamps_ = binding_.trace.Begin(rank_, round);
+  const bool settles = rule().steps_early() && round > 0;
   if (settles && (!TakeShards(round - 1) || !RunEarlyForwards(round, step))) return false;
   std::size_t done = settles ? early_actions_ : 0;
   for (const BoundPoint& point : points_) {
@@ -190,17 +195,17 @@ bool Executor::RunStep(std::int64_t round, std::int64_t step) {
   }
   for (const BoundStep& made : steps_) {
     if (!RunActions(done, made.action, round)) return false;
-    if (binding_.on_step) binding_.on_step(step + made.step);
+    on_step_(step + made.step);
     done = made.action;
   }
   if (!RunActions(done, actions_.size(), round)) return false;
-  binding_.trace->End(binding_.rank, round);
+  binding_.trace.End(rank_, round);
   // So that weights are whole between steps.
-  return binding_.update.steps_early() || TakeShards(round);
+  return rule().steps_early() || TakeShards(round);
 }
 
 bool Executor::RunActions(std::size_t begin, std::size_t end, std::int64_t round) {
-  const Transport& transport = *binding_.transport;
+  const Transport& transport = binding_.transport;
   for (std::size_t i = begin; i < end; ++i) {
     const BoundAction& action = actions_[i];
     if (transport.aborted()) return false;
@@ -227,7 +232,7 @@ std::string Executor::CurrentAction() const {
 
 std::string Executor::TextOf(const ProgramEntry& entry) const {
   if (entry.position < 0) return ToText(entry.part);
-  const Lane& lane = binding_.schedule->lanes[binding_.rank];
+  const Lane& lane = binding_.schedule.lanes[rank_];
   return ToText(lane[entry.position]);
 }
 

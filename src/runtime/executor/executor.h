@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "runtime/executor/run.h"
 #include "runtime/executor/vocabulary_exchange.h"
 #include "runtime/measure/trace.h"
 #include "runtime/program.h"
@@ -25,26 +26,23 @@
 
 namespace penstock {
 
-// The inputs of an executor. All of it must outlive the executor.
+// What all executors of a run are bound to. All of it must outlive them.
 struct Binding {
-  const Schedule* schedule = nullptr;  // valid, compute-only or lowered
-  int rank = 0;
+  const Schedule& schedule;        // valid, compute-only or lowered
   std::span<Stage* const> stages;  // by stage number; those of other ranks may be null
-  Transport* transport = nullptr;
-  Trace* trace = nullptr;  // of the same schedule
-  UpdateRule update = {};
-  // For a schedule of several steps: called with the number of each step after the rank's stages
-  // have made all updates of it. May be empty.
-  std::function<void(std::int64_t step)> on_step = {};
-  // The verdict on each step's update, called on the rank of the last stage. May be empty.
-  std::function<void(std::int64_t step, const Verdict& verdict)> on_verdict = {};
+  Transport& transport;
+  Trace& trace;  // of the same schedule
+  const RunOptions& options;
 };
 
 class Executor {
  public:
-  // Errors: kInvalidArgument as MakeProgram, and if a stage of the rank is missing or does not
-  // support an op or the weight policy.
-  static Result<std::unique_ptr<Executor>> Bind(const Binding& binding);
+  // For a schedule of several steps, `on_step` is called with the number of each step after the
+  // rank's stages have made all updates of it. `binding` must outlive the executor. Errors:
+  // kInvalidArgument as MakeProgram, and if a stage of the rank is missing or does not support an
+  // op or the weight policy.
+  static Result<std::unique_ptr<Executor>> Bind(const Binding& binding, int rank,
+                                                std::function<void(std::int64_t step)> on_step);
 
   // Runs the program once. `round` counts from 0 in this run; `step` is the step number for the
   // stages (the first one if the schedule has several steps). Returns false if the transport was
@@ -129,7 +127,9 @@ class Executor {
     int step;
   };
 
-  Executor(const Binding& binding, Program program);
+  Executor(const Binding& binding, int rank, std::function<void(std::int64_t step)> on_step,
+           Program program);
+  const UpdateRule& rule() const { return binding_.options.update; }
   StageMethod StageMethodOf(Op op) const;
   Status BindStages();
   Status BindActions();
@@ -157,7 +157,9 @@ class Executor {
   void RunPair(const BoundPart* parts, std::array<Message, 2>& inputs, Stamp* stamps);
   std::string TextOf(const ProgramEntry& entry) const;
 
-  Binding binding_;
+  const Binding& binding_;
+  int rank_;
+  std::function<void(std::int64_t step)> on_step_;
   Program program_;
   MessageMap messages_;
   std::vector<Stage*> stages_;    // of this rank

@@ -16,19 +16,18 @@ std::size_t Executor::ActionAt(std::size_t entry) const {
 
 Status Executor::BindUpdates() {
   PENSTOCK_TRY(const std::vector<UpdatePoint> points,
-               FindUpdatePoints(*binding_.schedule, binding_.rank, program_, binding_.update));
+               FindUpdatePoints(binding_.schedule, rank_, program_, rule()));
   for (const UpdatePoint& point : points) points_.push_back({ActionAt(point.before), point});
   if (points.empty()) return {};
   exchange_ = std::make_unique<UpdateExchange>(
-      UpdateExchange::RankContext{binding_.schedule, binding_.rank, binding_.stages,
-                                  binding_.transport},
-      binding_.update);
-  return binding_.update.steps_early() ? BindCheckPoint() : Status();
+      UpdateExchange::RankContext{&binding_.schedule, rank_, binding_.stages, &binding_.transport},
+      rule());
+  return rule().steps_early() ? BindCheckPoint() : Status();
 }
 
 // A schedule of several steps exchanges nothing, so points_ is empty.
 void Executor::BindSteps() {
-  const Schedule& schedule = *binding_.schedule;
+  const Schedule& schedule = binding_.schedule;
   if (schedule.steps == 1) return;
   const int updates_per_step = schedule.weights == WeightPolicy::kStashed
                                    ? schedule.indices() / schedule.steps / schedule.slices
@@ -38,7 +37,7 @@ void Executor::BindSteps() {
     if (program_[i].part.op != Op::kStep) continue;
     ++updates[program_[i].part.stage];
     int least = schedule.steps * updates_per_step;
-    for (const int stage : schedule.placement.stages_of(binding_.rank)) {
+    for (const int stage : schedule.placement.stages_of(rank_)) {
       least = std::min(least, updates[stage]);
     }
     const auto made = static_cast<int>(steps_.size());
@@ -48,7 +47,7 @@ void Executor::BindSteps() {
 
 // Marks the messages of early forwards, which are sent again if these run again.
 Status Executor::BindCheckPoint() {
-  const Schedule& schedule = *binding_.schedule;
+  const Schedule& schedule = binding_.schedule;
   PENSTOCK_TRY(const std::vector<std::size_t> ends, FindCheckPoints(schedule));
   std::vector<bool> again(messages_.slots());
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
@@ -58,13 +57,13 @@ Status Executor::BindCheckPoint() {
       if (slot >= 0) again[slot] = true;
     }
   }
-  early_actions_ = ActionAt(ends[binding_.rank]);
+  early_actions_ = ActionAt(ends[rank_]);
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     BoundPart& part = parts_[i];
     const auto is_again = [&](int slot) { return slot >= 0 && again[slot]; };
     part.in_again = is_again(part.in_slot);
     part.out_again = is_again(part.out_slot);
-    if (part.in_again && i >= ends[binding_.rank]) {
+    if (part.in_again && i >= ends[rank_]) {
       early_unread_.push_back(part.in_slot);
     }
   }
@@ -106,13 +105,14 @@ bool Executor::AtPoint(const UpdatePoint& point, std::int64_t round, std::int64_
 
 bool Executor::Agree(std::int64_t round, std::int64_t step, Verdict& verdict) {
   if (!exchange_->Agree(round, verdict)) return false;
-  if (binding_.on_verdict && binding_.rank == messages_.root()) binding_.on_verdict(step, verdict);
+  if (binding_.options.on_verdict && rank_ == messages_.root())
+    binding_.options.on_verdict(step, verdict);
   return true;
 }
 
 bool Executor::TakeShards(std::int64_t round) {
-  if (!binding_.update.sends_shards() || exchange_ == nullptr) return true;
-  for (const int stage : binding_.schedule->placement.stages_of(binding_.rank)) {
+  if (!rule().sends_shards() || exchange_ == nullptr) return true;
+  for (const int stage : binding_.schedule.placement.stages_of(rank_)) {
     if (!exchange_->TakeShards(stage, round + times_again_)) return false;
   }
   return true;
@@ -147,7 +147,7 @@ bool Executor::RunEarlyForwards(std::int64_t round, std::int64_t step) {
   // The early forwards read weights that have been rolled back.
   for (const int slot : early_unread_) {
     Message message;
-    if (!binding_.transport->Receive(slot, round + times_again_, message)) return false;
+    if (!binding_.transport.Receive(slot, round + times_again_, message)) return false;
   }
   for (Stage* stage : stages_) stage->DropForwards();
   ++times_again_;
@@ -156,15 +156,15 @@ bool Executor::RunEarlyForwards(std::int64_t round, std::int64_t step) {
 }
 
 bool Executor::ShareShardsAgain(std::int64_t round) {
-  if (!binding_.update.sends_shards() || exchange_ == nullptr) return true;
-  for (const int stage : binding_.schedule->placement.stages_of(binding_.rank)) {
+  if (!rule().sends_shards() || exchange_ == nullptr) return true;
+  for (const int stage : binding_.schedule.placement.stages_of(rank_)) {
     exchange_->ShareShard(stage, round + times_again_);
   }
   return TakeShards(round);
 }
 
 bool Executor::Finish(std::int64_t rounds, std::int64_t step) {
-  if (rounds == 0 || !binding_.update.steps_early()) return true;
+  if (rounds == 0 || !rule().steps_early()) return true;
   if (!TakeShards(rounds - 1)) return false;
   bool amended = false;
   if (!SettleLastStep(rounds - 1, step, amended)) return false;

@@ -43,23 +43,19 @@ void PinThread(int cpu) {
 
 class Run {
  public:
-  Run(const Schedule& schedule, const RunOptions& options, const LocalRanks& ranks,
-      Transport& transport)
-      : options_(options),
-        transport_(transport),
-        steps_per_round_(schedule.steps),
-        control_(options.group, options.stop, transport),
+  Run(const Binding& binding, const LocalRanks& ranks)
+      : binding_(binding),
+        options_(binding.options),
+        transport_(binding.transport),
+        control_(options_.group, options_.stop, transport_),
         ranks_(ranks.here().size()) {
     for (std::size_t i = 0; i < ranks_.size(); ++i) ranks_[i].number = ranks.here()[i];
   }
 
-  Status Bind(const Schedule& schedule, std::span<Stage* const> stages, Trace& trace) {
-    std::ranges::copy_if(stages, std::back_inserter(stages_), [](Stage* each) { return each; });
+  Status Bind() {
     for (Rank& rank : ranks_) {
       const auto on_step = [this, &rank](std::int64_t step) { AfterStep(rank, step); };
-      const Binding binding{&schedule, rank.number,     stages,  &transport_,
-                            &trace,    options_.update, on_step, options_.on_verdict};
-      PENSTOCK_TRY(rank.executor, Executor::Bind(binding));
+      PENSTOCK_TRY(rank.executor, Executor::Bind(binding_, rank.number, on_step));
     }
     return {};
   }
@@ -132,10 +128,11 @@ class Run {
     if (options_.on_thread_start) options_.on_thread_start(rank.number);
     std::int64_t round = 0;
     for (; round < options_.steps && Begin(round); ++round) {
-      const std::int64_t step = options_.first_step + round * steps_per_round_;
+      const int steps = binding_.schedule.steps;
+      const std::int64_t step = options_.first_step + round * steps;
       rank.phase = Phase::kActions;
       if (!rank.executor->RunStep(round, step)) return;
-      if (steps_per_round_ == 1) AfterStep(rank, step);
+      if (steps == 1) AfterStep(rank, step);
     }
     static_cast<void>(rank.executor->Finish(round, options_.first_step + round - 1));
   }
@@ -231,7 +228,9 @@ class Run {
   void EndWaits() {
     control_.Abort(transport_.reason());
     if (options_.queue != nullptr) options_.queue->Close();
-    for (Stage* stage : stages_) stage->Abort(transport_.reason());
+    for (Stage* stage : binding_.stages) {
+      if (stage != nullptr) stage->Abort(transport_.reason());
+    }
   }
 
   // Waits until no thread runs, but at most for `poll`. Returns whether a thread still runs.
@@ -280,12 +279,11 @@ class Run {
                        all.waiting);
   }
 
+  const Binding& binding_;
   const RunOptions& options_;
   Transport& transport_;
-  int steps_per_round_;
   RunControl control_;
-  std::vector<Rank> ranks_;     // of this process
-  std::vector<Stage*> stages_;  // of these ranks
+  std::vector<Rank> ranks_;  // of this process
   Mutex mutex_;
   CondVar changed_;
   std::set<int> running_ PENSTOCK_GUARDED_BY(mutex_);  // ranks whose threads run
@@ -325,8 +323,9 @@ Status RunRanks(const Schedule& schedule, std::span<Stage* const> stages,
   if (options.trace == nullptr) {
     PENSTOCK_TRY(scratch, Trace::Make(schedule, 1, ranks.here()));
   }
-  Run run(schedule, options, ranks, transport);
-  PENSTOCK_TRY_STATUS(run.Bind(schedule, stages, scratch ? *scratch : *options.trace));
+  const Binding binding{schedule, stages, transport, scratch ? *scratch : *options.trace, options};
+  Run run(binding, ranks);
+  PENSTOCK_TRY_STATUS(run.Bind());
   return run.Execute();
 }
 

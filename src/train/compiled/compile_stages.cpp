@@ -24,10 +24,7 @@ Result<StageGraphs> CapturedGraphs(const TrainConfig& config, int stage,
                                    const CompileOptions& options) {
   CompileOptions with_config = options;
   with_config.fuse = config.fuse;
-  PENSTOCK_TRY(SavePolicy policy, SavePolicyOf(config.recompute));
-  with_config.save_budget = policy.budget;
-  with_config.save_budget_for_weight = policy.budget_for_weight;
-  with_config.recompute_modules = std::move(policy.modules);
+  PENSTOCK_TRY_STATUS(SetRecompute(config.recompute, with_config));
   TrainConfig chosen = config;
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(chosen, Cores()));
   const int stages = schedule.placement.chain_length();

@@ -13,7 +13,6 @@
 #include "train/compiled/compiled.h"
 #include "train/compiled/example_inputs.h"
 #include "train/log/start_progress.h"
-#include "train/run/resume.h"
 #include "train/run/vocabulary_shards.h"
 #include "train/stage/stage_assembly.h"
 #include "train/stage/stage_options.h"
@@ -96,11 +95,6 @@ BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config) {
   return MakeBatchSource(std::make_shared<const Sampler>(sampler), config);
 }
 
-BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config,
-                            const Schedule& schedule, const LocalRanks& ranks) {
-  return MakeBatchSource(std::make_shared<const Sampler>(sampler), config, schedule, ranks);
-}
-
 BatchSource MakeBatchSource(std::shared_ptr<const SampleSource> samples,
                             const TrainConfig& config) {
   const auto read = [&](std::size_t shift) {
@@ -110,17 +104,16 @@ BatchSource MakeBatchSource(std::shared_ptr<const SampleSource> samples,
   return {read(0), read(1), [samples, config] { return MakeBatchSource(samples, config); }};
 }
 
-BatchSource MakeBatchSource(std::shared_ptr<const SampleSource> samples, const TrainConfig& config,
-                            const Schedule& schedule, const LocalRanks& ranks) {
-  const Placement& placement = schedule.placement;
+BatchSource MakeBatchSource(std::shared_ptr<const SampleSource> samples, const RunContext& run) {
+  const Placement& placement = run.schedule.placement;
   bool has_first = false;
   bool has_last = false;
-  for (int stage = 0; stage < schedule.stages(); ++stage) {
-    if (!ranks.has(placement.rank_of(stage))) continue;
+  for (int stage = 0; stage < run.schedule.stages(); ++stage) {
+    if (!run.ranks.has(placement.rank_of(stage))) continue;
     has_first = has_first || placement.previous(stage) < 0;
     has_last = has_last || placement.next(stage) < 0;
   }
-  BatchSource source = MakeBatchSource(std::move(samples), config);
+  BatchSource source = MakeBatchSource(std::move(samples), run.config);
   if (!has_first) source.tokens = nullptr;
   if (!has_last) source.targets = nullptr;
   return source;
@@ -143,7 +136,7 @@ Status CheckShared(const std::vector<SharedParameter>& shared, const Schedule& s
 // Sets the compiled stage, if the run has any.
 Status SetCompiled(const TrainConfig& config, int model_stage, TorchStageOptions& options) {
   if (config.compiled.empty()) return {};
-  if (options.mean_over != 0) {
+  if (options.schedule.updates_each_microbatch()) {
     return InvalidParameter(
         "compiled",
         ": the stages in {} were compiled for one update per step, but this schedule "
@@ -203,25 +196,24 @@ class SharedPrograms {
 }  // namespace
 
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
-                               const BatchSource& source, const std::atomic<bool>* stop,
-                               std::FILE* log) {
-  return BuildPipeline(config, schedule, LocalRanks(schedule.ranks()), nullptr, source, stop, log);
+                               const BatchSource& source) {
+  Collectives alone(nullptr);
+  return BuildPipeline({config, schedule, alone, LocalRanks(schedule.ranks()), {.log = nullptr}},
+                       source);
 }
 
-Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
-                               const LocalRanks& ranks, ProcessGroup* processes,
-                               const BatchSource& source, const std::atomic<bool>* stop,
-                               std::FILE* log) {
+Result<Pipeline> BuildPipeline(const RunContext& run, const BatchSource& source) {
+  const TrainConfig& config = run.config;
+  const Schedule& schedule = run.schedule;
   const Placement& placement = schedule.placement;
   const int length = placement.chain_length();
   Pipeline pipeline;
-  const auto is_here = [&](int stage) { return ranks.has(placement.rank_of(stage)); };
   const LanguageModel empty{config.model, std::vector<std::shared_ptr<StageModule>>(Index(length))};
   pipeline.model = empty;
   pipeline.replicas.assign(Index(placement.replicas() - 1), empty);
-  PENSTOCK_TRY(
-      const StageAssembly assembly,
-      StageAssembly::Make(schedule, config.parallel, OffloadFolder(config), ranks, processes));
+  PENSTOCK_TRY(const StageAssembly assembly,
+               StageAssembly::Make(schedule, config.parallel, OffloadFolder(config), run.ranks,
+                                   run.processes.group()));
   pipeline.zero = assembly.zero();
   pipeline.replicas_per_shard = assembly.replicas_per_shard();
   pipeline.rank_shards = assembly.rank_shards();
@@ -233,12 +225,11 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
   pipeline.ranges = ranges;
   pipeline.shared = SharedParameters(config.model, ranges);
   PENSTOCK_TRY_STATUS(CheckShared(pipeline.shared, schedule));
-  PENSTOCK_TRY(pipeline.vocabulary,
-               MakeVocabularyShards(config, schedule, ranks, processes, source));
-  StartProgress progress(log);
+  PENSTOCK_TRY(pipeline.vocabulary, MakeVocabularyShards(run, source));
+  StartProgress progress(run.log());
   for (int stage = 0; stage < schedule.stages(); ++stage) {
-    if (stop != nullptr && stop->load()) break;
-    if (!is_here(stage)) {
+    if (run.stops()) break;
+    if (!run.ranks.has(placement.rank_of(stage))) {
       pipeline.stages.emplace_back();
       pipeline.optimizers.emplace_back();
       examples.inputs.clear();
@@ -247,9 +238,9 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     const int model_stage = placement.model_stage(stage);
     PENSTOCK_TRY(TorchStageOptions options,
                  OptionsOfStage(config, schedule, pipeline.shared, stage));
-    options.first_random_op = ranges[Index(model_stage)].begin * kRandomOpsPerLayer;
+    options.random.first_op = ranges[Index(model_stage)].begin * kRandomOpsPerLayer;
     PENSTOCK_TRY_STATUS(SetCompiled(config, model_stage, options));
-    if (options.first) {
+    if (options.schedule.first) {
       examples.inputs = {tokens};
     } else if (examples.inputs.empty()) {
       PENSTOCK_TRY(examples.inputs,
@@ -271,7 +262,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     if (config.precision == "bf16") {
       PENSTOCK_TRY(options.working, CastStage(*module, config.model, range, at::kBFloat16));
     }
-    options.vocabulary = VocabularyOfStage(pipeline.vocabulary, schedule, stage);
+    options.rank.vocabulary = VocabularyOfStage(pipeline.vocabulary, schedule, stage);
     if (options.programs == nullptr) options.programs = shared_programs.Find(range);
     if (options.programs == nullptr) {
       PENSTOCK_TRY(
@@ -280,7 +271,8 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
       options.programs = std::make_shared<const std::vector<StageProgram>>(std::move(programs));
       shared_programs.Add(range, options.programs);
     }
-    const int updates_per_step = options.microbatches / options.versions.microbatches_per_update;
+    const int updates_per_step =
+        options.schedule.microbatches / options.schedule.versions.microbatches_per_update;
     PENSTOCK_TRY(std::unique_ptr<MatrixExchange> exchange,
                  MakeExchange(config, ParametersOf(*module), options));
     const auto optimizer =
@@ -298,7 +290,7 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
     if (!made) return tl::unexpected(std::move(made).error());
     pipeline.stages.push_back(*std::move(made));
     optimizer->MakeState(pipeline.stages.back()->Parameters());
-    options.rank_shards->optimizer.Add(optimizer->Bytes());
+    options.rank.shards->optimizer.Add(optimizer->Bytes());
     pipeline.optimizers.push_back(optimizer);
     examples.inputs = pipeline.stages.back()->ExampleOutputs();
   }

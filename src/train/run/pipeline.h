@@ -1,20 +1,17 @@
 // Pipeline: the stages of a model as a schedule's ranks run them, each with its optimizer.
 #pragma once
 
-#include <atomic>
-#include <cstdio>
 #include <memory>
 #include <vector>
 
 #include "base/result.h"
 #include "config/train_config.h"
-#include "runtime/processes/local_ranks.h"
-#include "runtime/processes/process_group.h"
 #include "schedule/schedule.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/data/data.h"
 #include "train/evaluation/language_model.h"
 #include "train/optimizer/optimizer.h"
+#include "train/run/run_context.h"
 #include "train/shards/rank_shards.h"
 #include "train/stage/torch_stage.h"
 #include "train/stage/torch_vocabulary.h"
@@ -53,26 +50,19 @@ struct Pipeline {
 // slices, a microbatch index is a range of tokens of these samples (Schedule::slices). The tensors
 // are allocated once and filled again every step.
 BatchSource MakeBatchSource(std::shared_ptr<const SampleSource> samples, const TrainConfig& config);
-// Returns a source without tokens or targets if no stage of these ranks reads them.
-BatchSource MakeBatchSource(std::shared_ptr<const SampleSource> samples, const TrainConfig& config,
-                            const Schedule& schedule, const LocalRanks& ranks);
 // Returns a source that reads a copy of the sampler.
 BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config);
-BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config,
-                            const Schedule& schedule, const LocalRanks& ranks);
+// Returns a source without tokens or targets if no stage of this process reads them.
+BatchSource MakeBatchSource(std::shared_ptr<const SampleSource> samples, const RunContext& run);
 
-// Builds the stages of the schedule. Captures identical stages once. Logs its progress to `log`, if
-// given, every few seconds. After `stop` is set, returns soon with a pipeline that lacks stages.
-// Requires: ChooseSchedule has filled in `config.pipeline`.
+// Builds the stages of this process's ranks. Captures identical stages once. Logs its progress
+// every few seconds if there is a log. After a stop, returns soon with a pipeline that lacks
+// stages. Every process calls it at the same place of its start. The group of processes must
+// outlive the pipeline.
+Result<Pipeline> BuildPipeline(const RunContext& run, const BatchSource& source);
+// Builds all stages in a single process, without a log.
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
-                               const BatchSource& source, const std::atomic<bool>* stop = nullptr,
-                               std::FILE* log = nullptr);
-// Builds only the stages of this process's ranks. `processes` is null for a single process, and
-// must outlive the pipeline. Every process calls it at the same place of its start.
-Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
-                               const LocalRanks& ranks, ProcessGroup* processes,
-                               const BatchSource& source, const std::atomic<bool>* stop,
-                               std::FILE* log);
+                               const BatchSource& source);
 
 // Gathers parameters that are in shards and experts that ranks divide, so that `model` (with
 // `replicas`, also each replica, but without the experts of other ranks) has all of this process's.

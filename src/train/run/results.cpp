@@ -12,7 +12,6 @@
 #include "train/checkpoint/checkpoint.h"
 #include "train/guard.h"
 #include "train/log/step_trace.h"
-#include "train/run/resume.h"
 
 namespace penstock {
 namespace {
@@ -50,17 +49,17 @@ double IdleShare(const RankResult& rank, double makespan) {
 }
 
 // Plots the training loss of every step, the held-out losses, and the baseline.
-Plot LossPlot(const RunRecord& record, const TrainSummary& summary) {
+Plot LossPlot(StepLog& log, const TrainSummary& summary) {
   Plot plot{"Loss", "step", "nats per " + summary.unit, {}};
-  if (record.metrics.empty()) return plot;
   Series training{"training", {}};
-  for (const StepMetric& metric : record.metrics) {
+  for (const StepMetric& metric : log.metrics()) {
     training.points.emplace_back(static_cast<double>(metric.step), metric.loss);
   }
+  if (training.points.empty()) return plot;
   const double first = training.points.front().first;
   const double last = training.points.back().first;
   Series held_out{fmt::format("held out {:.3f}", summary.held_out_loss), {}};
-  for (const HeldOutMetric& metric : record.held_out) {
+  for (const HeldOutMetric& metric : log.held_out()) {
     if (static_cast<double>(metric.step) == last) continue;
     held_out.points.emplace_back(static_cast<double>(metric.step), metric.loss);
   }
@@ -73,11 +72,11 @@ Plot LossPlot(const RunRecord& record, const TrainSummary& summary) {
   return plot;
 }
 
-ReportInput MakeReport(const RunRecord& record, const TrainSummary& summary) {
-  const Comparison& comparison = *record.comparison;
-  const Schedule& schedule = *record.schedule;
+ReportInput MakeReport(const TrainConfig& config, StepLog& log, const Comparison& comparison,
+                       const TrainSummary& summary) {
+  const Schedule& schedule = *comparison.schedule;
   ReportInput report;
-  report.title = fmt::format("Training run {}", record.config.name);
+  report.title = fmt::format("Training run {}", config.name);
   report.subtitle =
       fmt::format("{}: {} stages on {} ranks, {} microbatches, {} steps", schedule.algorithm,
                   schedule.stages(), schedule.ranks(), schedule.microbatches, summary.steps);
@@ -98,8 +97,8 @@ ReportInput MakeReport(const RunRecord& record, const TrainSummary& summary) {
        fmt::format("predicted {}", FormatAmount(summary.predicted_step_time, "s"))},
   };
   if (summary.baseline_loss == 0) report.figures.erase(report.figures.begin() + 1);
-  report.plots.push_back(LossPlot(record, summary));
-  report.passages = {{"Generated text", summary.passage}, {"Configuration", ToYaml(record.config)}};
+  report.plots.push_back(LossPlot(log, summary));
+  report.passages = {{"Generated text", summary.passage}, {"Configuration", ToYaml(config)}};
   return report;
 }
 
@@ -137,8 +136,8 @@ void AddStepCosts(const Schedule& schedule, const RunMeasure& measure, Costs& co
 }
 
 // Returns the path of a file in the run's folder and appends it to the summary.
-std::string AddFile(const char* name, const RunRecord& record, TrainSummary& summary) {
-  return summary.files.emplace_back(fmt::format("{}/{}", RunPath(record.config), name));
+std::string AddFile(const char* name, const RunContext& run, TrainSummary& summary) {
+  return summary.files.emplace_back(fmt::format("{}/{}", run.path(), name));
 }
 
 }  // namespace
@@ -147,6 +146,7 @@ Result<Comparison> Compare(const Trace& trace, bool lengths_differ) {
   const Schedule& schedule = trace.schedule();
   const RunMeasure measure = MeasureRun(trace, kSkippedSteps);
   Comparison comparison;
+  comparison.schedule = &schedule;
   comparison.costs = MeasuredCosts(trace, kSkippedSteps, lengths_differ);
   if (schedule.steps > 1) AddStepCosts(schedule, measure, comparison.costs);
   PENSTOCK_TRY(comparison.predicted,
@@ -184,27 +184,27 @@ void Summarize(const Comparison& comparison, std::int64_t first_step, TrainSumma
   summary.table = FormatTable(PredictedMeasuredTable(predicted, measured, "s", "B"));
 }
 
-Status WriteStartFiles(const RunRecord& record, TrainSummary& summary) {
-  PENSTOCK_TRY_STATUS(FailedRun(
-      WriteFileAtomically(AddFile("config.yaml", record, summary), ToYaml(record.config))));
-  return FailedRun(SaveSchedule(*record.schedule, AddFile("schedule.csv", record, summary)));
-}
-
-Status WriteWeights(const RunRecord& record, Collectives& processes, TrainSummary& summary) {
-  return FailedRun(SaveCheckpoint(processes, *record.model,
-                                  {summary.steps, record.config, record.seconds},
-                                  AddFile("model.safetensors", record, summary)));
-}
-
-Status WriteReports(const RunRecord& record, TrainSummary& summary) {
-  if (record.comparison == nullptr) return {};
-  ReportInput report = MakeReport(record, summary);
-  PENSTOCK_TRY_STATUS(FailedRun(WriteChromeTrace(report, AddFile("trace.json", record, summary))));
-  PENSTOCK_TRY_STATUS(FailedRun(WriteHtmlReport(report, AddFile("report.html", record, summary))));
+Status WriteStartFiles(const RunContext& run, TrainSummary& summary) {
   PENSTOCK_TRY_STATUS(
-      FailedRun(WritePlot(report.plots.front(), AddFile("loss.svg", record, summary))));
+      FailedRun(WriteFileAtomically(AddFile("config.yaml", run, summary), ToYaml(run.config))));
+  return FailedRun(SaveSchedule(run.schedule, AddFile("schedule.csv", run, summary)));
+}
+
+Status WriteWeights(const RunContext& run, const LanguageModel& model, double seconds,
+                    TrainSummary& summary) {
+  return FailedRun(SaveCheckpoint(run.processes, model, {summary.steps, run.config, seconds},
+                                  AddFile("model.safetensors", run, summary)));
+}
+
+Status WriteReports(const RunContext& run, StepLog& log, const Comparison& comparison,
+                    TrainSummary& summary) {
+  ReportInput report = MakeReport(run.config, log, comparison, summary);
+  PENSTOCK_TRY_STATUS(FailedRun(WriteChromeTrace(report, AddFile("trace.json", run, summary))));
+  PENSTOCK_TRY_STATUS(FailedRun(WriteHtmlReport(report, AddFile("report.html", run, summary))));
+  PENSTOCK_TRY_STATUS(
+      FailedRun(WritePlot(report.plots.front(), AddFile("loss.svg", run, summary))));
   report.by_rank = true;
-  return FailedRun(WriteSvg(report, AddFile("timeline.svg", record, summary)));
+  return FailedRun(WriteSvg(report, AddFile("timeline.svg", run, summary)));
 }
 
 }  // namespace penstock

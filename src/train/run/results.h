@@ -5,19 +5,19 @@
 #include <vector>
 
 #include "base/result.h"
-#include "monitor/metrics.h"
 #include "runtime/measure/drift.h"
 #include "runtime/measure/trace.h"
-#include "runtime/processes/collectives.h"
 #include "simulate/memory/memory_over_time.h"
 #include "simulate/simulate.h"
 #include "train/evaluation/language_model.h"
-#include "train/train.h"
+#include "train/run/run_context.h"
+#include "train/run/step_log.h"
 
 namespace penstock {
 
 // Prediction and measurement of the same schedule, in seconds and bytes.
 struct Comparison {
+  const Schedule* schedule = nullptr;  // of the trace, which must outlive this
   SimulationResult predicted;
   Timeline predicted_timeline;
   SimulationResult measured;                 // medians over the kept steps
@@ -37,25 +37,18 @@ Result<Comparison> Compare(const Trace& trace, bool lengths_differ);
 // the trace's first round.
 void Summarize(const Comparison& comparison, std::int64_t first_step, TrainSummary& summary);
 
-struct RunRecord {
-  TrainConfig config;
-  const Schedule* schedule = nullptr;
-  const LanguageModel* model = nullptr;
-  const Comparison* comparison = nullptr;  // null if no step was run
-  std::vector<StepMetric> metrics;
-  std::vector<HeldOutMetric> held_out;  // during the run
-  double seconds = 0;                   // of training
-};
-
 // The functions below write files to the run's folder and append their paths to summary.files. Each
 // file appears completely or not at all. Errors: kUnavailable.
 
 // Writes config.yaml and schedule.csv, which repeat the run.
-Status WriteStartFiles(const RunRecord& record, TrainSummary& summary);
-// Writes model.safetensors, the weights after summary.steps steps. Called on all processes.
-Status WriteWeights(const RunRecord& record, Collectives& processes, TrainSummary& summary);
+Status WriteStartFiles(const RunContext& run, TrainSummary& summary);
+// Writes model.safetensors, the weights after summary.steps steps and `seconds` of training. Called
+// on all processes.
+Status WriteWeights(const RunContext& run, const LanguageModel& model, double seconds,
+                    TrainSummary& summary);
 // Writes trace.json, report.html, loss.svg, and timeline.svg with the predicted and the measured
-// timeline of each rank below each other. Writes nothing without a comparison.
-Status WriteReports(const RunRecord& record, TrainSummary& summary);
+// timeline of each rank below each other.
+Status WriteReports(const RunContext& run, StepLog& log, const Comparison& comparison,
+                    TrainSummary& summary);
 
 }  // namespace penstock

@@ -114,13 +114,13 @@ Result<std::vector<std::string>> FromLeader(Collectives& processes,
 
 // Notes that a checkpoint is damaged. Returns an error if no other one is left, or if the run was
 // aborted.
-Status SkipDamaged(const Collectives& processes, RunStart& start, Error reason, std::FILE* log) {
-  if (processes.group() != nullptr && processes.group()->aborted()) {
-    return tl::unexpected(processes.group()->reason());
-  }
+Status SkipDamaged(const RunContext& run, RunStart& start, Error reason) {
+  const ProcessGroup* const group = run.processes.group();
+  if (group != nullptr && group->aborted()) return tl::unexpected(group->reason());
   start.damaged.push_back(reason.line());
   if (!start.others.empty()) {
-    Log(log, "resume: {}; trying the previous one, {}\n", reason.line(), start.others.front());
+    Log(run.log(), "resume: {}; trying the previous one, {}\n", reason.line(),
+        start.others.front());
     return {};
   }
   if (start.damaged.size() == 1) return tl::unexpected(std::move(reason));
@@ -130,19 +130,18 @@ Status SkipDamaged(const Collectives& processes, RunStart& start, Error reason, 
 
 // Opens the first of the other checkpoints that all processes can open. Does nothing if there are
 // none.
-Status OpenNext(Collectives& processes, const TrainConfig& config, const OpenedTokenizer* tokenizer,
-                RunStart& start, std::FILE* log) {
+Status OpenNext(const RunContext& run, const OpenedTokenizer* tokenizer, RunStart& start) {
   while (!start.others.empty()) {
     const std::string path = start.others.front();
     start.others.erase(start.others.begin());
     Result<Checkpoint> opened = OpenCheckpoint(path);
-    const Status status = processes.All(opened ? Status() : tl::unexpected(opened.error()));
+    const Status status = run.processes.All(opened ? Status() : tl::unexpected(opened.error()));
     if (!status) {
-      PENSTOCK_TRY_STATUS(SkipDamaged(processes, start, status.error(), log));
+      PENSTOCK_TRY_STATUS(SkipDamaged(run, start, status.error()));
       continue;
     }
     start.checkpoint.emplace(*std::move(opened));
-    PENSTOCK_TRY_STATUS(CheckFits(*start.checkpoint, config, log));
+    PENSTOCK_TRY_STATUS(CheckFits(*start.checkpoint, run.config, run.log()));
     if (tokenizer != nullptr) PENSTOCK_TRY_STATUS(CheckTokenizer(*start.checkpoint, *tokenizer));
     start.metrics = ReadMetrics(MetricsBeside(path), start.step());
     start.held_out = ReadHeldOut(MetricsBeside(path), start.step());
@@ -167,44 +166,38 @@ Status LoadWeights(const TrainConfig& config, const Pipeline& pipeline) {
 
 }  // namespace
 
-std::string RunPath(const TrainConfig& config) {
-  return fmt::format("{}/{}", config.folder, config.name);
-}
-
-Result<RunStart> FindStart(Collectives& processes, const TrainConfig& config,
-                           const OpenedTokenizer& tokenizer, std::FILE* log) {
+Result<RunStart> FindStart(const RunContext& run, const OpenedTokenizer& tokenizer) {
   std::vector<std::string> found;
-  if (processes.leads()) {
-    PENSTOCK_TRY(found, FindCandidates(config, log));
+  if (run.processes.leads()) {
+    PENSTOCK_TRY(found, FindCandidates(run.config, run.log()));
   }
   RunStart start;
-  PENSTOCK_TRY(start.others, FromLeader(processes, found));
-  PENSTOCK_TRY_STATUS(OpenNext(processes, config, &tokenizer, start, log));
+  PENSTOCK_TRY(start.others, FromLeader(run.processes, found));
+  PENSTOCK_TRY_STATUS(OpenNext(run, &tokenizer, start));
   return start;
 }
 
-Status RestoreStart(Collectives& processes, const TrainConfig& config, Pipeline& pipeline,
-                    RunStart& start, std::FILE* log) {
+Status RestoreStart(const RunContext& run, Pipeline& pipeline, RunStart& start) {
   while (start.checkpoint) {
     const Result<int> fresh = RestorePipeline(*start.checkpoint, pipeline);
-    const Status status = processes.All(fresh ? Status() : tl::unexpected(fresh.error()));
+    const Status status = run.processes.All(fresh ? Status() : tl::unexpected(fresh.error()));
     if (status) {
       if (*fresh > 0) {
-        Log(log,
+        Log(run.log(),
             "resume: {} tensors of the optimizer's state are not in the checkpoint and start "
             "anew\n",
             *fresh);
       }
-      Log(log, "resume: {}, after step {}\n", start.checkpoint->path(), start.step());
+      Log(run.log(), "resume: {}, after step {}\n", start.checkpoint->path(), start.step());
       return {};
     }
-    PENSTOCK_TRY_STATUS(SkipDamaged(processes, start, status.error(), log));
+    PENSTOCK_TRY_STATUS(SkipDamaged(run, start, status.error()));
     // An earlier checkpoint of the same folder, of the same run.
-    PENSTOCK_TRY_STATUS(OpenNext(processes, config, nullptr, start, log));
+    PENSTOCK_TRY_STATUS(OpenNext(run, nullptr, start));
   }
-  if (config.weights.empty()) return {};
-  PENSTOCK_TRY_STATUS(processes.All(LoadWeights(config, pipeline)));
-  Log(log, "weights: {}\n", config.weights);
+  if (run.config.weights.empty()) return {};
+  PENSTOCK_TRY_STATUS(run.processes.All(LoadWeights(run.config, pipeline)));
+  Log(run.log(), "weights: {}\n", run.config.weights);
   return {};
 }
 

@@ -2,18 +2,16 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
-#include "config/train_config.h"
 #include "monitor/metrics.h"
-#include "runtime/processes/collectives.h"
 #include "tokens/kinds/open_tokenizer.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/run/pipeline.h"
+#include "train/run/run_context.h"
 
 namespace penstock {
 
@@ -30,9 +28,6 @@ struct RunStart {
   double seconds() const { return checkpoint ? checkpoint->info.seconds : 0; }
 };
 
-// Returns the path of the run's folder.
-std::string RunPath(const TrainConfig& config);
-
 // Finds the start that `config.resume` requests. For a folder, uses the newest complete checkpoint
 // that all processes can open: its files exist and have the right sizes. Logs the others and
 // differences in the configuration. Called on all processes; process 0 lists the folder.
@@ -40,14 +35,12 @@ std::string RunPath(const TrainConfig& config);
 // opened; if the checkpoint belongs to another model, was trained with another tokenizer than
 // `tokenizer`, lacks the optimizer state or has more steps than the run; or if a run that writes
 // checkpoints would start in the folder of another.
-Result<RunStart> FindStart(Collectives& processes, const TrainConfig& config,
-                           const OpenedTokenizer& tokenizer, std::FILE* log);
+Result<RunStart> FindStart(const RunContext& run, const OpenedTokenizer& tokenizer);
 
 // Restores the pipeline from the start's checkpoint; does nothing if there is none. Each process
 // reads and verifies only what its own stages need. If that is damaged on any process, all
 // processes use the checkpoint before, which replaces that of `start`. Called on all processes.
 // Errors: as FindStart.
-Status RestoreStart(Collectives& processes, const TrainConfig& config, Pipeline& pipeline,
-                    RunStart& start, std::FILE* log);
+Status RestoreStart(const RunContext& run, Pipeline& pipeline, RunStart& start);
 
 }  // namespace penstock

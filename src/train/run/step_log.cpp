@@ -39,18 +39,16 @@ std::vector<Scalar> ScalarsOf(const StepMetric& metric, double tokens_per_second
 
 }  // namespace
 
-StepLog::StepLog(const RunContext& context, const RunStart& start, std::FILE* out)
-    : config_(context.config),
-      context_(context),
-      has_verdicts_(UpdateRuleOf(config_.optimizer).needs_norm()),
-      folder_(RunPath(config_)),
-      out_(out),
-      progress_(out, TokensPerStep(config_), {start.step(), start.seconds()}),
-      file_(folder_ + "/metrics.jsonl", start.metrics, start.held_out),
+StepLog::StepLog(const RunContext& run, const LearningRate& rate, const RunStart& start)
+    : run_(run),
+      rate_(rate),
+      has_verdicts_(UpdateRuleOf(run.config.optimizer).needs_norm()),
+      progress_(run.log(), TokensPerStep(run.config), {start.step(), start.seconds()}),
+      file_(run.path() + "/metrics.jsonl", start.metrics, start.held_out),
       metrics_(WithoutRanks(start.metrics)),
       held_out_(start.held_out),
       last_seconds_(start.seconds()) {
-  if (config_.tensorboard) events_.emplace(folder_, start.step());
+  if (run.config.tensorboard) events_.emplace(run.path(), start.step());
 }
 
 void StepLog::Begin(Trace& trace, std::int64_t first, std::int64_t total) {
@@ -61,8 +59,8 @@ void StepLog::Begin(Trace& trace, std::int64_t first, std::int64_t total) {
     const MutexLock lock(mutex_);
     reported_ = 0;
   }
-  if (context_.processes.processes() == 1) return;
-  channel_ = std::make_unique<Channel>(*context_.processes.group());
+  if (run_.processes.processes() == 1) return;
+  channel_ = std::make_unique<Channel>(*run_.processes.group());
   channel_->Open(
       [this](int, const FrameTag& tag, const Message& message) { OnFrame(tag.number, message); },
       [this](const Error&) {
@@ -73,9 +71,9 @@ void StepLog::Begin(Trace& trace, std::int64_t first, std::int64_t total) {
 
 Status StepLog::End(std::int64_t steps) {
   if (!channel_) return {};
-  const ProcessGroup& group = *context_.processes.group();
+  const ProcessGroup& group = *run_.processes.group();
   MutexLock lock(mutex_);
-  if (!context_.processes.leads()) return failure_;
+  if (!run_.processes.leads()) return failure_;
   while (reported_ != steps && failure_ && !group.aborted()) changed_.Wait(lock);
   if (!failure_ || reported_ == steps) return failure_;
   return tl::unexpected(group.reason());
@@ -85,12 +83,12 @@ Status StepLog::AfterEvaluation(const HeldOutMetric& metric, bool is_best, doubl
   const MutexLock lock(mutex_);
   progress_.AddPause(seconds);
   held_out_.push_back(metric);
-  if (!context_.processes.leads()) return {};
+  if (!run_.processes.leads()) return {};
   progress_.Finish();
-  Log(out_, "step {}/{}  held-out loss {:.4f}{}  in {}\n", metric.step + 1, total_, metric.loss,
-      is_best ? ", the lowest so far" : "", FormatSeconds(seconds));
-  std::fflush(out_);
-  PENSTOCK_TRY_STATUS(context_.folder->Check());
+  Log(run_.log(), "step {}/{}  held-out loss {:.4f}{}  in {}\n", metric.step + 1, total_,
+      metric.loss, is_best ? ", the lowest so far" : "", FormatSeconds(seconds));
+  std::fflush(run_.log());
+  PENSTOCK_TRY_STATUS(run_.folder->Check());
   PENSTOCK_TRY_STATUS(file_.Append(metric));
   if (!events_) return {};
   const Scalar loss{"held_out_loss", metric.loss};
@@ -124,7 +122,7 @@ std::vector<HeldOutMetric> StepLog::held_out() {
 
 std::vector<std::string> StepLog::files() {
   const MutexLock lock(mutex_);
-  std::vector<std::string> files = {folder_ + "/metrics.jsonl"};
+  std::vector<std::string> files = {run_.path() + "/metrics.jsonl"};
   if (events_ && events_->is_open()) files.push_back(events_->path());
   files.insert(files.end(), traces_.begin(), traces_.end());
   return files;
@@ -137,7 +135,7 @@ void StepLog::AfterStep(int rank, std::int64_t step, std::optional<double> loss,
   StepPart part;
   part.loss = loss;
   for (const StageNorm& norm : norms) part.squared_norms[norm.stage] = norm.squared;
-  AddRankStep(*trace_, rank, step - first_, context_.clock, part);
+  AddRankStep(*trace_, rank, step - first_, run_.clock, part);
   part.trace_requested = TakeTraceRequest();
   Add(step, part, rank);
 }
@@ -150,11 +148,10 @@ void StepLog::AfterVerdict(std::int64_t step, const Verdict& verdict) {
 }
 
 void StepLog::Add(std::int64_t step, const StepPart& part, int rank) {
-  if (!context_.processes.leads()) {
+  if (!run_.processes.leads()) {
     ByteWriter writer;
     part.Put(writer);
-    if (rank >= 0 && SendsStamps(step))
-      PutStamps(*trace_, rank, step - first_, context_.clock, writer);
+    if (rank >= 0 && SendsStamps(step)) PutStamps(*trace_, rank, step - first_, run_.clock, writer);
     channel_->Send(0, {0, 0, step}, CopyToMessage(writer.bytes()));
     return;
   }
@@ -167,7 +164,7 @@ void StepLog::Add(std::int64_t step, const StepPart& part, int rank) {
 // With post-validation, the verdict on a step comes after the step.
 void StepLog::ReportIfComplete(std::int64_t step) {
   const StepPart& open = open_.at(step);
-  if (std::ssize(open.ranks) < context_.ranks.ranks() || (has_verdicts_ && !open.verdict)) return;
+  if (std::ssize(open.ranks) < run_.ranks.ranks() || (has_verdicts_ && !open.verdict)) return;
   const Status reported = Report(step, open);
   open_.erase(step);
   ++reported_;
@@ -189,17 +186,17 @@ void StepLog::OnFrame(std::int64_t step, const Message& message) {
 }
 
 bool StepLog::WantsTrace(std::int64_t step) const {
-  return std::ranges::find(config_.trace_steps, step) != config_.trace_steps.end();
+  return std::ranges::find(run_.config.trace_steps, step) != run_.config.trace_steps.end();
 }
 
 bool StepLog::TakeTraceRequest() {
-  return context_.trace_request != nullptr && context_.trace_request->exchange(false);
+  return run_.options.trace_request != nullptr && run_.options.trace_request->exchange(false);
 }
 
 // A signal may request any step, and a process learns of it only after it has ended the step. So
 // every step is sent with its stamps if a signal can request it.
 bool StepLog::SendsStamps(std::int64_t step) const {
-  return WantsTrace(step) || (context_.trace_request != nullptr && HasStepTimelines());
+  return WantsTrace(step) || (run_.options.trace_request != nullptr && HasStepTimelines());
 }
 
 bool StepLog::HasStepTimelines() const { return trace_->schedule().steps == 1; }
@@ -208,14 +205,14 @@ Status StepLog::Report(std::int64_t step, const StepPart& ended) {
   StepMetric metric;
   metric.step = step;
   metric.loss = ended.loss.value_or(0);
-  metric.lr = context_.rate.At(step);
+  metric.lr = rate_.At(step);
   metric.grad_norm = ended.grad_norm();
   metric.clipped = ended.verdict && ended.verdict->scale != 1;
   metric.skipped = ended.verdict && !ended.verdict->apply;
   metric.bubble = ended.bubble();
   metric.seconds = ended.seconds;
   metric.ranks = ended.rank_metrics();
-  PENSTOCK_TRY_STATUS(context_.folder->Check());
+  PENSTOCK_TRY_STATUS(run_.folder->Check());
   PENSTOCK_TRY_STATUS(file_.Append(metric));
   PENSTOCK_TRY_STATUS(AppendEvents(metric));
   metric.ranks = {};
@@ -230,14 +227,15 @@ Status StepLog::AppendEvents(const StepMetric& metric) {
   if (!events_) return {};
   const double seconds = metric.seconds - last_seconds_;
   last_seconds_ = metric.seconds;
-  const double rate = seconds > 0 ? static_cast<double>(TokensPerStep(config_)) / seconds : 0;
+  const double rate = seconds > 0 ? static_cast<double>(TokensPerStep(run_.config)) / seconds : 0;
   return events_->Append(metric.step, ScalarsOf(metric, rate));
 }
 
 Status StepLog::WriteTrace(std::int64_t step) {
-  const std::string path = fmt::format("{}/trace-step-{}.json", folder_, step);
-  PENSTOCK_TRY_STATUS(WriteStepTrace(
-      *trace_, step - first_, fmt::format("Training run {}, step {}", config_.name, step), path));
+  const std::string path = fmt::format("{}/trace-step-{}.json", run_.path(), step);
+  PENSTOCK_TRY_STATUS(
+      WriteStepTrace(*trace_, step - first_,
+                     fmt::format("Training run {}, step {}", run_.config.name, step), path));
   traces_.push_back(path);
   return {};
 }
@@ -246,14 +244,14 @@ Status StepLog::WriteTrace(std::int64_t step) {
 void StepLog::WriteRequestedTrace(std::int64_t step) {
   progress_.Finish();
   if (!HasStepTimelines()) {
-    Log(out_, "no timeline of step {}: schedule '{}' does not flush, so its steps overlap\n", step,
-        trace_->schedule().algorithm);
+    Log(run_.log(), "no timeline of step {}: schedule '{}' does not flush, so its steps overlap\n",
+        step, trace_->schedule().algorithm);
   } else if (const Status status = WriteTrace(step); !status) {
-    Log(out_, "no timeline of step {}: {}\n", step, status.error().line());
+    Log(run_.log(), "no timeline of step {}: {}\n", step, status.error().line());
   } else {
-    Log(out_, "wrote {}\n", traces_.back());
+    Log(run_.log(), "wrote {}\n", traces_.back());
   }
-  std::fflush(out_);
+  std::fflush(run_.log());
 }
 
 }  // namespace penstock

@@ -7,9 +7,7 @@
 // rank is running.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <cstdio>
 #include <map>
 #include <memory>
 #include <optional>
@@ -19,18 +17,15 @@
 
 #include "base/mutex.h"
 #include "base/result.h"
-#include "config/train_config.h"
 #include "monitor/event_file.h"
 #include "monitor/metrics.h"
 #include "runtime/measure/trace.h"
-#include "runtime/processes/collectives.h"
-#include "runtime/processes/local_ranks.h"
 #include "runtime/update/update.h"
 #include "train/log/progress.h"
 #include "train/log/step_part.h"
 #include "train/optimizer/optimizer.h"
 #include "train/run/resume.h"
-#include "train/run/run_folder.h"
+#include "train/run/run_context.h"
 
 namespace penstock {
 
@@ -42,18 +37,8 @@ struct StageNorm {
 
 class StepLog {
  public:
-  // The run that is logged. All members must outlive the log.
-  struct RunContext {
-    const TrainConfig& config;
-    const RunFolder* folder;  // null except on the leader
-    const LearningRate& rate;
-    Collectives& processes;
-    const LocalRanks& ranks;
-    const ClockOffset& clock;
-    std::atomic<bool>* trace_request;  // see TrainOptions; may be null
-  };
-  // Metrics and training time continue from `start`.
-  StepLog(const RunContext& context, const RunStart& start, std::FILE* out);
+  // Metrics and training time continue from `start`. The run and the rate must outlive the log.
+  StepLog(const RunContext& run, const LearningRate& rate, const RunStart& start);
 
   // Begins a block of steps, on all processes. The ranks record step `first` and the following ones
   // in `trace`. `total` is the number of steps of the run as currently estimated.
@@ -101,11 +86,9 @@ class StepLog {
   Status WriteTrace(std::int64_t step) PENSTOCK_REQUIRES(mutex_);
   void WriteRequestedTrace(std::int64_t step) PENSTOCK_REQUIRES(mutex_);
 
-  const TrainConfig& config_;
-  const RunContext context_;
+  const RunContext& run_;
+  const LearningRate& rate_;
   const bool has_verdicts_;
-  const std::string folder_;
-  std::FILE* const out_;
   // State of the block. Set by Begin, constant while ranks run.
   Trace* trace_ = nullptr;
   std::int64_t first_ = 0;

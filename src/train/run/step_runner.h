@@ -7,38 +7,22 @@
 #include <vector>
 
 #include "base/result.h"
-#include "config/train_config.h"
 #include "runtime/measure/trace.h"
-#include "runtime/processes/collectives.h"
-#include "runtime/processes/local_ranks.h"
 #include "schedule/schedule.h"
-#include "train/checkpoint/checkpoint_writer.h"
 #include "train/evaluation/best_loss.h"
 #include "train/evaluation/held_out.h"
+#include "train/run/checkpoint_writer.h"
 #include "train/run/pipeline.h"
+#include "train/run/run_context.h"
 #include "train/run/step_log.h"
-#include "train/train.h"
 
 namespace penstock {
 
-// The parts of a run that its steps use. All of them must outlive the runner.
-struct RunParts {
-  const TrainConfig& config;
-  const TrainOptions& options;
-  const Schedule& schedule;
-  const LocalRanks& ranks;
-  Collectives& processes;
-  int threads;  // of each rank
-  Pipeline& pipeline;
-  StepLog& log;
-  CheckpointWriter& checkpoints;
-  HeldOutLoss& held_out;
-};
-
 class StepRunner {
  public:
-  // `best` is that of the run so far.
-  StepRunner(const RunParts& parts, BestLoss best);
+  // `best` is that of the run so far. The other arguments must outlive the runner.
+  StepRunner(const RunContext& run, Pipeline& pipeline, StepLog& log, CheckpointWriter& checkpoints,
+             HeldOutLoss& held_out, BestLoss best);
 
   // Runs the steps from `done` on, then writes the last checkpoint. On a stop request, ends after
   // the current step, or where the pipeline next drains if the schedule does not flush, and writes
@@ -56,7 +40,6 @@ class StepRunner {
  private:
   std::int64_t BlockSize(std::int64_t done) const;
   Status Estimate(std::int64_t done);
-  Result<bool> StopRequested();
   Result<bool> Evaluate();
   Status EvaluateNow();
   Status RunSteps();
@@ -66,7 +49,11 @@ class StepRunner {
   std::vector<StageNorm> NormsOf(int rank) const;
   void WriteDrainedCheckpoint(std::int64_t done);
 
-  const RunParts parts_;
+  const RunContext& run_;
+  Pipeline& pipeline_;
+  StepLog& log_;
+  CheckpointWriter& checkpoints_;
+  HeldOutLoss& held_out_;
   const bool drains_;  // the pipeline, for each checkpoint
   int last_rank_;
   std::int64_t total_;  // steps of the run as currently estimated

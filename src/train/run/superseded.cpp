@@ -62,12 +62,12 @@ void Append(const std::vector<std::string>& from, std::vector<std::string>& to) 
   to.insert(to.end(), from.begin(), from.end());
 }
 
-// Whether the folder's configuration and schedule compute what those of `record` do.
-bool HasSameConfig(const std::string& run, const RunRecord& record) {
-  const auto schedule = ReadFile(fmt::format("{}/{}", run, kSchedule));
-  const auto config = LoadTrainConfig(fmt::format("{}/{}", run, kConfig));
-  if (!schedule || !config || *schedule != WriteCsv(*record.schedule)) return false;
-  return std::ranges::all_of(DifferentKeys(*config, record.config), [](const KeyDifference& each) {
+// Whether the configuration and the schedule in the run's folder compute what those of `run` do.
+bool HasSameConfig(const RunContext& run) {
+  const auto schedule = ReadFile(fmt::format("{}/{}", run.path(), kSchedule));
+  const auto config = LoadTrainConfig(fmt::format("{}/{}", run.path(), kConfig));
+  if (!schedule || !config || *schedule != WriteCsv(run.schedule)) return false;
+  return std::ranges::all_of(DifferentKeys(*config, run.config), [](const KeyDifference& each) {
     return each.changes == Changes::kFiles;
   });
 }
@@ -81,11 +81,11 @@ bool HasMetrics(const std::string& run) {
 // The files that a run from elsewhere replaces. The configuration, by which the next start knows an
 // earlier run, is moved last, so that a kill leaves nothing unnoticed. The run may read the
 // tokenizer, so it stays.
-Result<SupersededFiles> FilesOfEarlierRun(const std::string& run, const RunRecord& record) {
-  const RunFiles files = FilesOf(run);
-  PENSTOCK_TRY(const auto checkpoints, ListCheckpoints(CheckpointFolder(run)));
+Result<SupersededFiles> FilesOfEarlierRun(const RunContext& run) {
+  const RunFiles files = FilesOf(run.path());
+  PENSTOCK_TRY(const auto checkpoints, ListCheckpoints(CheckpointFolder(run.path())));
   const bool has_results = !checkpoints.empty() || !files.results.empty();
-  if (!has_results && (!HasMetrics(run) || HasSameConfig(run, record))) return SupersededFiles();
+  if (!has_results && (!HasMetrics(run.path()) || HasSameConfig(run))) return SupersededFiles();
   SupersededFiles superseded{files.results, files.tokenizer};
   Append(files.traces, superseded.moved);
   Append(files.history, superseded.moved);
@@ -110,22 +110,22 @@ SupersededFiles LaterResults(const std::string& run, std::int64_t step) {
 
 }  // namespace
 
-Status SetAsideSuperseded(const RunRecord& record, const RunStart& start, std::FILE* log) {
-  const std::string run = RunPath(record.config);
+Status SetAsideSuperseded(const RunContext& run, const RunStart& start) {
+  const std::string path = run.path();
   std::error_code error;
   const bool continues =
       start.checkpoint && fs::equivalent(fs::absolute(start.checkpoint->path()).parent_path(),
-                                         CheckpointFolder(run), error);
+                                         CheckpointFolder(path), error);
   SupersededFiles files;
   if (continues) {
-    files = LaterResults(run, start.step());
+    files = LaterResults(path, start.step());
   } else {
-    PENSTOCK_TRY(files, FilesOfEarlierRun(run, record));
+    PENSTOCK_TRY(files, FilesOfEarlierRun(run));
   }
-  PENSTOCK_TRY(const std::string aside, SetAside(run, continues ? start.step() : -1, files));
+  PENSTOCK_TRY(const std::string aside, SetAside(path, continues ? start.step() : -1, files));
   if (aside.empty()) return {};
   PENSTOCK_TRY(const auto moved, ListCheckpoints(CheckpointFolder(aside)));
-  Log(log, "the files {} are kept in {}{}\n",
+  Log(run.log(), "the files {} are kept in {}{}\n",
       continues ? fmt::format("after step {}", start.step()) : "of an earlier run", aside,
       moved.empty() ? "" : fmt::format(": resume={} continues from its checkpoints", aside));
   return {};

@@ -19,7 +19,6 @@
 #include "runtime/measure/gather_trace.h"
 #include "runtime/processes/collectives.h"
 #include "schedule/text/text.h"
-#include "train/checkpoint/checkpoint_writer.h"
 #include "train/data/bigram.h"
 #include "train/data/run_tokenizer.h"
 #include "train/data/training_data.h"
@@ -29,18 +28,18 @@
 #include "train/guard.h"
 #include "train/huggingface/follow_weights.h"
 #include "train/memory/memory_need.h"
-#include "train/run/memory_log.h"
-#include "train/run/mesh_log.h"
+#include "train/run/checkpoint_writer.h"
 #include "train/run/pipeline.h"
+#include "train/run/rank_log.h"
 #include "train/run/results.h"
 #include "train/run/resume.h"
 #include "train/run/run_checks.h"
+#include "train/run/run_context.h"
 #include "train/run/run_folder.h"
 #include "train/run/same_run.h"
 #include "train/run/step_log.h"
 #include "train/run/step_runner.h"
 #include "train/run/superseded.h"
-#include "train/train.h"
 
 namespace penstock {
 namespace {
@@ -48,15 +47,6 @@ namespace {
 constexpr const char* kBf16InFp32 =
     "bf16: this processor has no bf16 instructions; matmuls and attention are computed in fp32 and "
     "rounded to bf16";
-
-// This process's part of a run.
-struct ProcessPart {
-  Collectives& processes;
-  LocalRanks ranks;
-  ClockOffset clock;
-  int cores;
-  std::FILE* log;  // discarded except on the leader
-};
 
 struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
@@ -100,8 +90,9 @@ Result<std::int64_t> CountParameters(Collectives& processes, const LanguageModel
   return parameters;
 }
 
-void PrintStart(const TrainConfig& config, const TrainingData& data, std::int64_t parameters,
-                std::FILE* log) {
+void PrintStart(const RunContext& run, const TrainingData& data, std::int64_t parameters) {
+  const TrainConfig& config = run.config;
+  std::FILE* const log = run.log();
   Log(log, "{}\n", ToYaml(config));
   Log(log, "{}\n", data.description);
   Log(log, "tokenizer: {}, {} tokens\n", data.tokenizer.name(),
@@ -112,11 +103,6 @@ void PrintStart(const TrainConfig& config, const TrainingData& data, std::int64_
       config.pipeline.csv.empty() ? config.pipeline.schedule : config.pipeline.csv,
       config.parallel.data > 1 ? fmt::format(", {} replicas", config.parallel.data) : "");
   std::fflush(log);
-}
-
-// Returns whether a stop was requested on any process.
-Result<bool> StopRequested(Collectives& processes, const TrainOptions& options) {
-  return processes.Any(options.stop != nullptr && options.stop->load());
 }
 
 void PrintUpdates(const std::vector<StepMetric>& metrics, std::FILE* log) {
@@ -134,35 +120,25 @@ std::vector<int> ProcessesOfStages(const Schedule& schedule, const LocalRanks& r
   return processes;
 }
 
-// A run on this process, after all checks.
-struct PreparedRun {
-  const TrainConfig& config;
-  const TrainOptions& options;
-  const Schedule& schedule;
-  const ProcessPart& part;
-  const RunFolder* folder;  // null except on the leader
-  const TrainingData& data;
-};
-
 // The model of a run on all processes, and its held-out loss.
 struct Evaluation {
   DistributedModel model;
   HeldOutLoss loss;
 
-  Evaluation(const PreparedRun& run, Pipeline& pipeline)
-      : model(pipeline.model, ProcessesOfStages(run.schedule, run.part.ranks),
-              run.part.processes.group(), run.options.stop),
-        loss({model, run.data.held_out(), run.part.cores,
+  Evaluation(const RunContext& run, const TrainingData& data, Pipeline& pipeline)
+      : model(pipeline.model, ProcessesOfStages(run.schedule, run.ranks), run.processes.group(),
+              run.options.stop),
+        loss({model, data.held_out(), run.options.cores,
               [&] { GatherWeights(pipeline, run.schedule); },
               [&] { DropGatheredWeights(pipeline); }}) {}
 };
 
 // Computes the held-out loss and generates the passage. Sets summary.interrupted.
-Status EvaluateModel(const PreparedRun& run, Evaluation& evaluation, TrainSummary& summary) {
+Status EvaluateModel(const RunContext& run, const TrainingData& data, Evaluation& evaluation,
+                     TrainSummary& summary) {
   const TrainConfig& config = run.config;
-  Collectives& processes = run.part.processes;
   summary.held_out_loss = evaluation.loss.AfterLast(summary.steps);
-  PENSTOCK_TRY(summary.interrupted, StopRequested(processes, run.options));
+  PENSTOCK_TRY(summary.interrupted, run.StopRequested());
   if (summary.interrupted) return {};
   if (!std::isfinite(summary.held_out_loss)) {
     return MakeError(ErrorCode::kUnavailable,
@@ -170,104 +146,87 @@ Status EvaluateModel(const PreparedRun& run, Evaluation& evaluation, TrainSummar
                      "smaller optimizer.lr",
                      summary.held_out_loss, summary.saved);
   }
-  if (processes.leads() && run.data.is_bytes()) {
-    const Corpus& corpus = *run.data.bytes;
+  if (run.processes.leads() && data.is_bytes()) {
+    const Corpus& corpus = *data.bytes;
     summary.baseline_loss =
         Bigram(corpus.train).MeanNats(EvaluatedPart(corpus.held_out, config.model.sequence));
   }
   WriteOptions write;
   write.tokens = config.sample;
   write.seed = config.seed;
-  if (!run.data.is_bytes()) write.tokenizer = run.data.tokenizer.tokenizer.get();
+  if (!data.is_bytes()) write.tokenizer = data.tokenizer.tokenizer.get();
   summary.passage = WriteText(evaluation.model, write);
-  PENSTOCK_TRY(summary.interrupted, StopRequested(processes, run.options));
+  PENSTOCK_TRY(summary.interrupted, run.StopRequested());
   return {};
 }
 
 // The work after the last step. Writes the weights first, because a stop may end the rest.
-Status Finish(const PreparedRun& run, const StepRunner& runner, Evaluation& evaluation,
-              RunRecord record, TrainSummary& summary) {
-  Collectives& processes = run.part.processes;
+Status Finish(const RunContext& run, const TrainingData& data, const StepRunner& runner,
+              StepLog& log, Evaluation& evaluation, const LanguageModel& model,
+              TrainSummary& summary) {
+  Collectives& processes = run.processes;
   summary.tokens_per_second =
-      runner.steps_per_second() * static_cast<double>(TokensPerStep(record.config));
-  PENSTOCK_TRY_STATUS(WriteWeights(record, processes, summary));
+      runner.steps_per_second() * static_cast<double>(TokensPerStep(run.config));
+  PENSTOCK_TRY_STATUS(WriteWeights(run, model, runner.seconds(), summary));
   summary.saved = summary.files.back();
-  if (processes.leads()) PENSTOCK_TRY_STATUS(CheckSkipped(record.metrics));
-  PENSTOCK_TRY_STATUS(EvaluateModel(run, evaluation, summary));
-  if (summary.interrupted) return {};
-  Comparison comparison;
-  if (runner.trace() != nullptr) {
-    PENSTOCK_TRY_STATUS(GatherTrace(processes, run.part.ranks, run.part.clock, *runner.trace()));
-    if (!processes.leads()) return {};
-    PENSTOCK_TRY(comparison, Compare(*runner.trace(), !run.config.data.lengths.empty()));
-    Summarize(comparison, runner.first_traced(), summary);
-    record.schedule = &runner.trace()->schedule();
-    record.comparison = &comparison;
-  }
-  return processes.leads() ? WriteReports(record, summary) : Status();
-}
-
-CheckpointWriterOptions CheckpointOptions(const PreparedRun& run, const Pipeline& pipeline) {
-  CheckpointWriterOptions options;
-  options.folder = CheckpointFolder(RunPath(run.config));
-  if (run.folder != nullptr) options.check = [folder = run.folder] { return folder->Check(); };
-  options.config = run.config;
-  options.group = run.part.processes.group();
-  options.ranks.resize(run.schedule.ranks());
-  for (const int rank : run.part.ranks.here()) {
-    options.ranks[rank] = [&pipeline, &schedule = run.schedule, rank] {
-      return RankState(pipeline, schedule, rank);
-    };
-  }
-  return options;
+  if (processes.leads()) PENSTOCK_TRY_STATUS(CheckSkipped(log.metrics()));
+  PENSTOCK_TRY_STATUS(EvaluateModel(run, data, evaluation, summary));
+  if (summary.interrupted || runner.trace() == nullptr) return {};
+  PENSTOCK_TRY_STATUS(GatherTrace(processes, run.ranks, run.clock, *runner.trace()));
+  if (!processes.leads()) return {};
+  PENSTOCK_TRY(const Comparison comparison,
+               Compare(*runner.trace(), !run.config.data.lengths.empty()));
+  Summarize(comparison, runner.first_traced(), summary);
+  return WriteReports(run, log, comparison, summary);
 }
 
 // Counts the parameters on all processes. Moves superseded files, writes the first files and logs
 // the start on the leader.
-Status BeginRun(const PreparedRun& run, const RunStart& start, const RunRecord& record,
-                const std::vector<std::string>& notes, TrainSummary& summary) {
-  const ProcessPart& part = run.part;
+Status BeginRun(const RunContext& run, const TrainingData& data, const RunStart& start,
+                const LanguageModel& model, const std::vector<std::string>& notes,
+                TrainSummary& summary) {
   PENSTOCK_TRY(const std::int64_t parameters,
-               CountParameters(part.processes, *record.model, record.config.parallel));
-  if (part.processes.leads()) {
-    PENSTOCK_TRY_STATUS(SetAsideSuperseded(record, start, part.log));
-    PENSTOCK_TRY_STATUS(WriteStartFiles(record, summary));
-    PENSTOCK_TRY_STATUS(CopyTokenizer(run.data.tokenizer, RunPath(record.config)));
-    PrintStart(record.config, run.data, parameters, part.log);
-    for (const std::string& note : notes) Log(part.log, "{}\n", note);
+               CountParameters(run.processes, model, run.config.parallel));
+  if (run.processes.leads()) {
+    PENSTOCK_TRY_STATUS(SetAsideSuperseded(run, start));
+    PENSTOCK_TRY_STATUS(WriteStartFiles(run, summary));
+    PENSTOCK_TRY_STATUS(CopyTokenizer(data.tokenizer, run.path()));
+    PrintStart(run, data, parameters);
+    for (const std::string& note : notes) Log(run.log(), "{}\n", note);
   }
-  const Mesh mesh{record.config.pipeline.ranks, record.config.parallel.data};
-  return LogMesh(part.processes, part.ranks, mesh, part.log);
+  return LogMesh(run);
 }
 
 // Prints why the run ended before its last step, and its best checkpoint.
-void PrintBest(const TrainConfig& config, const StepRunner& runner, std::FILE* log) {
+void PrintBest(const RunContext& run, const StepRunner& runner) {
   const HeldOutMetric& best = runner.best().best();
   if (best.step < 0) return;
-  if (config.validation.patience > 0 && runner.best().since() >= config.validation.patience) {
-    Log(log, "stopped early after step {}: {} evaluations in a row have not lowered the loss\n",
+  const std::int64_t patience = run.config.validation.patience;
+  if (patience > 0 && runner.best().since() >= patience) {
+    Log(run.log(),
+        "stopped early after step {}: {} evaluations in a row have not lowered the loss\n",
         runner.steps(), runner.best().since());
   }
-  const std::string folder = CheckpointFolder(RunPath(config));
-  const bool kept = config.checkpoint.best && BestStep(folder) == best.step + 1;
-  Log(log, "lowest held-out loss: {:.4f} after step {}{}\n", best.loss, best.step + 1,
+  const std::string folder = CheckpointFolder(run.path());
+  const bool kept = run.config.checkpoint.best && BestStep(folder) == best.step + 1;
+  Log(run.log(), "lowest held-out loss: {:.4f} after step {}{}\n", best.loss, best.step + 1,
       kept ? ", kept in " + BestPath(folder) : "");
 }
 
 // Runs the steps from `first` on. Fills in the summary's steps, files and checkpoint.
-Status RunSteps(const PreparedRun& run, std::int64_t first, StepRunner& runner, StepLog& log,
+Status RunSteps(const RunContext& run, std::int64_t first, StepRunner& runner, StepLog& log,
                 CheckpointWriter& checkpoints, TrainSummary& summary) {
-  std::FILE* const out = run.part.log;
   PENSTOCK_TRY_STATUS(runner.Run(first));
   if (const int skipped = checkpoints.skipped(); skipped > 0) {
-    Log(out, "{} checkpoints were skipped because a rank had not reached the previous one yet\n",
+    Log(run.log(),
+        "{} checkpoints were skipped because a rank had not reached the previous one yet\n",
         skipped);
   }
-  if (UpdateRuleOf(run.config.optimizer).needs_norm()) PrintUpdates(log.metrics(), out);
-  if (run.part.processes.leads()) {
+  if (UpdateRuleOf(run.config.optimizer).needs_norm()) PrintUpdates(log.metrics(), run.log());
+  if (run.processes.leads()) {
     PENSTOCK_TRY_STATUS(run.folder->Check());
     PENSTOCK_TRY_STATUS(FailedRun(log.OpenFile()));
-    PrintBest(run.config, runner, out);
+    PrintBest(run, runner);
   }
   const std::vector<std::string> files = log.files();
   summary.files.insert(summary.files.end(), files.begin(), files.end());
@@ -276,7 +235,7 @@ Status RunSteps(const PreparedRun& run, std::int64_t first, StepRunner& runner, 
   if (!summary.interrupted) {
     summary.planned_steps = summary.steps;
   } else if (summary.steps > first) {
-    summary.saved = CheckpointPath(CheckpointFolder(RunPath(run.config)), summary.steps);
+    summary.saved = CheckpointPath(CheckpointFolder(run.path()), summary.steps);
   }
   return {};
 }
@@ -288,57 +247,43 @@ Result<T> OnAll(Collectives& processes, Result<T> own) {
   return own;
 }
 
-Result<TrainSummary> TrainFrom(const PreparedRun& run, RunStart start,
+Result<TrainSummary> TrainFrom(const RunContext& run, const TrainingData& data, RunStart start,
                                const std::vector<std::string>& notes) {
-  const TrainConfig& config = run.config;
-  const ProcessPart& part = run.part;
-  auto built = BuildPipeline(config, run.schedule, part.ranks, part.processes.group(),
-                             MakeBatchSource(run.data.samples, config, run.schedule, part.ranks),
-                             run.options.stop, part.log);
+  auto built = BuildPipeline(run, MakeBatchSource(data.samples, run));
   TrainSummary summary;
-  summary.unit = run.data.unit();
+  summary.unit = data.unit();
   summary.steps = start.step();
-  summary.planned_steps = config.steps;
+  summary.planned_steps = run.config.steps;
   // Checked before the result, because an interrupted pipeline lacks stages.
-  PENSTOCK_TRY(summary.interrupted, StopRequested(part.processes, run.options));
+  PENSTOCK_TRY(summary.interrupted, run.StopRequested());
   if (summary.interrupted) return summary;
-  PENSTOCK_TRY(Pipeline pipeline, OnAll(part.processes, std::move(built)));
-  PENSTOCK_TRY_STATUS(RestoreStart(part.processes, config, pipeline, start, part.log));
+  PENSTOCK_TRY(Pipeline pipeline, OnAll(run.processes, std::move(built)));
+  PENSTOCK_TRY_STATUS(RestoreStart(run, pipeline, start));
   summary.steps = start.step();
-  RunRecord record{config, &run.schedule, &pipeline.model, nullptr, {}, {}};
-  PENSTOCK_TRY_STATUS(BeginRun(run, start, record, notes, summary));
-  StepLog log({config, run.folder, *pipeline.rate, part.processes, part.ranks, part.clock,
-               run.options.trace_request},
-              start, part.log);
+  PENSTOCK_TRY_STATUS(BeginRun(run, data, start, pipeline.model, notes, summary));
+  StepLog log(run, *pipeline.rate, start);
   const std::int64_t first = start.step();
   BestLoss best(start.held_out);
   start = {};  // closes the checkpoint
-  CheckpointWriter checkpoints(CheckpointOptions(run, pipeline));
-  const int threads = std::max(1, part.cores / static_cast<int>(part.ranks.here().size()));
-  Evaluation evaluation(run, pipeline);
-  StepRunner runner({config, run.options, run.schedule, part.ranks, part.processes, threads,
-                     pipeline, log, checkpoints, evaluation.loss},
-                    best);
+  CheckpointWriter checkpoints(run,
+                               [&](int rank) { return RankState(pipeline, run.schedule, rank); });
+  Evaluation evaluation(run, data, pipeline);
+  StepRunner runner(run, pipeline, log, checkpoints, evaluation.loss, best);
   PENSTOCK_TRY_STATUS(RunSteps(run, first, runner, log, checkpoints, summary));
   if (summary.interrupted) return summary;
-  record.metrics = log.metrics();
-  record.held_out = log.held_out();
-  record.seconds = runner.seconds();
-  PENSTOCK_TRY_STATUS(LogMemory(part.processes, config, run.schedule, pipeline, part.log));
+  PENSTOCK_TRY_STATUS(LogMemory(run, pipeline));
   GatherWeights(pipeline, run.schedule);
-  PENSTOCK_TRY_STATUS(Finish(run, runner, evaluation, std::move(record), summary));
+  PENSTOCK_TRY_STATUS(Finish(run, data, runner, log, evaluation, pipeline.model, summary));
   return summary;
 }
 
 // Checks that need neither the text nor the weights. Returns lines for the log.
-Result<std::vector<std::string>> CheckBeforeStart(const TrainConfig& config,
-                                                  const Schedule& schedule,
-                                                  const ProcessPart& part) {
-  PENSTOCK_TRY_STATUS(CheckModel(config.model));
-  PENSTOCK_TRY(std::vector<std::string> notes, CheckRun(config));
+Result<std::vector<std::string>> CheckBeforeStart(const RunContext& run) {
+  PENSTOCK_TRY_STATUS(CheckModel(run.config.model));
+  PENSTOCK_TRY(std::vector<std::string> notes, CheckRun(run.config));
   PENSTOCK_TRY(notes.emplace_back(),
-               OnAll(part.processes, CheckMemoryNeed(config, schedule, part.ranks)));
-  if (config.precision == "bf16" && NeedsBf16Kernels()) notes.emplace_back(kBf16InFp32);
+               OnAll(run.processes, CheckMemoryNeed(run.config, run.schedule, run.ranks)));
+  if (run.config.precision == "bf16" && NeedsBf16Kernels()) notes.emplace_back(kBf16InFp32);
   return notes;
 }
 
@@ -358,22 +303,23 @@ Result<TrainSummary> TrainOnProcess(TrainConfig config, const TrainOptions& opti
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(config, Cores()));
   PENSTOCK_TRY_STATUS(CheckSameRun(processes, config, schedule));
   PENSTOCK_TRY(LocalRanks ranks, RanksOf(options, processes, schedule.ranks()));
+  RunContext run{config, schedule, processes, std::move(ranks), options};
+  if (options.cores <= 0) run.options.cores = Cores();
   const OwnFile null_log(processes.leads() ? nullptr : std::fopen("/dev/null", "w"));
-  PENSTOCK_TRY(const ClockOffset clock, processes.MeasureClock());
-  const ProcessPart part{processes, std::move(ranks), clock,
-                         options.cores > 0 ? options.cores : Cores(),
-                         processes.leads() ? options.log : null_log.get()};
-  PENSTOCK_TRY(std::vector<std::string> notes, CheckBeforeStart(config, schedule, part));
+  if (null_log) run.options.log = null_log.get();
+  PENSTOCK_TRY(run.clock, processes.MeasureClock());
+  PENSTOCK_TRY(std::vector<std::string> notes, CheckBeforeStart(run));
   notes.insert(notes.begin(), of_weights.begin(), of_weights.end());
   std::unique_ptr<RunFolder> folder;
   if (processes.leads()) {
-    PENSTOCK_TRY(folder, RunFolder::Open(RunPath(config), part.log));
+    PENSTOCK_TRY(folder, RunFolder::Open(run.path(), run.log()));
   }
+  run.folder = folder.get();
   PENSTOCK_TRY(const TrainingData data, OnAll(processes, LoadTrainingData(config)));
   notes.insert(notes.end(), data.notes.begin(), data.notes.end());
-  PENSTOCK_TRY(RunStart start, FindStart(processes, config, data.tokenizer, part.log));
+  PENSTOCK_TRY(RunStart start, FindStart(run, data.tokenizer));
   config.resume.clear();  // the recorded configuration must start from the first step
-  return TrainFrom({config, options, schedule, part, folder.get(), data}, std::move(start), notes);
+  return TrainFrom(run, data, std::move(start), notes);
 }
 
 // Adds the process's name to exceptions, of which the other processes have none.

@@ -48,18 +48,18 @@ Status CheckConfigured(const TrainConfig& config, const Schedule& schedule) {
 
 }  // namespace
 
-Result<VocabularyShards> MakeVocabularyShards(const TrainConfig& config, const Schedule& schedule,
-                                              const LocalRanks& ranks, ProcessGroup* processes,
-                                              const BatchSource& source) {
+Result<VocabularyShards> MakeVocabularyShards(const RunContext& run, const BatchSource& source) {
+  const TrainConfig& config = run.config;
+  const Schedule& schedule = run.schedule;
   PENSTOCK_TRY_STATUS(CheckConfigured(config, schedule));
   if (!schedule.vocabulary) return VocabularyShards();
   PENSTOCK_TRY(const VocabularyTables tables, VocabularyTablesOf(config.model));
   RankGroupMembers all{"vocabulary", std::vector<int>(Index(schedule.ranks()))};
   std::iota(all.ranks.begin(), all.ranks.end(), 0);
   PENSTOCK_TRY(std::vector<RankGroupEnds> groups,
-               MakeRankGroups({all}, ranks, processes, kNoTimeout));
+               MakeRankGroups({all}, run.ranks, run.processes.group(), kNoTimeout));
   VocabularyShards shards(Index(schedule.ranks()));
-  for (const int rank : ranks.here()) {
+  for (const int rank : run.ranks.here()) {
     const VocabularyOptions options = ShardOptions(config, schedule, rank);
     const RowRange rows = RowsOfRank(options.vocabulary, options.ranks, rank);
     shards[Index(rank)] = std::make_shared<TorchVocabulary>(

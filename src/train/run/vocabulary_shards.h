@@ -5,10 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "config/train_config.h"
-#include "runtime/processes/local_ranks.h"
-#include "runtime/processes/process_group.h"
-#include "schedule/schedule.h"
+#include "train/run/run_context.h"
 #include "train/stage/torch_vocabulary.h"
 
 namespace penstock {
@@ -17,9 +14,7 @@ namespace penstock {
 using VocabularyShards = std::vector<std::shared_ptr<TorchVocabulary>>;
 
 // Creates the shards with their initial values. As BuildPipeline otherwise.
-Result<VocabularyShards> MakeVocabularyShards(const TrainConfig& config, const Schedule& schedule,
-                                              const LocalRanks& ranks, ProcessGroup* processes,
-                                              const BatchSource& source);
+Result<VocabularyShards> MakeVocabularyShards(const RunContext& run, const BatchSource& source);
 
 // Returns the shard that the stage trains: that of its rank if it is the rank's first stage, else
 // null.

@@ -33,8 +33,8 @@ Result<StageAssembly> StageAssembly::Make(const Schedule& schedule, const Parall
 void StageAssembly::Join(int stage, TorchStageOptions& options) const {
   const std::size_t rank = Index(placement_.rank_of(stage));
   options.replicas.group = groups_[Index(stage)];
-  options.rank_shards = rank_shards_[rank];
-  options.pool = pools_[rank];
+  options.rank.shards = rank_shards_[rank];
+  options.rank.pool = pools_[rank];
 }
 
 }  // namespace penstock

@@ -15,32 +15,29 @@
 namespace penstock {
 
 Result<TorchStageOptions> ScheduledOptions(const Schedule& schedule, const ParallelConfig& parallel,
-                                           int stage) {
+                                           int stage, TorchStageOptions options) {
   const Placement& placement = schedule.placement;
-  TorchStageOptions options;
-  options.first = placement.previous(stage) < 0;
-  options.last = placement.next(stage) < 0;
+  options.schedule.first = placement.previous(stage) < 0;
+  options.schedule.last = placement.next(stage) < 0;
   // Then the shards of the vocabulary read the batches and compute the loss.
-  if (schedule.vocabulary) options.first = options.last = false;
+  if (schedule.vocabulary) options.schedule.first = options.schedule.last = false;
   options.replicas.count = placement.replicas();
   options.replicas.chain = stage / placement.chain_length();
   options.replicas.zero = ZeroOf(parallel, schedule);
   options.replicas.shards = ShardsOfStage(parallel, schedule);
   if (parallel.expert > 1) {
-    options.replicas.expert_ranks = parallel.expert;
+    options.experts.ranks = parallel.expert;
     for (int chain = 0; chain < options.replicas.count; ++chain) {
-      options.replicas.expert_parts.push_back(ExpertPartOf(parallel, schedule, chain));
+      options.experts.parts.push_back(ExpertPartOf(parallel, schedule, chain));
     }
     PENSTOCK_TRY(const std::optional<LinkSpeed> link, LinkOf(parallel));
-    if (link) options.costs = NodeCosts(*link);
+    if (link) options.experts.costs = NodeCosts(*link);
   }
-  options.microbatches = schedule.microbatches / placement.replicas() * schedule.slices;
-  options.steps = schedule.steps;
-  options.weights = schedule.weights;
-  PENSTOCK_TRY(options.versions, VersionsOf(schedule, stage));
-  options.recomputed = RecomputedMicrobatches(schedule, stage);
-  // Each microbatch has its own update, from the gradient of its own loss.
-  if (schedule.weights == WeightPolicy::kStashed) options.mean_over = 1;
+  options.schedule.microbatches = schedule.microbatches / placement.replicas() * schedule.slices;
+  options.schedule.steps = schedule.steps;
+  options.schedule.weights = schedule.weights;
+  PENSTOCK_TRY(options.schedule.versions, VersionsOf(schedule, stage));
+  options.schedule.recomputed = RecomputedMicrobatches(schedule, stage);
   return options;
 }
 
@@ -49,7 +46,7 @@ namespace {
 void SetShared(const std::vector<SharedParameter>& shared, int model_stage,
                TorchStageOptions& options) {
   for (const SharedParameter& parameter : shared) {
-    auto& own = options.shared.emplace_back();
+    auto& own = options.gradients.shared.emplace_back();
     const std::vector<int>& stages = parameter.stages;
     const auto found = std::find(stages.begin(), stages.end(), model_stage);
     if (found == stages.end()) continue;
@@ -59,39 +56,38 @@ void SetShared(const std::vector<SharedParameter>& shared, int model_stage,
 }
 
 Status SetConfigured(const TrainConfig& config, TorchStageOptions& options) {
-  options.slice_lengths = SliceLengths(config);
-  options.lengths = MicrobatchLengths(config);
-  options.exact = config.exact;
-  options.fuse = config.fuse;
-  if (config.optimizer.gradient_dtype == "bf16") options.gradient_dtype = at::kBFloat16;
-  PENSTOCK_TRY(options.save, SavePolicyOf(config.recompute));
-  options.seed = config.seed;
+  options.lengths.of_slices = SliceLengths(config);
+  options.lengths.of_microbatches = MicrobatchLengths(config);
+  options.compile.exact = config.exact;
+  options.compile.fuse = config.fuse;
+  if (config.optimizer.gradient_dtype == "bf16") options.gradients.dtype = at::kBFloat16;
+  PENSTOCK_TRY_STATUS(SetRecompute(config.recompute, options.compile));
+  options.random.seed = config.seed;
   return {};
 }
 
 }  // namespace
 
-Result<SavePolicy> SavePolicyOf(const RecomputeConfig& config) {
-  SavePolicy policy;
-  PENSTOCK_TRY(policy.budget, ParseSavedBytes(config.hold));
-  PENSTOCK_TRY(policy.budget_for_weight, ParseSavedBytes(config.hold_for_weight));
-  if (config.modules == "all") return policy;
+Status SetRecompute(const RecomputeConfig& config, CompileOptions& options) {
+  PENSTOCK_TRY(options.save_budget, ParseSavedBytes(config.hold));
+  PENSTOCK_TRY(options.save_budget_for_weight, ParseSavedBytes(config.hold_for_weight));
+  if (config.modules == "all") return {};
   for (const auto& [kind, name] : kModuleNames) {
-    if (config.modules.find(name) != std::string::npos) policy.modules.push_back(kind);
+    if (config.modules.find(name) != std::string::npos) options.recompute_modules.push_back(kind);
   }
-  if (policy.budget == kSaveAll) policy.budget = 0;
-  return policy;
+  if (options.save_budget == kSaveAll) options.save_budget = 0;
+  return {};
 }
 
 Result<TorchStageOptions> OptionsOfStage(const TrainConfig& config, const Schedule& schedule,
                                          const std::vector<SharedParameter>& shared, int stage) {
   const int model_stage = schedule.placement.model_stage(stage);
-  PENSTOCK_TRY(TorchStageOptions options, ScheduledOptions(schedule, config.parallel, stage));
+  PENSTOCK_TRY(TorchStageOptions options, ScheduledOptions(schedule, config.parallel, stage, {}));
   PENSTOCK_TRY_STATUS(SetConfigured(config, options));
   SetShared(shared, model_stage, options);
   const ModelEntry* const model = FindModelEntry(config.model.name);
   if (config.parallel.expert > 1 && model != nullptr)
-    options.replicas.is_per_expert = model->is_per_expert;
+    options.experts.is_per_expert = model->is_per_expert;
   return options;
 }
 

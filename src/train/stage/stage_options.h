@@ -12,12 +12,13 @@
 
 namespace penstock {
 
-Result<SavePolicy> SavePolicyOf(const RecomputeConfig& config);
+// Sets which activations microbatches keep.
+Status SetRecompute(const RecomputeConfig& config, CompileOptions& options);
 
-// Returns what the schedule and its replicas determine. StageAssembly adds what belongs to a
-// process.
+// Adds to options of all stages what the schedule and its replicas determine for one of them.
+// StageAssembly adds what belongs to a process.
 Result<TorchStageOptions> ScheduledOptions(const Schedule& schedule, const ParallelConfig& parallel,
-                                           int stage);
+                                           int stage, TorchStageOptions options);
 
 // Returns what a configuration determines, too. `shared` are SharedParameters of the model.
 Result<TorchStageOptions> OptionsOfStage(const TrainConfig& config, const Schedule& schedule,

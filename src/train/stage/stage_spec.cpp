@@ -31,34 +31,33 @@ class TrainingMode {
 };
 
 Status CheckOptions(const TorchStageOptions& options, const StageExamples& examples) {
-  if (options.microbatches < 1) {
-    return InvalidArgument("a step needs at least 1 microbatch, not {}", options.microbatches);
+  if (options.schedule.microbatches < 1) {
+    return InvalidArgument("a step needs at least 1 microbatch, not {}",
+                           options.schedule.microbatches);
   }
   const auto defined = [](const at::Tensor& tensor) { return tensor.defined(); };
   if (examples.inputs.empty() ||
       !std::all_of(examples.inputs.begin(), examples.inputs.end(), defined)) {
     return InvalidArgument("a stage needs example inputs");
   }
-  if (options.microbatches % options.slices() != 0) {
+  if (options.schedule.microbatches % options.lengths.slices() != 0) {
     return InvalidArgument("{} microbatch indices are not a multiple of {} slices",
-                           options.microbatches, options.slices());
+                           options.schedule.microbatches, options.lengths.slices());
   }
-  if (options.slices() > 1 && examples.inputs.size() != 1) {
-    return InvalidArgument("a stage with {} slices takes one input, not {}", options.slices(),
-                           examples.inputs.size());
+  if (options.lengths.slices() > 1 && examples.inputs.size() != 1) {
+    return InvalidArgument("a stage with {} slices takes one input, not {}",
+                           options.lengths.slices(), examples.inputs.size());
   }
-  if (options.programs != nullptr && std::ssize(*options.programs) != options.CountPrograms()) {
+  if (options.programs != nullptr &&
+      std::ssize(*options.programs) != options.lengths.CountPrograms()) {
     return InvalidArgument("{} programs were compiled for {} slices or lengths",
-                           options.programs->size(), options.CountPrograms());
+                           options.programs->size(), options.lengths.CountPrograms());
   }
-  if (options.slices() > 1 && (options.pool != nullptr || !options.recomputed.empty())) {
+  if (options.lengths.slices() > 1 &&
+      (options.rank.pool != nullptr || !options.schedule.recomputed.empty())) {
     return InvalidArgument(
         "OFFLOAD and RECOMPUTE cannot be used with slices: later slices read the state of earlier "
         "ones");
-  }
-  if (options.last && std::ssize(examples.targets) != options.targets) {
-    return InvalidArgument("a last stage needs {} example targets for its loss, not {}",
-                           options.targets, examples.targets.size());
   }
   return {};
 }
@@ -67,7 +66,8 @@ Status CheckOptions(const TorchStageOptions& options, const StageExamples& examp
 // stages would not be trained.
 Status CheckProgram(const StageProgram& program, const StageExamples& examples,
                     const TorchStageOptions& options) {
-  const std::size_t count = examples.inputs.size() + (options.last ? Index(options.targets) : 0);
+  const std::size_t count =
+      examples.inputs.size() + (options.schedule.last ? examples.targets.size() : 0);
   if ((options.replicas.zero >= 2 && program.reduce_grad.name.empty()) ||
       (options.replicas.zero >= 3 && program.unshard.name.empty())) {
     return InvalidArgument("the program has no graphs for shards (parallel.zero)");
@@ -181,10 +181,11 @@ Shards ShardsOf(std::span<const NamedTensor> parameters, const TorchStageOptions
   std::vector<Division> divisions;
   for (const NamedTensor& parameter : parameters) {
     elements.push_back(parameter.tensor.numel());
-    const bool shared = std::ranges::any_of(
-        options.shared, [&](const auto& one) { return one && one->parameter == parameter.name; });
+    const bool shared = std::ranges::any_of(options.gradients.shared, [&](const auto& one) {
+      return one && one->parameter == parameter.name;
+    });
     const bool is_of_experts =
-        options.replicas.is_per_expert && options.replicas.is_per_expert(parameter.name);
+        options.experts.is_per_expert && options.experts.is_per_expert(parameter.name);
     divisions.push_back(shared          ? Division::kWhole
                         : is_of_experts ? Division::kExperts
                                         : Division::kShards);
@@ -203,34 +204,37 @@ std::vector<at::Tensor> ExamplesOf(std::span<const StagePort> ports) {
 
 int CompiledSlices() { return compiled_slices; }
 
-std::vector<std::int64_t> TorchStageOptions::DistinctLengths() const {
-  const std::set<std::int64_t, std::greater<>> distinct(lengths.begin(), lengths.end());
+std::vector<std::int64_t> SequenceLengths::Distinct() const {
+  const std::set<std::int64_t, std::greater<>> distinct(of_microbatches.begin(),
+                                                        of_microbatches.end());
   return {distinct.begin(), distinct.end()};
 }
 
-int TorchStageOptions::CountPrograms() const {
-  return std::max(slices(), static_cast<int>(DistinctLengths().size()));
+int SequenceLengths::CountPrograms() const {
+  return std::max(slices(), static_cast<int>(Distinct().size()));
 }
 
 std::vector<std::size_t> TorchStageOptions::ProgramsOfMicrobatches() const {
-  const std::vector<std::int64_t> distinct = DistinctLengths();
+  const std::vector<std::int64_t> distinct = lengths.Distinct();
   std::vector<std::size_t> programs;
-  for (int index = 0; index < microbatches; ++index) {
+  for (int index = 0; index < schedule.microbatches; ++index) {
     if (distinct.empty()) {
-      programs.push_back(Index(index % slices()));
+      programs.push_back(Index(index % lengths.slices()));
       continue;
     }
-    const std::int64_t length = lengths[Index(replicas.chain * microbatches + index)];
+    const std::int64_t length =
+        lengths.of_microbatches[Index(replicas.chain * schedule.microbatches + index)];
     programs.push_back(Index(std::ranges::find(distinct, length) - distinct.begin()));
   }
   return programs;
 }
 
 double ShareOfProgram(const TorchStageOptions& options, int program) {
-  if (options.CountPrograms() == 1) return 1;
-  const bool by_slice = options.slices() > 1;
-  const std::vector<std::int64_t>& lengths = by_slice ? options.slice_lengths : options.lengths;
-  const std::int64_t own = by_slice ? lengths[program] : options.DistinctLengths()[program];
+  if (options.lengths.CountPrograms() == 1) return 1;
+  const bool by_slice = options.lengths.slices() > 1;
+  const std::vector<std::int64_t>& lengths =
+      by_slice ? options.lengths.of_slices : options.lengths.of_microbatches;
+  const std::int64_t own = by_slice ? lengths[program] : options.lengths.Distinct()[program];
   const std::int64_t all = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
   return static_cast<double>(own * std::ssize(lengths)) / static_cast<double>(all);
 }
@@ -238,9 +242,9 @@ double ShareOfProgram(const TorchStageOptions& options, int program) {
 StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageExamples& examples,
                         const TorchStageOptions& options, int program) {
   StageSpec spec;
-  spec.gradient_dtype = options.gradient_dtype;
+  spec.gradient_dtype = options.gradients.dtype;
   spec.numbers_random_ops = true;
-  spec.exclusive = options.exclusive_capture;
+  spec.exclusive = options.random.exclusive_capture;
   spec.parameters = ParametersOf(*module);
   for (const auto& [name, tensor] : module->StateTensors()) spec.buffers.push_back({name, tensor});
   if (options.replicas.zero >= 2)
@@ -248,20 +252,22 @@ StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageE
   spec.inputs = examples.inputs;
   for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
     if (spec.inputs[i].requires_grad()) spec.input_gradients.push_back(static_cast<int>(i));
-    if (options.slices() > 1 && i > 0) spec.kept_inputs.push_back(static_cast<int>(i));
+    if (options.lengths.slices() > 1 && i > 0) spec.kept_inputs.push_back(static_cast<int>(i));
   }
-  if (options.slices() > 1) spec.kept_outputs_from = 1;
+  if (options.lengths.slices() > 1) spec.kept_outputs_from = 1;
   const auto run = [module, slice = program,
-                    slices = options.slices()](std::span<const at::Tensor> inputs) {
+                    slices = options.lengths.slices()](std::span<const at::Tensor> inputs) {
     const TrainingMode training(*module);
     return slices == 1 ? module->ForwardAll(inputs) : RunSlice(*module, inputs, slice, slices);
   };
-  const double loss_gradient =
-      ShareOfProgram(options, program) /
-      (options.mean_over > 0 ? options.mean_over : options.microbatches * options.replicas.count);
+  // The microbatches whose losses, and gradients, one update averages.
+  const int averaged = options.schedule.updates_each_microbatch()
+                           ? 1
+                           : options.schedule.microbatches * options.replicas.count;
+  const double loss_gradient = ShareOfProgram(options, program) / averaged;
   module->SetLossGradient(loss_gradient);
-  if (!options.last) {
-    spec.forward = [run, first = options.first](std::span<const at::Tensor> inputs) {
+  if (!options.schedule.last) {
+    spec.forward = [run, first = options.schedule.first](std::span<const at::Tensor> inputs) {
       std::vector<at::Tensor> outputs = run(inputs);
       return first ? WithoutAliases(std::move(outputs), inputs) : outputs;
     };
@@ -269,8 +275,8 @@ StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageE
   }
   spec.inputs.insert(spec.inputs.end(), examples.targets.begin(), examples.targets.end());
   spec.output_gradient = loss_gradient;
-  spec.forward = [run, module, slices = options.slices(),
-                  targets = Index(options.targets)](std::span<const at::Tensor> inputs) {
+  spec.forward = [run, module, slices = options.lengths.slices(),
+                  targets = examples.targets.size()](std::span<const at::Tensor> inputs) {
     std::vector<at::Tensor> outputs = run(inputs.first(inputs.size() - targets));
     const TrainingMode training(*module);
     if (slices == 1) return module->LossAndReports(outputs, inputs.last(targets));
@@ -283,15 +289,10 @@ StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageE
 Result<StageProgram> CompileSlice(const std::shared_ptr<StageModule>& module,
                                   const StageExamples& examples, const TorchStageOptions& options,
                                   int program) {
-  CompileOptions how;
-  how.exact = options.exact;
-  how.fuse = options.fuse;
-  how.save_budget = options.save.budget;
-  how.save_budget_for_weight = options.save.budget_for_weight;
-  how.recompute_modules = options.save.modules;
+  CompileOptions how = options.compile;
   // This pass would save the attention probabilities of the first slice, which are many times
   // larger than its keys and values.
-  if (options.slices() > 1) how.disabled = {"attention_by_matmul"};
+  if (options.lengths.slices() > 1) how.disabled = {"attention_by_matmul"};
   ++compiled_slices;
   return CompileStage(MakeStageSpec(module, examples, options, program), how);
 }
@@ -309,15 +310,16 @@ Result<std::vector<StageProgram>> CompileSlices(const std::shared_ptr<StageModul
   PENSTOCK_TRY(StageProgram first, CompileSlice(module, examples, options, 0));
   programs.push_back(std::move(first));
   PENSTOCK_TRY_STATUS(CheckProgram(programs.front(), examples, options));
-  for (int slice = 1; slice < options.slices(); ++slice) {
+  for (int slice = 1; slice < options.lengths.slices(); ++slice) {
     if (on_slice) on_slice(slice);
-    PENSTOCK_TRY(StageProgram program, CompileSlice(module,
-                                                    ExamplesOfSlice(examples, programs.front(),
-                                                                    options.slice_lengths, slice),
-                                                    options, slice));
+    PENSTOCK_TRY(
+        StageProgram program,
+        CompileSlice(module,
+                     ExamplesOfSlice(examples, programs.front(), options.lengths.of_slices, slice),
+                     options, slice));
     programs.push_back(std::move(program));
   }
-  const std::vector<std::int64_t> lengths = options.DistinctLengths();
+  const std::vector<std::int64_t> lengths = options.lengths.Distinct();
   for (int index = 1; index < std::ssize(lengths); ++index) {
     if (on_slice) on_slice(index);
     PENSTOCK_TRY(

@@ -71,18 +71,18 @@ StageWeights::StageWeights(std::span<const NamedTensor> working,
       cast_(options.working != nullptr),
       optimizer_(options.optimizer),
       chain_(options.replicas.chain),
-      older_(options.versions.older),
+      older_(options.schedule.versions.older),
       zero_(options.replicas.zero),
-      expert_parts_(options.replicas.expert_parts),
+      expert_parts_(options.experts.parts),
       chains_per_shard_(options.replicas.zero == 0
                             ? options.replicas.count
                             : options.replicas.count / options.replicas.shards),
       shards_(ShardsOf(masters, options)),
-      rank_(options.rank_shards ? options.rank_shards : std::make_shared<RankShards>()),
+      rank_(options.rank.shards ? options.rank.shards : std::make_shared<RankShards>()),
       outgoing_(options.replicas.count),
       incoming_(options.replicas.count),
       tails_(options.replicas.count, std::vector<float>(tail.size())) {
-  const at::ScalarType type = options.gradient_dtype;
+  const at::ScalarType type = options.gradients.dtype;
   const std::size_t of_tail = tail.size_bytes() / at::elementSize(type);
   flat_ = at::zeros({InFlat(shards_.end()) + static_cast<std::int64_t>(of_tail)}, type);
   rank_->gradients.Add(static_cast<std::int64_t>(flat_.nbytes()));
@@ -95,15 +95,15 @@ StageWeights::StageWeights(std::span<const NamedTensor> working,
             : flat_.as_strided(like.sizes(), like.strides(), InFlat(shards_.start(i))));
     parameters_.emplace_back(masters[i].name, masters[i].tensor.detach(), gradients_.back());
     if (shards_.is_of_experts(i)) {
-      parameters_.back().shape[0] *= options.replicas.expert_ranks;
+      parameters_.back().shape[0] *= options.experts.ranks;
       parameters_.back().begin = expert_parts_[Index(chain_)] * like.numel();
     }
-    if (options.vocabulary) options.vocabulary->Describe(parameters_.back());
+    if (options.rank.vocabulary) options.rank.vocabulary->Describe(parameters_.back());
     newest_.push_back(like.detach());
     values_.push_back(older_.empty() ? newest_.back() : WithOwnStorage(newest_.back()));
     for (auto& version : older_) version.push_back(at::empty_like(newest_.back()));
   }
-  for (const auto& shared : options.shared) {
+  for (const auto& shared : options.gradients.shared) {
     std::optional<Shared>& own = shared_.emplace_back();
     if (!shared) continue;
     const auto parameter =

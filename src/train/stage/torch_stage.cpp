@@ -28,30 +28,33 @@ namespace {
 class CompiledStage final : public TorchStage {
  public:
   // `programs` has one entry per slice or length. The stage computes with `working` and trains
-  // `masters`, which are the same tensors or casts of each other.
+  // `masters`, which are the same tensors or casts of each other. A last stage reads `targets`
+  // tensors besides its inputs.
   CompiledStage(std::vector<StageProgram> programs, std::span<const NamedTensor> working,
                 std::span<const NamedTensor> masters, BatchSource source,
-                const TorchStageOptions& options, Update update)
+                const TorchStageOptions& options, std::size_t targets, Update update)
       : source_(std::move(source)),
         options_(options),
+        schedule_(options_.schedule),
+        targets_(targets),
         update_(std::move(update)),
-        microbatches_(Index(options.microbatches) * Index(options.steps)),
-        slices_(options.slices(), static_cast<int>(microbatches_.size()),
+        microbatches_(Index(options.schedule.microbatches) * Index(options.schedule.steps)),
+        slices_(options.lengths.slices(), static_cast<int>(microbatches_.size()),
                 SliceTensors(options, programs.front())),
         program_of_(options.ProgramsOfMicrobatches()),
-        losses_(options.last ? microbatches_.size() : 0),
+        losses_(options.schedule.last ? microbatches_.size() : 0),
         weights_(working, masters, programs.front(), options, losses_),
         binding_{weights_.values(), weights_.gradients(), at::detail::createCPUGenerator(),
-                 options.first_random_op} {
+                 options.random.first_op} {
     if (GroupEnd* group = weights_.expert_group()) binding_.groups = {{kExpertGroup, group}};
     for (StageProgram& program : programs) {
       programs_.push_back(std::make_unique<BoundProgram>(std::move(program), binding_));
     }
-    for (int program = 0; program < options.CountPrograms(); ++program) {
+    for (int program = 0; program < options.lengths.CountPrograms(); ++program) {
       loss_shares_.push_back(static_cast<float>(ShareOfProgram(options, program)));
     }
     for (MicrobatchState& state : microbatches_) state.slots.resize(Expected().slots);
-    if (options_.vocabulary) options_.vocabulary->Bind(weights_.gradients());
+    if (options_.rank.vocabulary) options_.rank.vocabulary->Bind(weights_.gradients());
   }
 
   // Waits for the transfers of a failed run, because the pool's threads use tensors of this stage.
@@ -67,8 +70,8 @@ class CompiledStage final : public TorchStage {
     }
     std::fill(losses_.begin(), losses_.end(), 0.0F);
     step_ = step;
-    if (options_.vocabulary) options_.vocabulary->BeginStep(step);
-    updates_before_ = step * options_.microbatches / options_.versions.microbatches_per_update;
+    if (options_.rank.vocabulary) options_.rank.vocabulary->BeginStep(step);
+    updates_before_ = step * schedule_.microbatches / schedule_.versions.microbatches_per_update;
     if (first_update_ < 0) {
       first_update_ = updates_before_;
       weights_.StartAt(first_update_);
@@ -92,7 +95,7 @@ class CompiledStage final : public TorchStage {
     const std::span<at::Tensor> results = state.bound->backward_input.Run(state.slots);
     activation_bytes_ += program.live_bytes - program.saved_bytes;
     const std::size_t leaving = results.size() - slices_.Earlier(microbatch);
-    if (!options_.first) input_gradient.Send(ToMessage(results.first(leaving)));
+    if (!schedule_.first) input_gradient.Send(ToMessage(results.first(leaving)));
     activation_bytes_ += slices_.AddGradients(microbatch, results.subspan(leaving));
   }
 
@@ -114,8 +117,8 @@ class CompiledStage final : public TorchStage {
     CompiledStage* const forward_stage = forward_first ? this : other_stage;
     CompiledStage* const backward_stage = forward_first ? other_stage : this;
     // A stage with several weight versions has only one in use at a time.
-    const bool two_versions = other_stage == this && options_.versions.older > 0;
-    if (other_stage == nullptr || options_.slices() > 1 || backward.op != Op::kBackward ||
+    const bool two_versions = other_stage == this && schedule_.versions.older > 0;
+    if (other_stage == nullptr || options_.lengths.slices() > 1 || backward.op != Op::kBackward ||
         two_versions ||
         !BoundPair::HidesExchanges(forward_stage->Expected(), backward_stage->Expected())) {
       return Stage::Overlap(std::move(first), other, std::move(second));
@@ -166,35 +169,35 @@ class CompiledStage final : public TorchStage {
     weights_.Forget();
     return true;
   }
-  bool Keeps(WeightPolicy policy) const override { return policy == options_.weights; }
+  bool Keeps(WeightPolicy policy) const override { return policy == schedule_.weights; }
 
   // OFFLOAD and RELOAD move the values that a microbatch keeps alive between its actions. RECOMPUTE
   // computes them again from the inputs that F kept, with the random numbers of F.
   bool DoesSideWork(Op op) const override {
-    if (IsVocabulary(op)) return options_.vocabulary != nullptr;
-    if (op == Op::kOffload || op == Op::kReload) return options_.pool != nullptr;
-    if (op == Op::kRecompute) return !options_.recomputed.empty();
+    if (IsVocabulary(op)) return options_.rank.vocabulary != nullptr;
+    if (op == Op::kOffload || op == Op::kReload) return options_.rank.pool != nullptr;
+    if (op == Op::kRecompute) return !schedule_.recomputed.empty();
     return options_.replicas.zero >= (op == Op::kReduceGrad ? 2 : 3);
   }
   void DoSideWork(Op op, int microbatch) override {
-    if (IsVocabulary(op)) return options_.vocabulary->Run(op, microbatch);
+    if (IsVocabulary(op)) return options_.rank.vocabulary->Run(op, microbatch);
     if (op == Op::kUnshard) return weights_.collectives()->Unshard();
     if (op == Op::kReshard) return weights_.collectives()->Reshard();
     if (op == Op::kReduceGrad) return weights_.collectives()->StartReduction();
     MicrobatchState& state = Enter(microbatch, "side work", MicrobatchPhase::kForwardDone,
                                    MicrobatchPhase::kForwardDone);
     if (op == Op::kOffload) {
-      options_.pool->Offload(state.slots, offloaded_bytes_, state.transfer);
+      options_.rank.pool->Offload(state.slots, offloaded_bytes_, state.transfer);
     } else if (op == Op::kReload) {
-      options_.pool->Reload(state.transfer);
+      options_.rank.pool->Reload(state.transfer);
     } else {
       Recompute(state, microbatch);
     }
   }
   bool Await(Op op, int microbatch) override {
-    if (options_.pool && (MakesInputGradient(op) || op == Op::kRecompute)) {
+    if (options_.rank.pool && (MakesInputGradient(op) || op == Op::kRecompute)) {
       MicrobatchState& state = microbatches_[microbatch];
-      options_.pool->Await(state.slots, state.transfer);
+      options_.rank.pool->Await(state.slots, state.transfer);
     }
     ShardCollectives* const shards = weights_.collectives();
     if (shards == nullptr) return true;
@@ -209,9 +212,9 @@ class CompiledStage final : public TorchStage {
   const std::vector<NamedTensor>& AllExperts() const override { return weights_.AllExperts(); }
   void DropGathered() override { weights_.DropGathered(); }
 
-  VocabularyShard* vocabulary() override { return options_.vocabulary.get(); }
+  VocabularyShard* vocabulary() override { return options_.rank.vocabulary.get(); }
   std::int64_t ActivationBytes() const override {
-    return activation_bytes_ + (options_.vocabulary ? options_.vocabulary->bytes() : 0);
+    return activation_bytes_ + (options_.rank.vocabulary ? options_.rank.vocabulary->bytes() : 0);
   }
   std::int64_t OffloadedBytes() const override {
     return offloaded_bytes_.load(std::memory_order_relaxed);
@@ -222,17 +225,17 @@ class CompiledStage final : public TorchStage {
   void ReadWeights() override { weights_.SetWorking(); }
   void SetWeights(std::span<const at::Tensor> whole) override { weights_.SetWeights(whole); }
   double StepLoss() const override {
-    if (!options_.last) return 0;
+    if (!schedule_.last) return 0;
     // Adds in the order of microbatch indices, so that the sum is the same for every schedule.
     double sum = 0;
     for (int chain = 0; chain < options_.replicas.count; ++chain) {
       for (const float loss : LossesOf(chain)) sum += loss;
     }
-    return sum / (options_.microbatches * options_.replicas.count);
+    return sum / (schedule_.microbatches * options_.replicas.count);
   }
   std::vector<float> MicrobatchLosses() const override {
     std::vector<float> all;
-    for (int chain = 0; options_.last && chain < options_.replicas.count; ++chain) {
+    for (int chain = 0; schedule_.last && chain < options_.replicas.count; ++chain) {
       const std::span<const float> losses = LossesOf(chain);
       all.insert(all.end(), losses.begin(), losses.end());
     }
@@ -252,56 +255,56 @@ class CompiledStage final : public TorchStage {
   }
   std::int64_t SavedBytes() const override { return Expected().saved_bytes; }
   std::vector<at::Tensor> ExampleOutputs() const override {
-    if (options_.last) return {};
+    if (schedule_.last) return {};
     const std::span<const StagePort> all = Expected().outputs;
     return ExamplesOf(all.first(all.size() - slices_.tensors()));
   }
 
  private:
   // The step of a microbatch index, and its index within that step.
-  std::int64_t StepOf(int microbatch) const { return step_ + microbatch / options_.microbatches; }
+  std::int64_t StepOf(int microbatch) const { return step_ + microbatch / schedule_.microbatches; }
   int InStep(int microbatch) const {
-    return options_.replicas.chain * options_.microbatches + microbatch % options_.microbatches;
+    return options_.replicas.chain * schedule_.microbatches + microbatch % schedule_.microbatches;
   }
   // Returns the losses of the last completed step by microbatch index, or of the first step if none
   // is complete.
   std::span<const float> OwnLosses() const {
     const std::int64_t done =
-        (weights_.updates() - updates_before_) * options_.versions.microbatches_per_update;
+        (weights_.updates() - updates_before_) * schedule_.versions.microbatches_per_update;
     const std::size_t step =
-        std::clamp<std::int64_t>(done / options_.microbatches, 1, options_.steps) - 1;
-    const std::size_t count = options_.microbatches;
+        std::clamp<std::int64_t>(done / schedule_.microbatches, 1, schedule_.steps) - 1;
+    const std::size_t count = schedule_.microbatches;
     return std::span(losses_).subspan(step * count, count);
   }
   std::span<const float> LossesOf(int chain) const {
     return chain == options_.replicas.chain ? OwnLosses() : weights_.Tail(chain);
   }
   void UseVersionOf(int microbatch) {
-    if (options_.versions.older == 0) return;
-    const std::int64_t of_run = step_ * options_.microbatches + microbatch;
-    weights_.Use(std::max(first_update_, options_.versions.VersionOf(of_run)));
+    if (schedule_.versions.older == 0) return;
+    const std::int64_t of_run = step_ * schedule_.microbatches + microbatch;
+    weights_.Use(std::max(first_update_, schedule_.versions.VersionOf(of_run)));
   }
   // Returns the number of keys and values of one slice: all outputs after the first.
   static std::size_t SliceTensors(const TorchStageOptions& options, const StageProgram& program) {
-    return options.slices() == 1 ? 0 : program.outputs.size() - 1;
+    return options.lengths.slices() == 1 ? 0 : program.outputs.size() - 1;
   }
   // The program that the stage was created with: for the longest length of several.
   const StageProgram& Expected() const { return programs_.front()->program; }
   std::size_t ProgramOf(int microbatch) const {
-    return program_of_[Index(microbatch % options_.microbatches)];
+    return program_of_[Index(microbatch % schedule_.microbatches)];
   }
   void SeedRandom(const StageProgram& program, int microbatch) {
     if (!program.random) return;
     binding_.generator.set_current_seed(
-        SeedOfRun(options_.seed, StepOf(microbatch), InStep(microbatch)));
+        SeedOfRun(options_.random.seed, StepOf(microbatch), InStep(microbatch)));
   }
 
   void DropTransfers() {
-    if (!options_.pool) return;
-    for (MicrobatchState& state : microbatches_) options_.pool->Drop(state.transfer);
+    if (!options_.rank.pool) return;
+    for (MicrobatchState& state : microbatches_) options_.rank.pool->Drop(state.transfer);
   }
   bool IsRecomputed(int microbatch) const {
-    return !options_.recomputed.empty() && options_.recomputed[microbatch];
+    return !schedule_.recomputed.empty() && schedule_.recomputed[microbatch];
   }
   // For an F that will run again.
   void KeepOnlyInputs(MicrobatchState& state) {
@@ -356,7 +359,7 @@ class CompiledStage final : public TorchStage {
     if (!state.bound->program.updated_buffers.empty()) changed_in_ = step_;
     results = state.bound->SetBuffers(results);
     const std::size_t leaving = results.size() - slices_.tensors();
-    if (options_.last) {
+    if (schedule_.last) {
       losses_[microbatch] =
           loss_shares_[ProgramOf(microbatch)] * *results.front().const_data_ptr<float>();
       results.front().reset();
@@ -382,7 +385,7 @@ class CompiledStage final : public TorchStage {
   void EndBackward(MicrobatchState& state, std::span<at::Tensor> input_gradients, Outlet& output) {
     state.phase = MicrobatchPhase::kEmpty;
     activation_bytes_ -= state.bound->program.saved_bytes;
-    if (!options_.first) output.Send(ToMessage(input_gradients));
+    if (!schedule_.first) output.Send(ToMessage(input_gradients));
   }
 
   // Returns the pair of two programs. Compiles it on the first call.
@@ -390,8 +393,8 @@ class CompiledStage final : public TorchStage {
                     const BoundProgram& backward) {
     std::unique_ptr<BoundPair>& pair = pairs_[{forward.id, backward.id}];
     if (!pair) {
-      pair =
-          std::make_unique<BoundPair>(forward, binding_, backward, other.binding_, options_.costs);
+      pair = std::make_unique<BoundPair>(forward, binding_, backward, other.binding_,
+                                         options_.experts.costs);
     }
     return *pair;
   }
@@ -402,8 +405,8 @@ class CompiledStage final : public TorchStage {
     const BoundProgram& expected = *microbatches_[microbatch].bound;
     inputs_.resize(expected.input_types.size());
     std::span<at::Tensor> inputs = inputs_;
-    if (options_.last) {
-      const std::size_t others = inputs.size() - Index(options_.targets);
+    if (schedule_.last) {
+      const std::size_t others = inputs.size() - targets_;
       source_.ReadTargets(StepOf(microbatch), InStep(microbatch), inputs.subspan(others));
       inputs = inputs.first(others);
     }
@@ -411,7 +414,7 @@ class CompiledStage final : public TorchStage {
     slices_.ReadEarlier(microbatch, inputs.subspan(sent));
     inputs = inputs.first(sent);
     const auto types = std::span<const TensorType>(expected.input_types).first(sent);
-    if (options_.first) {
+    if (schedule_.first) {
       source_.ReadInputs(StepOf(microbatch), InStep(microbatch), inputs);
     } else {
       FromMessage(std::move(input), types, inputs);
@@ -425,7 +428,7 @@ class CompiledStage final : public TorchStage {
     output_gradients_.resize(types.size());
     const std::span<at::Tensor> gradients = output_gradients_;
     const std::size_t sent = types.size() - slices_.Gradients(microbatch);
-    if (!options_.last) {
+    if (!schedule_.last) {
       FromMessage(std::move(output_gradients), types.first(sent), gradients.first(sent));
     }
     activation_bytes_ += slices_.TakeGradients(microbatch, gradients.subspan(sent));
@@ -455,6 +458,8 @@ class CompiledStage final : public TorchStage {
 
   BatchSource source_;
   TorchStageOptions options_;
+  const StageSchedule& schedule_;  // of options_
+  std::size_t targets_;
   Update update_;
   std::vector<MicrobatchState> microbatches_;
   SliceState slices_;
@@ -486,15 +491,15 @@ Result<std::unique_ptr<TorchStage>> TorchStage::Make(const std::shared_ptr<Stage
                                                      const TorchStageOptions& options,
                                                      Update update) {
   const std::shared_ptr<StageModule> weights = options.working ? options.working : module;
-  const std::shared_ptr<StageModule> captured = options.like ? options.like : weights;
-  PENSTOCK_TRY(std::vector<StageProgram> programs, CompileSlices(captured, examples, options));
+  PENSTOCK_TRY(std::vector<StageProgram> programs, CompileSlices(weights, examples, options));
   std::vector<NamedTensor> working = ParametersOf(*weights), masters = ParametersOf(*module);
-  if (const TorchVocabulary* const tables = options.vocabulary.get()) {
+  if (const TorchVocabulary* const tables = options.rank.vocabulary.get()) {
     working.insert(working.end(), tables->working().begin(), tables->working().end());
     masters.insert(masters.end(), tables->masters().begin(), tables->masters().end());
   }
-  return std::unique_ptr<TorchStage>(std::make_unique<CompiledStage>(
-      std::move(programs), working, masters, std::move(source), options, std::move(update)));
+  return std::unique_ptr<TorchStage>(
+      std::make_unique<CompiledStage>(std::move(programs), working, masters, std::move(source),
+                                      options, examples.targets.size(), std::move(update)));
 }
 
 }  // namespace penstock

@@ -98,6 +98,39 @@ struct SharedGradient {
   int holders = 2;  // number of holders
 };
 
+// What the schedule says about a stage. Microbatch indices count the slices of microbatches.
+struct StageSchedule {
+  bool first = false;
+  bool last = false;
+  int microbatches = 1;  // microbatch indices per step on this stage
+  int steps = 1;         // Schedule::steps
+  WeightPolicy weights = WeightPolicy::kFlush;
+  StageVersions versions;  // of the policy, see VersionsOf
+  // By microbatch index: whether F keeps only its inputs because a RECOMPUTE follows. Empty: none.
+  std::vector<bool> recomputed;
+
+  // Whether each microbatch has its own update, from the gradient of its own loss.
+  bool updates_each_microbatch() const { return weights == WeightPolicy::kStashed; }
+};
+
+// The tokens of the sequences that a stage gets. At most one of the lists is set; without any, all
+// sequences have the tokens of the examples.
+struct SequenceLengths {
+  // Tokens of each slice of a microbatch. Microbatch index i is slice i % slices() and reads the
+  // keys and values of the earlier slices of the same microbatch. Inputs and targets are those of
+  // one slice; the examples are those of the first.
+  std::vector<std::int64_t> of_slices;
+  // Tokens of the samples of each microbatch of a step, over all replicas. The examples have the
+  // longest ones, and the tokens of each tensor along its dimension 1.
+  std::vector<std::int64_t> of_microbatches;
+
+  int slices() const { return std::max(1, static_cast<int>(of_slices.size())); }
+  // Returns the different lengths of microbatches, longest first. Each has its own program.
+  std::vector<std::int64_t> Distinct() const;
+  // Returns the number of programs: one per slice or per length.
+  int CountPrograms() const;
+};
+
 // The replicas of a stage, and what they divide among themselves.
 struct ReplicaOptions {
   int count = 1;  // each runs its own microbatches of a step; chain 0 runs the first ones
@@ -109,19 +142,40 @@ struct ReplicaOptions {
   // The replicas that have the other shards, by shard. Null if zero is 0, or if it is 1 and every
   // replica keeps its masters whole.
   std::shared_ptr<RankGroup> group;
-  // With expert parallelism: by chain, which part of the experts it has, the number of parts, and
-  // the parameters that are divided by experts (ModelEntry::is_per_expert). Empty, 1 and null
-  // without. Then RankShards has the group that exchanges tokens.
-  std::vector<int> expert_parts;
-  int expert_ranks = 1;
-  bool (*is_per_expert)(std::string_view parameter) = nullptr;
 };
 
-// The activations that a microbatch keeps, as CompileOptions has it. The others are recomputed.
-struct SavePolicy {
-  std::int64_t budget = kSaveAll;  // bytes from F to the backward
-  std::int64_t budget_for_weight = kSaveAll;
-  std::vector<ModuleKind> modules;
+// Expert parallelism. RankShards has the group that exchanges tokens.
+struct ExpertParallelism {
+  int ranks = 1;           // that divide the experts
+  std::vector<int> parts;  // by chain: which part of the experts it has; empty if they are whole
+  // The parameters that are divided by experts (ModelEntry::is_per_expert); null if none are.
+  bool (*is_per_expert)(std::string_view parameter) = nullptr;
+  NodeCosts costs;  // that order overlapped pairs
+};
+
+struct GradientOptions {
+  // The dtype of their sums, within and across replicas: fp32 or bf16.
+  at::ScalarType dtype = at::ScalarType::Float;
+  // By index in Schedule::shared; empty if the stage does not have the parameter.
+  std::vector<std::optional<SharedGradient>> shared;
+};
+
+// The numbers of random ops such as dropout.
+struct RandomOptions {
+  std::uint64_t seed = 0;     // all stages of a model have the same
+  std::int64_t first_op = 0;  // is added to the numbers of the stage's random ops
+  // Locked while stages are captured whose code sets the state of torch's generator. See
+  // StageSpec::exclusive.
+  std::mutex* exclusive_capture = nullptr;
+};
+
+// What the stages of a rank share.
+struct StageRank {
+  std::shared_ptr<RankShards> shards;    // may be null
+  std::shared_ptr<ActivationPool> pool;  // where OFFLOAD moves activations; null without OFFLOAD
+  // The rank's rows of the embedding and the head, which its first stage trains besides its own
+  // parameters. Null for the other stages, and unless the vocabulary is sharded.
+  std::shared_ptr<TorchVocabulary> vocabulary;
 };
 
 struct TorchStageOptions {
@@ -129,63 +183,25 @@ struct TorchStageOptions {
   // it in place of the module, and copies the module's weights to it after every step. Null: the
   // module itself.
   std::shared_ptr<StageModule> working;
-  // An equal stage with other weights, which is captured in place of the module. Null: the module.
-  std::shared_ptr<StageModule> like = {};
   // The compiled stage: one program per slice or per length. Null: the stage is captured and
   // compiled now.
   std::shared_ptr<const std::vector<StageProgram>> programs;
-  bool first = false;
-  bool last = false;
-  int targets = 1;       // tensors that the loss reads besides the stage's outputs
-  int microbatches = 1;  // microbatch indices per step on this stage
-  int mean_over = 0;     // microbatches that a loss and its gradients average; 0: all of a step
-  int steps = 1;         // Schedule::steps
-  // Tokens of each slice of a microbatch; empty or a single one: whole sequences. Microbatch index
-  // i is slice i % slices() and reads the keys and values of the earlier slices of the same
-  // microbatch. Inputs and targets are those of one slice; the examples are those of the first.
-  std::vector<std::int64_t> slice_lengths;
-  // Tokens of the samples of each microbatch of a step, over all replicas, if they differ; then
-  // without slices. Empty: all have those of the examples. The examples have the longest ones, and
-  // the tokens of each tensor along its dimension 1.
-  std::vector<std::int64_t> lengths;
+  CompileOptions compile;
+  StageSchedule schedule;
+  SequenceLengths lengths;
   ReplicaOptions replicas;
-  std::shared_ptr<RankShards> rank_shards;  // shared by the stages of a rank; may be null
-  NodeCosts costs;                          // that order overlapped pairs
-  // The rank's rows of the embedding and the head, which the stage trains besides its own
-  // parameters. Null unless the stage is the first of its rank and the vocabulary is sharded.
-  std::shared_ptr<TorchVocabulary> vocabulary;
-  WeightPolicy weights = WeightPolicy::kFlush;
-  StageVersions versions;  // of the policy, see VersionsOf
-  // By index in Schedule::shared; empty if the stage does not have the parameter.
-  std::vector<std::optional<SharedGradient>> shared;
-  // Dtype of gradient sums, within and across replicas: fp32 or bf16.
-  at::ScalarType gradient_dtype = at::ScalarType::Float;
+  ExpertParallelism experts;
+  GradientOptions gradients;
+  RandomOptions random;
+  StageRank rank;
   OptimizerHooks optimizer;  // may be empty if no step is rolled back or skipped
-  // Results are bitwise equal to autograd; false allows weight gradients to be accumulated inside
-  // the matmul.
-  bool exact = true;
-  bool fuse = false;  // see CompileOptions
-  SavePolicy save;
-  std::mutex* exclusive_capture = nullptr;  // see StageSpec::exclusive
-  // Where OFFLOAD moves activations. Shared by the stages of a rank; null if the stage runs no
-  // OFFLOAD.
-  std::shared_ptr<ActivationPool> pool;
-  // By microbatch index: whether F keeps only its inputs because a RECOMPUTE follows. Empty: none.
-  std::vector<bool> recomputed;
-  std::uint64_t seed = 0;  // of random ops such as dropout; all stages of a model have the same
-  std::int64_t first_random_op = 0;  // is added to the numbers of the stage's random ops
 
-  int slices() const { return std::max(1, static_cast<int>(slice_lengths.size())); }
-  // Returns the different lengths, longest first. Each has its own program.
-  std::vector<std::int64_t> DistinctLengths() const;
-  // Returns the number of programs: one per slice or per length.
-  int CountPrograms() const;
   // Returns the index of the program of each microbatch index of a step on this stage.
   std::vector<std::size_t> ProgramsOfMicrobatches() const;
 };
 
 // A parameter that a stage updates, or a range of its elements, and the accumulated gradient, which
-// has the dtype TorchStageOptions::gradient_dtype and the same shape as the value and is zero when
+// has the dtype GradientOptions::dtype and the same shape as the value and is zero when
 // a step starts.
 struct NamedParameter {
   NamedParameter(std::string parameter, at::Tensor whole, at::Tensor its_gradient)

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <optional>
 
 #include "runtime/transports/threads.h"
 #include "tests/runtime/count_allocations.h"
@@ -21,12 +22,15 @@ struct Bench {
         trace(Trace::Make(schedule, 4).value()) {}
 
   Result<std::unique_ptr<Executor>> Bind(int rank, std::span<Stage* const> stages) {
-    return Executor::Bind({&schedule, rank, stages, &transport, &trace});
+    binding.emplace(Binding{schedule, stages, transport, trace, options});
+    return Executor::Bind(*binding, rank, {});
   }
 
   Schedule schedule;
   ThreadTransport transport;
   Trace trace;
+  RunOptions options;
+  std::optional<Binding> binding;  // of the last executor
 };
 
 // One rank holds every stage, so that one thread runs the whole loop.
@@ -91,7 +95,9 @@ TEST(ExecutorTest, PairWaitsForBothMessages) {
     Probes probes(schedule);
     Trace trace = Trace::Make(schedule, 1).value();
     Shelf shelf;
-    const auto executor = Executor::Bind({&schedule, 1, probes.stages, &shelf, &trace}).value();
+    const RunOptions options;
+    const Binding binding{schedule, probes.stages, shelf, trace, options};
+    const auto executor = Executor::Bind(binding, 1, {}).value();
     arrives(shelf, ValueKind::kActivation, 0, 0);
     if (!forward_is_late) arrives(shelf, ValueKind::kActivation, 0, 1);
     if (forward_is_late) arrives(shelf, ValueKind::kGradient, 2, 0);
@@ -127,7 +133,9 @@ TEST(ExecutorTest, PairSendsEachOutputOnceItIsComputed) {
     }
   }
   Trace trace = Trace::Make(schedule, 1).value();
-  const auto executor = Executor::Bind({&schedule, 1, probes.stages, &shelf, &trace}).value();
+  const RunOptions options;
+  const Binding binding{schedule, probes.stages, shelf, trace, options};
+  const auto executor = Executor::Bind(binding, 1, {}).value();
   ASSERT_TRUE(executor->RunStep(0, 0));
   EXPECT_TRUE(was_there);
   EXPECT_TRUE(shelf.Has(messages.OutSlot(Backward(1, 0).first)));

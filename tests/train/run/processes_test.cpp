@@ -248,11 +248,12 @@ TEST_F(ProcessesTrain, AProcessBuildsOnlyTheStagesOfItsRanks) {
   const LocalRanks ranks = LocalRanks::Split(4, 2, 1).value();
   const std::vector<std::uint8_t> text(1000);
   const Sampler sampler(text, config.model.sequence, 1);
-  const BatchSource source = MakeBatchSource(sampler, config, schedule, ranks);
+  Collectives alone(nullptr);
+  const RunContext run{config, schedule, alone, ranks, {.log = nullptr}};
+  const BatchSource source = MakeBatchSource(std::make_shared<const Sampler>(sampler), run);
   EXPECT_FALSE(source.tokens);
   EXPECT_TRUE(source.targets);
-  const Pipeline pipeline =
-      BuildPipeline(config, schedule, ranks, nullptr, source, nullptr, nullptr).value();
+  const Pipeline pipeline = BuildPipeline(run, source).value();
   for (int stage = 0; stage < 4; ++stage) {
     EXPECT_EQ(pipeline.stages[stage] != nullptr, stage >= 2) << stage;
     EXPECT_EQ(pipeline.model.stages[stage] != nullptr, stage >= 2) << stage;

@@ -124,9 +124,10 @@ TEST_F(Reshard, AProcessReadsOnlyTheStateOfItsStages) {
   const Sampler sampler(text, config.model.sequence, 1);
   for (int process = 0; process < kProcesses; ++process) {
     const LocalRanks ranks = LocalRanks::Split(4, kProcesses, process).value();
-    const BatchSource source = MakeBatchSource(sampler, config, schedule, ranks);
-    Pipeline pipeline =
-        BuildPipeline(config, schedule, ranks, nullptr, source, nullptr, nullptr).value();
+    Collectives alone(nullptr);
+    const RunContext run{config, schedule, alone, ranks, {.log = nullptr}};
+    const BatchSource source = MakeBatchSource(std::make_shared<const Sampler>(sampler), run);
+    Pipeline pipeline = BuildPipeline(run, source).value();
     Checkpoint from = OpenCheckpoint(checkpoint).value();
     const auto restored = RestorePipeline(from, pipeline);
     if (process == 0) {

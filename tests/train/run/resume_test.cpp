@@ -16,7 +16,7 @@
 #include "tests/train/checkpoint/all_tensors.h"
 #include "tests/train/sentences.h"
 #include "tests/train/temp_folder.h"
-#include "train/checkpoint/checkpoint_writer.h"
+#include "train/run/checkpoint_writer.h"
 #include "train/train.h"
 
 namespace penstock {
@@ -410,19 +410,20 @@ TEST_F(Resume, SkipsIncompleteLinesOfMetrics) {
 
 // All parts are of one step, for any order of the ranks and however far one is ahead.
 TEST_F(Resume, ASnapshotHasThePartsOfOneStep) {
-  CheckpointWriterOptions options;
-  options.folder = folder_ / "checkpoints";
-  options.config = ParseTrainConfig("", "none", {"every=1", "keep=0"}).value();
+  TrainConfig config = ParseTrainConfig("", "none", {"every=1", "keep=0"}).value();
+  config.folder = folder_ / "";
+  config.name = "run";
+  folder_.Write("run/made", "");
   const std::vector<at::Tensor> values = {at::zeros({3}), at::zeros({3}), at::zeros({3})};
-  for (std::size_t rank = 0; rank < values.size(); ++rank) {
-    options.ranks.emplace_back([&values, rank] {
-      return NamedState{{fmt::format("rank{}", rank), values[rank]}};
-    });
-  }
+  Collectives alone(nullptr);
+  const Schedule schedule;
+  const RunContext run{config, schedule, alone, LocalRanks(3), {}};
   constexpr int kLast = 200;
   int skipped = 0;
   {
-    CheckpointWriter writer(options);
+    CheckpointWriter writer(run, [&](int rank) {
+      return NamedState{{fmt::format("rank{}", rank), values[Index(rank)]}};
+    });
     std::mt19937 random(3);
     std::vector<int> done(values.size());
     while (*std::min_element(done.begin(), done.end()) < kLast) {
@@ -434,7 +435,8 @@ TEST_F(Resume, ASnapshotHasThePartsOfOneStep) {
     ASSERT_TRUE(writer.Finish(kLast, 0));
     skipped = writer.skipped();
   }
-  const std::vector<StoredCheckpoint> stored = ListCheckpoints(options.folder).value();
+  const std::vector<StoredCheckpoint> stored =
+      ListCheckpoints(CheckpointFolder(run.path())).value();
   ASSERT_FALSE(stored.empty());
   EXPECT_EQ(stored.front().step, kLast);
   EXPECT_GE(static_cast<int>(stored.size()) + skipped, kLast);

@@ -114,10 +114,10 @@ class TwoStages {
     at::Tensor example = DrawBatch(0, 0, 0);
     for (int i = 0; i < 2; ++i) {
       TorchStageOptions stage_options;
-      stage_options.first = i == 0;
-      stage_options.last = i == 1;
-      stage_options.microbatches = kPairMicrobatches;
-      stage_options.seed = static_cast<std::uint64_t>(i);
+      stage_options.schedule.first = i == 0;
+      stage_options.schedule.last = i == 1;
+      stage_options.schedule.microbatches = kPairMicrobatches;
+      stage_options.random.seed = static_cast<std::uint64_t>(i);
       StageExamples examples{{example}, {DrawBatch(0, 0, 1)}};
       const auto module = std::make_shared<ExpertStage>(i == 0, i == 1, options.exchanges);
       if (options.compiled) Compile(i, module, examples, stage_options);

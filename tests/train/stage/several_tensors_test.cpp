@@ -148,9 +148,9 @@ std::vector<std::unique_ptr<TorchStage>> Stages(
   const BatchSource source{Source(0), Source(1)};
   for (std::size_t i = 0; i < model.size(); ++i) {
     TorchStageOptions options;
-    options.first = i == 0;
-    options.last = i + 1 == model.size();
-    options.microbatches = kTensorMicrobatches;
+    options.schedule.first = i == 0;
+    options.schedule.last = i + 1 == model.size();
+    options.schedule.microbatches = kTensorMicrobatches;
     if (way.compiled) {
       const auto program = CompileStage(MakeStageSpec(model[i], examples, options), {}).value();
       EXPECT_TRUE(SaveStageProgram(folder / "stage", program, {}));

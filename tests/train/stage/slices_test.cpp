@@ -107,13 +107,14 @@ Gradients OfPipeline(const Case& made, const BatchSource& source, Trace* trace =
   StageExamples examples{{tokens}, {at::zeros_like(tokens)}};
   for (int stage = 0; stage < schedule.stages(); ++stage) {
     TorchStageOptions options;
-    options.first = stage == 0;
-    options.last = stage == schedule.stages() - 1;
-    options.microbatches = schedule.indices();
-    options.slice_lengths = SliceLengths(made.config);
-    options.exact = made.config.exact;
-    options.save.budget = ParseSavedBytes(made.config.recompute.hold).value();
-    options.save.budget_for_weight = ParseSavedBytes(made.config.recompute.hold_for_weight).value();
+    options.schedule.first = stage == 0;
+    options.schedule.last = stage == schedule.stages() - 1;
+    options.schedule.microbatches = schedule.indices();
+    options.lengths.of_slices = SliceLengths(made.config);
+    options.compile.exact = made.config.exact;
+    options.compile.save_budget = ParseSavedBytes(made.config.recompute.hold).value();
+    options.compile.save_budget_for_weight =
+        ParseSavedBytes(made.config.recompute.hold_for_weight).value();
     const auto keep = [&](std::vector<NamedParameter>& parameters) {
       const MutexLock lock(mutex);
       for (const NamedParameter& each : parameters) {

@@ -61,10 +61,10 @@ TEST(StageSpec, SlicesShareTheirKernels) {
   model.layers = 3;
   const auto stage = BuildStage(model, {1, 2, false, false}).value();
   TorchStageOptions options;
-  options.slice_lengths.assign(6, 4);
-  options.microbatches = 6;
-  options.exact = false;
-  options.fuse = true;
+  options.lengths.of_slices.assign(6, 4);
+  options.schedule.microbatches = 6;
+  options.compile.exact = false;
+  options.compile.fuse = true;
   for (const std::int64_t batch : {1, 3}) {
     StageExamples examples{{at::zeros({batch, 4, model.dim}).requires_grad_(true)}};
     const auto programs = CompileSlices(stage, examples, options);

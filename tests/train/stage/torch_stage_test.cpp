@@ -67,10 +67,10 @@ class Chain {
     StageExamples examples{{Batch(0, 0, 0)}, {Batch(0, 0, 1)}};
     for (int i = 0; i < options.stages; ++i) {
       TorchStageOptions stage_options;
-      stage_options.first = i == 0;
-      stage_options.last = i == options.stages - 1;
-      stage_options.microbatches = kMicrobatches;
-      stage_options.exact = options.exact;
+      stage_options.schedule.first = i == 0;
+      stage_options.schedule.last = i == options.stages - 1;
+      stage_options.schedule.microbatches = kMicrobatches;
+      stage_options.compile.exact = options.exact;
       const auto read = [lengths = options.lengths](int which) {
         return [=](std::int64_t step, int microbatch) {
           return Batch(step, microbatch, which, LengthOf(lengths, step, microbatch));
@@ -124,10 +124,10 @@ class Chain {
   void AddLengths(const std::shared_ptr<StageModule>& module, const TorchStageOptions& options) {
     for (std::int64_t length = 5; length < 8; ++length) {
       std::vector<at::Tensor>& inputs = inputs_[length];
-      if (options.first) inputs = {Batch(0, 0, 0, length)};
+      if (options.schedule.first) inputs = {Batch(0, 0, 0, length)};
       StageProgram program =
           CompileSlices(module, {inputs, {Batch(0, 0, 1, length)}}, options).value().front();
-      if (!options.last) inputs = ExamplesOf(program.outputs);
+      if (!options.schedule.last) inputs = ExamplesOf(program.outputs);
       stages_.back()->AddShape(length, std::move(program));
     }
   }
@@ -267,18 +267,6 @@ TEST_F(Misuse, MessageOfAnotherSize) {
   std::byte few[4] = {};
   EXPECT_THROW(chain_.stages_[1]->Forward(0, Message(few, 4, nullptr, [](void*) {}), inbox_),
                std::runtime_error);
-}
-
-TEST(TorchStageMake, RefusesALastStageWithoutTargets) {
-  LayerRange all;
-  all.end = SmallConfig().layers;
-  all.embedding = all.head = true;
-  TorchStageOptions options;
-  options.first = options.last = true;
-  const auto stage =
-      TorchStage::Make(BuildStage(SmallConfig(), all).value(), {{Batch(0, 0, 0)}}, {}, options, {});
-  ASSERT_FALSE(stage);
-  EXPECT_EQ(stage.error().code, ErrorCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "train/checkpoint/checkpoint_writer.h"
+#include "train/run/checkpoint_writer.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
@@ -9,21 +9,25 @@
 #include <utility>
 
 #include "base/files.h"
+#include "base/index.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/write_shards.h"
 #include "train/guard.h"
 
 namespace penstock {
 
-CheckpointWriter::CheckpointWriter(CheckpointWriterOptions options)
-    : options_(std::move(options)), processes_(options_.group), copies_(options_.ranks.size()) {
+CheckpointWriter::CheckpointWriter(const RunContext& run, StateOf state_of)
+    : run_(run),
+      state_of_(std::move(state_of)),
+      folder_(CheckpointFolder(run.path())),
+      processes_(run.processes.group()),
+      copies_(Index(run.ranks.ranks())) {
   {
     const MutexLock lock(mutex_);
-    info_.config = options_.config;
+    info_.config = run.config;
   }
-  for (const auto& rank : options_.ranks) parts_ += rank ? 1 : 0;
   if (several_processes()) {
-    aborts_ = std::make_unique<Channel>(*options_.group);
+    aborts_ = std::make_unique<Channel>(*processes_.group());
     aborts_->Open([](int, const FrameTag&, const Message&) {},
                   [this](const Error& reason) {
                     const MutexLock lock(mutex_);
@@ -44,7 +48,7 @@ CheckpointWriter::~CheckpointWriter() {
 }
 
 void CheckpointWriter::AfterStep(int rank, std::int64_t done, double seconds) {
-  const std::int64_t every = options_.config.checkpoint.every;
+  const std::int64_t every = run_.config.checkpoint.every;
   if (every == 0 || done % every != 0 || !Join(done, seconds)) return;
   CopyPart(rank);
   Arrive();
@@ -78,12 +82,11 @@ Status CheckpointWriter::KeepBest(std::int64_t done, double seconds) {
 
 Status CheckpointWriter::LinkIfBest() {
   if (best_ < 0 || best_ != written_ || !processes_.leads()) return {};
-  return LinkBest(options_.folder, std::exchange(best_, -1));
+  return LinkBest(folder_, std::exchange(best_, -1));
 }
 
 void CheckpointWriter::CopyAll(std::int64_t done, double seconds) {
-  for (int rank = 0; rank < std::ssize(options_.ranks); ++rank) {
-    if (!options_.ranks[rank]) continue;
+  for (const int rank : run_.ranks.here()) {
     Join(done, seconds);
     CopyPart(rank);
     Arrive();
@@ -110,7 +113,7 @@ bool CheckpointWriter::Join(std::int64_t done, double seconds) {
       phase_ = Phase::kCopying;
       info_.step = done;
       info_.seconds = seconds;
-      missing_ = parts_;
+      missing_ = static_cast<int>(run_.ranks.here().size());
     } else {
       ++skipped_;
     }
@@ -120,9 +123,8 @@ bool CheckpointWriter::Join(std::int64_t done, double seconds) {
 
 void CheckpointWriter::CopyPart(int rank) {
   const at::NoGradGuard no_gradients;
-  const std::size_t index = rank;
-  const NamedState state = options_.ranks[index]();
-  NamedState& copies = copies_[index];
+  const NamedState state = state_of_(rank);
+  NamedState& copies = copies_[Index(rank)];
   if (copies.empty()) {
     copies = state;
     for (StatePiece& copy : copies) {
@@ -149,7 +151,7 @@ void CheckpointWriter::WriteSnapshots() {
     const CheckpointInfo info = info_;
     lock.Unlock();
     Status status = FailedRun(Guard<void>([&] { return Write(info); }));
-    if (!status && several_processes()) options_.group->Abort(status.error());
+    if (!status && several_processes()) processes_.group()->Abort(status.error());
     lock.Lock();
     if (status) {
       written_ = info.step;
@@ -165,10 +167,9 @@ Status CheckpointWriter::Write(const CheckpointInfo& info) {
   PENSTOCK_TRY_STATUS(processes_.All(Prepare()));
   NamedState own;
   for (const NamedState& part : copies_) own.insert(own.end(), part.begin(), part.end());
-  PENSTOCK_TRY_STATUS(
-      WriteShards(processes_, CheckpointPath(options_.folder, info.step), info, own));
+  PENSTOCK_TRY_STATUS(WriteShards(processes_, CheckpointPath(folder_, info.step), info, own));
   if (processes_.leads()) {
-    RemoveOldCheckpoints(options_.folder, info.step, options_.config.checkpoint.keep);
+    RemoveOldCheckpoints(folder_, info.step, run_.config.checkpoint.keep);
   }
   return {};
 }
@@ -176,15 +177,15 @@ Status CheckpointWriter::Write(const CheckpointInfo& info) {
 // The leader checks the run and creates the folder.
 Status CheckpointWriter::Prepare() const {
   if (!processes_.leads()) return {};
-  if (options_.check) PENSTOCK_TRY_STATUS(options_.check());
+  if (run_.folder != nullptr) PENSTOCK_TRY_STATUS(run_.folder->Check());
   std::error_code error;
   // Not its parents: if the run's folder was deleted, the checkpoint must fail.
-  const bool is_new = std::filesystem::create_directory(options_.folder, error);
+  const bool is_new = std::filesystem::create_directory(folder_, error);
   if (error) {
-    return InvalidArgument("cannot create the folder {}: {}", options_.folder, error.message());
+    return InvalidArgument("cannot create the folder {}: {}", folder_, error.message());
   }
-  if (!is_new || SyncFolderOf(options_.folder)) return {};
-  return MakeError(ErrorCode::kUnavailable, "cannot write the folder of {}", options_.folder);
+  if (!is_new || SyncFolderOf(folder_)) return {};
+  return MakeError(ErrorCode::kUnavailable, "cannot write the folder of {}", folder_);
 }
 
 }  // namespace penstock

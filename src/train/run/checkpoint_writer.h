@@ -21,25 +21,19 @@
 #include "base/result.h"
 #include "runtime/processes/collectives.h"
 #include "train/checkpoint/checkpoint.h"
+#include "train/run/run_context.h"
 
 namespace penstock {
 
-struct CheckpointWriterOptions {
-  // For the checkpoints. Created with the first one; its parent must exist.
-  std::string folder;
-  // Called before each checkpoint is written. Its error makes the checkpoint fail. May be empty.
-  std::function<Status()> check;
-  TrainConfig config;  // stored in the checkpoints; `config.checkpoint` also controls the writer
-  // Returns what a rank saves, by rank. Called on the rank's thread. Must return the same names and
-  // ranges every time. Elements that several ranks save are written once. Empty for ranks of other
-  // processes.
-  std::vector<std::function<NamedState()>> ranks;
-  ProcessGroup* group = nullptr;  // null: this process runs all ranks
-};
-
 class CheckpointWriter {
  public:
-  explicit CheckpointWriter(CheckpointWriterOptions options);
+  // Returns what a rank of this process saves. Called on the rank's thread. Must return the same
+  // names and ranges every time. Elements that several ranks save are written once.
+  using StateOf = std::function<NamedState(int rank)>;
+
+  // The run must outlive the writer. Its configuration is stored in the checkpoints. Their folder
+  // is created with the first one. The run's own folder must exist, and is checked before each.
+  CheckpointWriter(const RunContext& run, StateOf state_of);
   // Waits for a snapshot that is being written. Discards one with missing parts.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
@@ -80,9 +74,10 @@ class CheckpointWriter {
   Status Write(const CheckpointInfo& info);
   Status Prepare() const;
 
-  const CheckpointWriterOptions options_;
-  Collectives processes_;
-  int parts_ = 0;  // of a snapshot: ranks of this process
+  const RunContext& run_;
+  const StateOf state_of_;
+  const std::string folder_;
+  Collectives processes_;  // of the writer's thread
   // By rank. Used by the rank's thread while copying, else by the writer's thread.
   std::vector<NamedState> copies_;
 

@@ -1,0 +1,62 @@
+#include "train/run/rank_log.h"
+
+#include <string>
+#include <vector>
+
+#include "base/byte_stream.h"
+#include "base/index.h"
+#include "base/log.h"
+#include "base/system/machine_name.h"
+#include "base/units.h"
+#include "schedule/data_parallel.h"
+#include "train/memory/shard_bytes.h"
+
+namespace penstock {
+
+Status LogMesh(const RunContext& run) {
+  Collectives& processes = run.processes;
+  const Mesh mesh{run.config.pipeline.ranks, run.config.parallel.data};
+  if (processes.processes() == 1 && mesh.data == 1) return {};
+  PENSTOCK_TRY(const std::vector<std::string> machines, processes.AllGather(MachineName()));
+  Log(run.log(), "mesh: {} ranks = {} data x {} pipeline, {} process{}\n", mesh.ranks(), mesh.data,
+      mesh.pipeline, processes.processes(), processes.processes() == 1 ? "" : "es");
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    const int process = run.ranks.process_of(rank);
+    Log(run.log(), "  rank {}: data {}, pipeline {}, process {} on {}\n", rank,
+        mesh.data_index(rank), mesh.pipeline_index(rank), process, machines[Index(process)]);
+  }
+  return {};
+}
+
+Status LogMemory(const RunContext& run, const Pipeline& pipeline) {
+  if (pipeline.zero == 0) return {};
+  ByteWriter writer;
+  for (std::size_t rank = 0; rank < pipeline.rank_shards.size(); ++rank) {
+    const RankShards* const held = pipeline.rank_shards[rank].get();
+    if (held == nullptr) continue;
+    writer.Put(static_cast<std::int64_t>(rank));
+    writer.Put(RankBytes{held->weights.peak(), held->gradients.peak(), held->optimizer.peak()});
+  }
+  PENSTOCK_TRY(const std::vector<std::string> all, run.processes.ToLeader(writer.Take()));
+  if (!run.processes.leads()) return {};
+  std::vector<RankBytes> measured(pipeline.rank_shards.size());
+  for (const std::string& bytes : all) {
+    for (ByteReader reader(bytes); !reader.at_end();) {
+      const auto rank = reader.Get<std::int64_t>();
+      measured.at(Index(rank)) = reader.Get<RankBytes>();
+    }
+  }
+  PENSTOCK_TRY(const std::vector<RankBytes> predicted, PredictRankBytes(run.config, run.schedule));
+  Log(run.log(), "memory: the most that each rank held (predicted)\n");
+  for (std::size_t rank = 0; rank < measured.size(); ++rank) {
+    const auto text = [&](std::int64_t RankBytes::*kind) {
+      return fmt::format("{} ({})", FormatBytes(measured[rank].*kind),
+                         FormatBytes(predicted[rank].*kind));
+    };
+    Log(run.log(), "  rank {}: weights {}, gradients {}, optimizer {}\n", rank,
+        text(&RankBytes::weights), text(&RankBytes::gradients), text(&RankBytes::optimizer));
+  }
+  return {};
+}
+
+}  // namespace penstock
