@@ -160,10 +160,11 @@ Tensors EnginePipeline::Build(int stage, StageParts parts) {
   return stages_[Index(stage)]->ExampleOutputs();
 }
 
-TensorsByName EnginePipeline::Updated(int stage) const {
-  TensorsByName updated;
+std::vector<std::tuple<std::string, at::Tensor, std::int64_t>> EnginePipeline::Updated(
+    int stage) const {
+  std::vector<std::tuple<std::string, at::Tensor, std::int64_t>> updated;
   for (const NamedParameter& each : stages_.at(Index(stage))->Parameters()) {
-    updated.emplace_back(each.name, each.value);
+    updated.emplace_back(each.name, each.value, each.begin);
   }
   return updated;
 }

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -108,8 +109,8 @@ class EnginePipeline {
   // Compiles a stage. Stages of a chain are built in order. Returns examples of its outputs.
   Tensors Build(int stage, StageParts parts);
   // Returns what a built stage updates: the names of parameters, and their values, which are flat
-  // ranges of them if replicas shard the optimizer's state.
-  TensorsByName Updated(int stage) const;
+  // ranges of them if replicas shard the optimizer's state, with the first element of each.
+  std::vector<std::tuple<std::string, at::Tensor, std::int64_t>> Updated(int stage) const;
   // Compiles a built stage for another shape of its inputs. Nothing else changes until AddShape.
   // Returns examples of its outputs.
   Tensors BuildShape(int stage, StageFunctions functions, Tensors inputs, Tensors targets);

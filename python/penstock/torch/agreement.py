@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from penstock import Error
@@ -47,10 +47,32 @@ def _exchange(processes: Processes, timeout: float, value: Any) -> list[Any]:
     """Returns the values of all processes."""
     number = processes.next_evaluation()
     letter = wire.dumps((number, ("all", processes.process), value))
+    letters = [letter] * processes.processes
+    return _send(processes, timeout, "step", number, letters, value)
+
+
+def exchange(processes: Processes, timeout: float, call: str, values: Sequence[Any]) -> list[Any]:
+    """Sends each process its value. Returns what each has sent to this one, by process.
+
+    ``call``: the method that every process calls.
+    """
+    number = processes.next_evaluation()
+    letters = [wire.dumps((number, ("all", processes.process), value)) for value in values]
+    return _send(processes, timeout, call, number, letters, values[processes.process])
+
+
+def _send(
+    processes: Processes,
+    timeout: float,
+    call: str,
+    number: int,
+    letters: Sequence[bytes],
+    own: Any,
+) -> list[Any]:
     others = [process for process in range(processes.processes) if process != processes.process]
     for other in others:
-        processes.handle.send(other, letter)
-    values, limit = {processes.process: value}, OwnTimeLimit(timeout)
+        processes.handle.send(other, letters[other])
+    values, limit = {processes.process: own}, OwnTimeLimit(timeout)
     while True:
         for other in others:
             if (number, ("all", other)) in processes.letters:
@@ -64,6 +86,6 @@ def _exchange(processes: Processes, timeout: float, value: Any) -> list[Any]:
         elif limit.is_over():
             missing = next(other for other in others if other not in values)
             raise Error(
-                f"step: process {missing} has not called step within {timeout:g} s: call it on "
-                "every process"
+                f"{call}: process {missing} has not called {call} within {timeout:g} s: call it "
+                "on every process"
             )

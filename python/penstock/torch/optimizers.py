@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from penstock import Error
+from penstock.torch import states
 from penstock.torch.arguments import in_code_of
 from penstock.torch.engine import engine
 from penstock.torch.weights import StageWeights
@@ -60,11 +61,13 @@ class StageOptimizer:
     ) -> None:
         """``is_sharded``: whether replicas divide the states of optimizers (ZeRO)."""
         self._weights = weights
-        #: By name, what the stage updates of its parameters: flat ranges. None: all, whole.
-        self._shard: dict[str, torch.Tensor] | None = None
+        #: By name, what the stage updates of its parameters: flat ranges, and the first element of
+        #: each. None: all, whole.
+        self._shard: dict[str, tuple[torch.Tensor, int]] | None = None
         self._names = [name for name, _ in weights.parameters]
         self._native: Any = None
-        self._is_stale = True  # whether the optimizer has loaded another state
+        self._is_stale = True  # whether the native update has to get the state's tensors
+        self._is_loaded = False  # whether the optimizer has loaded another state
         self._groups: list[int] = []  # parameters by group, as the native update has them
         self._stage = weights.stage
         self.optimizer: torch.optim.Optimizer | None = None
@@ -96,10 +99,22 @@ class StageOptimizer:
         else:
             parts.update_by_function(self._update, self._names)
 
-    def set_shard(self, updated: list[tuple[str, torch.Tensor]]) -> None:
-        """Declares which parts of the parameters, by name, the stage updates."""
-        self._shard = dict(updated)
+    def set_shard(self, updated: list[tuple[str, torch.Tensor, int]]) -> None:
+        """Declares which parts of the parameters the stage updates: name, values, first element."""
+        self._shard = {name: (values, begin) for name, values, begin in updated}
         self._is_stale = True
+
+    def part(self) -> states.Part:
+        """Returns what this replica has of the optimizer's state."""
+        assert self.optimizer is not None
+        names, part = self._names_by_id(), states.Part({}, {})
+        parameters = [each for group in self.optimizer.param_groups for each in group["params"]]
+        for number, parameter in enumerate(parameters):
+            if state := self.optimizer.state.get(parameter):
+                _, begin = (self._shard or {}).get(names[id(parameter)], (parameter, 0))
+                part.state[number] = state
+                part.places[number] = list(parameter.shape), begin
+        return part
 
     @property
     def is_native(self) -> bool:
@@ -164,14 +179,15 @@ class StageOptimizer:
                     )
 
     def _forget(self, _: torch.optim.Optimizer) -> None:
-        self._is_stale = True
+        self._is_stale = self._is_loaded = True
+
+    def _names_by_id(self) -> dict[int, str]:
+        pairs = zip(self._names, self._weights.updated, strict=True)
+        return {id(parameter): name for name, parameter in pairs}
 
     def _bind_state(self, optimizer: torch.optim.Optimizer) -> None:
         """Creates the state that torch would create, and passes its tensors on."""
-        names = {
-            id(parameter): name
-            for name, parameter in zip(self._names, self._weights.updated, strict=True)
-        }
+        names = self._names_by_id()
         for index, group in enumerate(optimizer.param_groups):
             if any(id(parameter) not in names for parameter in group["params"]):
                 raise Error(
@@ -180,37 +196,53 @@ class StageOptimizer:
                 )
         self._native.clear()
         for group in optimizer.param_groups:
-            parts = []  # name, parameter, and what the stage updates of it
+            parts = []  # name, what the stage updates of the parameter, and its state
             for parameter in group["params"]:
-                name = names[id(parameter)]
-                if self._shard is None:
-                    parts.append((name, parameter, parameter.detach()))
-                elif name in self._shard:
-                    parts.append((name, parameter, self._shard[name]))
-            for name, parameter, values in parts:
-                self._check_state(optimizer.state[parameter], name, values)
-            states = [optimizer.state[parameter] for _, parameter, _ in parts]
+                name, place = names[id(parameter)], (parameter.detach(), 0)
+                if self._shard is not None and name not in self._shard:
+                    optimizer.state.pop(parameter, None)  # of whole parameters that were loaded
+                    continue
+                if self._shard is not None:
+                    place = self._shard[name]
+                state = optimizer.state[parameter]
+                self._prepare_state(state, name, parameter.shape, *place)
+                parts.append((name, place[0], state))
             self._native.add_group(
                 [name for name, _, _ in parts],
-                [values for _, _, values in parts],
-                [state["exp_avg"] for state in states],
-                [state["exp_avg_sq"] for state in states],
-                [state["step"] for state in states],
+                [values for _, values, _ in parts],
+                [state["exp_avg"] for _, _, state in parts],
+                [state["exp_avg_sq"] for _, _, state in parts],
+                [state["step"] for _, _, state in parts],
             )
-        self._is_stale = False
+        self._is_stale = self._is_loaded = False
 
-    def _check_state(self, state: dict[str, Any], name: str, values: torch.Tensor) -> None:
-        """Creates the state of a parameter, or of a part of it, unless it exists."""
+    def _prepare_state(
+        self,
+        state: dict[str, Any],
+        name: str,
+        shape: torch.Size,
+        values: torch.Tensor,
+        begin: int,
+    ) -> None:
+        """Creates the state of a parameter, or of a part of it, or takes it from a loaded one.
+
+        Several replicas may have loaded the same tensors, so it copies them.
+        """
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32)
             state["exp_avg"] = torch.zeros_like(values)
             state["exp_avg_sq"] = torch.zeros_like(values)
-        elif state["exp_avg"].shape != values.shape:
-            raise Error(
-                f"stage {self._stage}: the optimizer's state of '{name}' has the shape "
-                f"{list(state['exp_avg'].shape)}, but {list(values.shape)} is needed: load a state "
-                "that was saved with the same data_parallel, zero and processes"
-            )
+        elif self._is_loaded:
+            state["step"] = state["step"].clone()
+            for key in ("exp_avg", "exp_avg_sq"):
+                own = states.slice_of(state[key], values, begin, shape)
+                if own is None:
+                    raise Error(
+                        f"stage {self._stage}: the optimizer's state of '{name}' has the shape "
+                        f"{list(state[key].shape)}, but the parameter has {list(shape)}: load the "
+                        "state of this model"
+                    )
+                state[key] = own.clone()
 
     def _update(self, gradients: list[torch.Tensor | None]) -> None:
         """Called on the rank's thread with a step's gradients, which the engine then clears.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import tempfile
 import threading
@@ -20,6 +21,7 @@ from penstock.torch import (
     processes,
     settings,
     shapes,
+    states,
     weighting,
 )
 from penstock.torch.capture import StageCode, autocast_setting, refuse_hooks
@@ -36,8 +38,6 @@ from penstock.torch.views import Views
 from penstock.torch.weights import Casts, StageWeights, Storage
 
 _Tensors = tuple[list[torch.Tensor], list[torch.Tensor]]  # inputs and targets of a step
-
-_STATEFUL = ("optimizers", "lr_schedulers")  # the attributes of a Pipeline that a checkpoint has
 
 
 class Pipeline(Views):
@@ -459,37 +459,63 @@ class Pipeline(Views):
     def state_dict(self) -> dict[str, Any]:
         """Returns what a checkpoint needs besides the modules' ``state_dict()``.
 
+        It does not depend on ``data_parallel``, ``zero`` and the schedule. With ``zero``, every
+        process calls this.
+
         Returns:
             ``steps``, the number of steps so far, on which random numbers depend; and
-            ``optimizers`` and ``lr_schedulers``, the states by stage: those of this process.
+            ``optimizers`` and ``lr_schedulers``, the states by stage of the model, of whole
+            parameters; None for stages that this process does not run.
         """
-        return {"steps": self._steps} | {
-            name: [each and each.state_dict() for each in getattr(self, name)] for name in _STATEFUL
-        }
+        state: dict[str, Any] = {"steps": self._steps}
+        for name in states.STATEFUL:
+            made, chain = getattr(self, name), len(self._stages)
+            state[name] = [None] * (chain if made else 0)
+            for stage in reversed(self._local if made else []):  # the first replica last
+                state[name][stage % chain] = made[stage] and made[stage].state_dict()
+        if self._zero > 0:
+            steppers = enumerate(self._steppers)
+            parts = {s: each.part() for s, each in steppers if each and each.optimizer}
+            wholes = states.joined(parts, self._processes, self._timeout, self.schedule)
+            for index, whole in wholes.items():
+                state["optimizers"][index]["state"] = whole
+        return state
 
     @exclusive
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
         """Continues after the step at which `state_dict` was called.
 
-        Load the modules' states, too. The results are then bitwise those of an uninterrupted run.
+        Load the modules' states, too. The results are then those of an uninterrupted run; bitwise,
+        if ``data_parallel``, the schedule and the arguments that say how to compute are the same.
+
+        Args:
+            state: what `state_dict` returned, or a list of what it returned on all processes, if
+                this one does not run the same stages as the one that called it.
 
         Raises:
-            Error: the state is of another number of stages, or of other processes' stages.
+            Error: the state is of another number of stages, or lacks a stage of this process.
         """
-        arguments.check_state(state, {"steps", *_STATEFUL}, _STATEFUL)
-        for name in _STATEFUL:
-            own, loaded = getattr(self, name), state[name]
-            if [each is None for each in own] != [each is None for each in loaded]:
+        loaded, chain = states.merge(state, len(self._stages)), len(self._stages)
+        pairs = []
+        for name, stage in ((name, stage) for name in states.STATEFUL for stage in self._local):
+            own = getattr(self, name)[stage] if getattr(self, name) else None
+            other = loaded[name][stage % chain] if loaded[name] else None
+            if own is None and other is not None:
                 raise Error(
-                    f"load_state_dict: {name} are those of other stages: load the state into a "
-                    "Pipeline of as many stages and processes"
+                    f"load_state_dict: {name}: this Pipeline has none of stage {stage % chain}"
                 )
-        for name in _STATEFUL:
-            for each, loaded in zip(getattr(self, name), state[name], strict=True):
-                if each is not None:
-                    with arguments.in_code_of(f"load_state_dict: {name}"):
-                        each.load_state_dict(loaded)
-        self._steps = int(state["steps"])
+            if own is not None and other is None:
+                raise Error(
+                    f"load_state_dict: {name}: the state has none of stage {stage % chain}: pass a "
+                    "list of the states of all processes"
+                )
+            if own is not None:
+                pairs.append((name, own, other))
+        for name, own, other in pairs:
+            with arguments.in_code_of(f"load_state_dict: {name}"):
+                # The native update copies what it needs.
+                own.load_state_dict(other if type(own) is AdamW else copy.deepcopy(other))
+        self._steps = int(loaded["steps"])
         if self._built is not None:
             self._built.set_steps(self._steps)
 

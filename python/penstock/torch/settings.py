@@ -139,7 +139,7 @@ def check_module(module: Any, index: int) -> None:
 
 def check_schedule(schedule: Schedule, given: dict[str, Any]) -> None:
     """Raises Error for arguments about a whole batch if the schedule updates weights within it."""
-    if schedule.weights == "flush":
+    if schedule.weight_policy == "flush":
         return
     for name in ("loss_weight", "clip_grad_norm", "skip_nonfinite"):
         if given[name]:

@@ -327,8 +327,11 @@ def test_a_state_of_other_stages_is_refused() -> None:
         )
 
     state = pipeline(2).state_dict()
-    for other in (pipeline(4), pipeline(2, optimizer=None)):
-        with pytest.raises(pt.Error, match="optimizers are those of other stages"):
+    for other, message in (
+        (pipeline(4), "optimizers are those of 2 stages, but the Pipeline has 4"),
+        (pipeline(2, optimizer=None), "optimizers: this Pipeline has none of stage 0"),
+    ):
+        with pytest.raises(pt.Error, match=message):
             other.load_state_dict(state)
     with pytest.raises(pt.Error, match="keys are .*: pass what state_dict returned"):
         pipeline(2).load_state_dict({"0.weight": torch.ones(1)})

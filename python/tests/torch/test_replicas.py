@@ -211,6 +211,50 @@ def test_a_run_resumes_bitwise(zero: int, precision: torch.dtype | None) -> None
     assert distance(resumed, expected) == 0
 
 
+_DIVISIONS = [
+    _Case(data=1, microbatches=8),
+    _Case(data=2, zero=3),
+    _Case(data=3, zero=1, is_tied=True),
+    _Case("dualpipe", data=2, zero=2, microbatches=4),
+]
+
+
+@pytest.mark.parametrize("saved", _DIVISIONS)
+@pytest.mark.parametrize("loaded", _DIVISIONS)
+@pytest.mark.parametrize("precision", [None, torch.bfloat16])
+def test_a_state_does_not_depend_on_how_replicas_divide_it(
+    saved: _Case, loaded: _Case, precision: torch.dtype | None
+) -> None:
+    saved = dataclasses.replace(saved, precision=precision, has_frozen=True)
+    loaded = dataclasses.replace(
+        loaded, precision=precision, is_tied=saved.is_tied, has_frozen=True
+    )
+    batches = _batches(saved, 4)
+    expected, resumed = saved.modules(), loaded.modules()
+    pipe, again = saved.pipeline(expected), loaded.pipeline(resumed)
+    for batch in batches[:2]:
+        pipe.step(*batch)
+    state = copy.deepcopy(pipe.state_dict())
+    pipe.gather()
+    for module, other in zip(resumed, expected, strict=True):
+        module.load_state_dict(other.state_dict())
+    again.load_state_dict(state)
+    torch.testing.assert_close(again.state_dict(), state, rtol=0, atol=0)
+    losses = [again.step(*batch) for batch in batches[2:]]
+    rounding = 1e-5 if precision is None else 1e-2
+    assert losses == pytest.approx([pipe.step(*batch) for batch in batches[2:]], rel=rounding)
+    again.gather()
+    pipe.gather()
+    bound = (1e-4 if precision is None else 0.2) * distance(expected, saved.modules())
+    assert distance(resumed, expected) < bound
+    ours, theirs = again.state_dict(), pipe.state_dict()
+    assert ours["steps"] == theirs["steps"] == 4
+    for one, other in zip(ours["optimizers"], theirs["optimizers"], strict=True):
+        for number, values in other["state"].items():
+            assert one["state"][number]["step"] == values["step"] == 4
+            assert one["state"][number]["exp_avg"].shape == values["exp_avg"].shape
+
+
 @pytest.mark.parametrize("precision", [None, torch.bfloat16])
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 def test_changes_between_steps_count(zero: int, precision: torch.dtype | None) -> None:
@@ -376,6 +420,22 @@ for each in sys.argv[1].split(","):
 """
 
 
+def _launch(
+    text: str, folder: pathlib.Path, processes: int, argument: str
+) -> subprocess.CompletedProcess[str]:
+    script = folder / "train.py"
+    script.write_text(text)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    return subprocess.run(
+        [*launcher, f"--nproc-per-node={processes}", str(script), argument],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "XDG_CONFIG_HOME": str(folder)},
+        check=False,
+    )
+
+
 def _results(text: str) -> set[str]:
     return {line for line in text.splitlines() if line.startswith("result")}
 
@@ -392,32 +452,67 @@ def test_processes_train_like_threads(
         exec(compile(_SCRIPT, "train.py", "exec"), {})
     expected = _results(printed.getvalue())
     assert len(expected) == 8 * len(cases)
-    script = tmp_path / "train.py"
-    script.write_text(_SCRIPT)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    done = subprocess.run(
-        [*launcher, f"--nproc-per-node={processes}", str(script), ",".join(cases)],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "XDG_CONFIG_HOME": str(tmp_path)},
-        check=False,
-    )
+    done = _launch(_SCRIPT, tmp_path, processes, ",".join(cases))
     assert done.returncode == 0, done.stderr
     assert _results(done.stdout) == expected
 
 
 def test_replicas_on_processes_begin_with_equal_weights(tmp_path: pathlib.Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(_SCRIPT.replace("torch.manual_seed(1)", "torch.manual_seed(here)"))
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    done = subprocess.run(
-        [*launcher, "--nproc-per-node=2", str(script), "1f1b 2 0 f32"],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "XDG_CONFIG_HOME": str(tmp_path)},
-        check=False,
-    )
+    script = _SCRIPT.replace("torch.manual_seed(1)", "torch.manual_seed(here)")
+    done = _launch(script, tmp_path, 2, "1f1b 2 0 f32")
     assert done.returncode != 0
     assert "has other values on process" in done.stderr
+
+
+# Saves after two steps what a process has of them.
+_SAVING = """
+import sys
+import torch, penstock.torch as pt
+from torch import nn
+
+torch.manual_seed(1)
+modules = [nn.Sequential(nn.Linear(16, 21), nn.GELU(), nn.Linear(21, 16)) for _ in range(2)]
+pipe = pt.Pipeline(
+    modules, microbatches=4, loss=nn.functional.mse_loss, data_parallel=2, zero=3, timeout=60
+)
+for _ in range(2):
+    pipe.step(torch.randn(16, 16), torch.randn(16, 16))
+state = pipe.state_dict()
+pipe.gather()
+weights = [module.state_dict() for module in modules]
+torch.save((state, weights), f"{sys.argv[1]}/{pt.place()[0]}.pt")
+"""
+
+
+@pytest.mark.parametrize("processes", [2, 4])
+def test_the_states_of_processes_are_loaded_by_one(tmp_path: pathlib.Path, processes: int) -> None:
+    done = _launch(_SAVING, tmp_path, processes, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    saved = [torch.load(tmp_path / f"{process}.pt") for process in range(processes)]
+    states = [state for state, _ in saved]
+    # With four processes, each has one stage; with two, one replica of both.
+    weights = [saved[stage if processes == 4 else 0][1][stage] for stage in range(2)]
+
+    def pipeline(**options: Any) -> tuple[list[nn.Module], pt.Pipeline]:
+        torch.manual_seed(1)
+        modules = [nn.Sequential(nn.Linear(16, 21), nn.GELU(), nn.Linear(21, 16)) for _ in range(2)]
+        return list(modules), pt.Pipeline(list(modules), microbatches=4, loss=_mse, **options)
+
+    expected, pipe = pipeline()
+    for _ in range(2):
+        pipe.step(torch.randn(16, 16), torch.randn(16, 16))
+    batch = torch.randn(16, 16), torch.randn(16, 16)
+    loss = pipe.step(*batch)
+    for options in ({}, {"data_parallel": 2, "zero": 2}):
+        modules, again = pipeline(**options)
+        for module, values in zip(modules, weights, strict=True):
+            module.load_state_dict(values)
+        if processes == 4:
+            with pytest.raises(Error, match="the state has none of stage 1: pass a list of the"):
+                again.load_state_dict(states[0])
+        again.load_state_dict(states)
+        assert again.step(*batch) == pytest.approx(loss, rel=1e-5)
+        again.gather()
+        assert distance(modules, expected) < 1e-3
+    with pytest.raises(Error, match="the states are of different steps, .0, 2."):
+        again.load_state_dict([*states, pipeline()[1].state_dict()])

@@ -1,0 +1,116 @@
+"""States of optimizers, whichever replicas and processes divide them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from penstock import Error, Schedule
+from penstock.torch import agreement, arguments
+from penstock.torch.processes import Processes
+
+STATEFUL = ("optimizers", "lr_schedulers")  # the attributes of a Pipeline that a checkpoint has
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """What one replica of a stage has of its optimizer's state."""
+
+    #: By number of the parameter, as in a state_dict of torch.
+    state: dict[int, dict[str, torch.Tensor]]
+    #: Likewise, the whole shape, and where the replica's flat range of it begins.
+    places: dict[int, tuple[list[int], int]]
+
+
+def joined(
+    parts: dict[int, Part], processes: Processes, timeout: float, schedule: Schedule
+) -> dict[int, dict[int, dict[str, torch.Tensor]]]:
+    """Returns the states of whole parameters, by those stages of the model that ``parts`` have.
+
+    Every process calls it.
+
+    Args:
+        parts: by stage of the schedule, those of this process.
+    """
+    chain = schedule.stages // schedule.replicas
+    stages = sorted({stage % chain for stage in parts})
+    if processes.processes > 1:
+        needed: list[dict[int, Part]] = [{} for _ in range(processes.processes)]
+        for stage, rank in enumerate(schedule.rank_of_stage):
+            others = needed[processes.process_of(rank, schedule.ranks)]
+            others.update((s, part) for s, part in parts.items() if (s - stage) % chain == 0)
+        received = agreement.exchange(processes, timeout, "state_dict", needed)
+        parts = {stage: part for each in received for stage, part in each.items()}
+    return {
+        index: _join(parts[stage] for stage in sorted(parts) if stage % chain == index)
+        for index in stages
+    }
+
+
+def _join(parts: Iterable[Part]) -> dict[int, dict[str, torch.Tensor]]:
+    """Returns the state of whole parameters from the parts of all replicas."""
+    whole: dict[int, dict[str, torch.Tensor]] = {}
+    for part in parts:
+        for number, values in part.state.items():
+            shape, begin = part.places[number]
+            joined = whole.setdefault(number, {})
+            for name, tensor in values.items():
+                is_whole = name == "step" or list(tensor.shape) == shape
+                if name not in joined:
+                    joined[name] = tensor.clone() if is_whole else tensor.new_zeros(shape)
+                if not is_whole:
+                    joined[name].view(-1)[begin : begin + tensor.numel()] = tensor
+    return {number: whole[number] for number in sorted(whole)}
+
+
+def slice_of(
+    whole: torch.Tensor, values: torch.Tensor, begin: int, shape: torch.Size
+) -> torch.Tensor | None:
+    """Returns what belongs to ``values`` of the state of a parameter.
+
+    ``values`` is the parameter or a flat range of it, from element ``begin`` on. Returns None if
+    the state is neither of all of the parameter, which has ``shape``, nor of the range.
+    """
+    if whole.shape == values.shape:
+        return whole
+    if whole.shape != shape or begin + values.numel() > math.prod(shape):
+        return None
+    return whole.reshape(-1)[begin : begin + values.numel()].view_as(values)
+
+
+def merge(states: Any, stages: int) -> dict[str, Any]:
+    """Returns what Pipeline.state_dict would return if this process ran all stages.
+
+    Args:
+        states: what it has returned on a process, or a list of what it has returned on several.
+        stages: of the model.
+
+    Raises:
+        Error: the states are not what state_dict returns, or do not belong to the same step.
+    """
+    listed = list(states) if isinstance(states, (list, tuple)) and states else [states]
+    for state in listed:
+        arguments.check_state(state, {"steps", *STATEFUL}, STATEFUL)
+    merged: dict[str, Any] = {"steps": listed[0]["steps"]}
+    if any(state["steps"] != merged["steps"] for state in listed):
+        counts = sorted({state["steps"] for state in listed})
+        raise Error(
+            f"load_state_dict: the states are of different steps, {counts}: pass those of one step"
+        )
+    for name in STATEFUL:
+        columns = [state[name] for state in listed]
+        for column in columns:
+            if len(column) not in (0, stages) or len(column) != len(columns[0]):
+                raise Error(
+                    f"load_state_dict: {name} are those of {len(column)} stages, but the Pipeline "
+                    f"has {stages}: load the state into a Pipeline of as many stages"
+                )
+        merged[name] = [
+            next((each for each in of_stage if each is not None), None)
+            for of_stage in zip(*columns, strict=True)
+        ]
+    return merged
