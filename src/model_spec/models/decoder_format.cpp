@@ -90,16 +90,20 @@ std::vector<HuggingFaceTensor> DecoderNames() {
           {"head.weight", "lm_head.weight"}};
 }
 
-void ReadDecoderConfig(HuggingFaceReader& reader, ModelConfig& config) {
+void ReadDecoderSizes(HuggingFaceReader& reader, ModelConfig& config) {
   reader.Size("vocab_size", config.vocabulary);
   reader.Size("hidden_size", config.dim);
   reader.Size("num_hidden_layers", config.layers);
   reader.Option("num_attention_heads", "heads", "", config);
   reader.Option("intermediate_size", "hidden", "", config);
-  reader.Option("num_key_value_heads", "kv_heads", "0", config);
-  reader.Option("head_dim", "head_dim", "0", config);
   reader.Option("rms_norm_eps", "norm_epsilon", "", config);
   reader.Option("tie_word_embeddings", "tied", "", config);
+}
+
+void ReadDecoderConfig(HuggingFaceReader& reader, ModelConfig& config) {
+  ReadDecoderSizes(reader, config);
+  reader.Option("num_key_value_heads", "kv_heads", "0", config);
+  reader.Option("head_dim", "head_dim", "0", config);
   ReadRope(reader, /*scales_scores=*/false, config);
 }
 

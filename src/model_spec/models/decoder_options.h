@@ -60,6 +60,8 @@ struct DecoderOptions : ModelOptions {
 std::vector<HuggingFaceTensor> DecoderNames();
 // Read and write config.json.
 void ReadDecoderConfig(HuggingFaceReader& reader, ModelConfig& config);
+// Reads the keys that all decoders have, whatever their attention.
+void ReadDecoderSizes(HuggingFaceReader& reader, ModelConfig& config);
 void WriteDecoderConfig(const ModelConfig& config, const DecoderOptions& options,
                         nlohmann::ordered_json& root);
 

@@ -146,13 +146,7 @@ std::vector<HuggingFaceTensor> DeepseekNames() {
 }
 
 void ReadDeepseek(HuggingFaceReader& reader, ModelConfig& config) {
-  reader.Size("vocab_size", config.vocabulary);
-  reader.Size("hidden_size", config.dim);
-  reader.Size("num_hidden_layers", config.layers);
-  reader.Option("num_attention_heads", "heads", "", config);
-  reader.Option("intermediate_size", "hidden", "", config);
-  reader.Option("rms_norm_eps", "norm_epsilon", "", config);
-  reader.Option("tie_word_embeddings", "tied", "", config);
+  ReadDecoderSizes(reader, config);
   ReadRope(reader, /*scales_scores=*/true, config);
   reader.Option("q_lora_rank", "query_rank", "0", config);
   reader.Option("kv_lora_rank", "kv_rank", "", config);
