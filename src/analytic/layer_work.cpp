@@ -278,6 +278,14 @@ void AddBranch(const ModelShape& shape, const Microbatch& batch, WorkList& list)
 
 }  // namespace
 
+void Append(const Kernels& from, Kernels& to) { to.insert(to.end(), from.begin(), from.end()); }
+
+void Append(const Work& from, Work& to) {
+  Append(from.forward, to.forward);
+  Append(from.backward_input, to.backward_input);
+  Append(from.backward_weight, to.backward_weight);
+}
+
 Work AttentionWork(const ModelShape& shape, std::int64_t layer, const Microbatch& batch) {
   WorkList list(batch);
   AddBranch(shape, batch, list);

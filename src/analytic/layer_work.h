@@ -44,6 +44,8 @@ using Kernels = std::vector<KernelCost>;
 struct Work {
   Kernels forward, backward_input, backward_weight;
 };
+void Append(const Kernels& from, Kernels& to);
+void Append(const Work& from, Work& to);
 
 // The work of the parts of one block, each with its norm and its addition to the residual stream.
 Work AttentionWork(const ModelShape& shape, std::int64_t layer, const Microbatch& batch);

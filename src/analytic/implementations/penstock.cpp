@@ -5,14 +5,6 @@
 namespace penstock {
 namespace {
 
-void Append(const Kernels& from, Kernels& to) { to.insert(to.end(), from.begin(), from.end()); }
-
-void Append(const Work& from, Work& to) {
-  Append(from.forward, to.forward);
-  Append(from.backward_input, to.backward_input);
-  Append(from.backward_weight, to.backward_weight);
-}
-
 void Append(const KeptTensors& from, KeptTensors& to) {
   to.insert(to.end(), from.begin(), from.end());
 }

@@ -1,6 +1,6 @@
 // Recomputes values in a later piece instead of saving them.
 //
-//   Recompute            before:  forward -> output, saved;  backward(saved)
+//   RecomputeValues      before:  forward -> output, saved;  backward(saved)
 //                        after:   forward -> output, fewer;  backward(fewer) recomputes the others
 //                        Always recomputes copies of values that the caller of the stage keeps
 //                        alive, and masks of documents.
@@ -133,7 +133,7 @@ Status CheckModules(const Graph& forward, const std::vector<ModuleKind>& modules
 
 }  // namespace
 
-Status Recompute(StageGraphs& graphs, const CompileOptions& options) {
+Status RecomputeValues(StageGraphs& graphs, const CompileOptions& options) {
   PENSTOCK_TRY_STATUS(CheckModules(graphs.forward, options.recompute_modules));
   const bool keeps_all = options.save_budget == kSaveAll;
   const bool has_masks = std::ranges::any_of(graphs.forward.nodes, IsMask);
