@@ -3,6 +3,7 @@
 #include "analytic/implementations/megatron.h"
 #include "analytic/implementations/penstock.h"
 #include "analytic/implementations/torch.h"
+#include "analytic/implementations/transformer_engine.h"
 #include "analytic/same_name.h"
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
@@ -12,7 +13,7 @@ namespace {
 
 std::vector<Implementation> MakeImplementations() {
   return {PenstockImplementation(), TorchImplementation(), TorchCompileImplementation(),
-          MegatronImplementation()};
+          MegatronImplementation(), TransformerEngineImplementation()};
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 // Adding one takes a folder implementations/NAME with its lists, and a row in implementation.cpp.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -17,6 +18,7 @@
 
 namespace penstock {
 
+struct Device;
 struct LayerRange;
 struct Microbatch;
 struct ModelShape;
@@ -45,6 +47,10 @@ struct Speeds {
   double memory = 0.8;
   double link = 0.8;
   double network = 0.8;
+  double expert_link = 0;     // of links, for exchanges of `expert`; 0: as `link`
+  double expert_network = 0;  // likewise
+  double matmul_start = 0;  // inner length of a matmul that takes as long as its start and end, at
+                            // the peak of bf16
   double collective_latency = 0;  // seconds of a collective besides its bytes; 0: a message's
   double device_launch = 0;       // seconds of the device per kernel besides its work
   double host_launch = 0;         // seconds of the host per kernel, hidden while the device is busy
@@ -86,6 +92,14 @@ struct Implementation {
   bool scatters_messages = false;
   // Whether the first and the last stage add their gradients of a tied embedding in each step.
   bool sums_tied_gradients = false;
+  double quantized_gather_bytes = 0;  // `gathered_bytes` of a quantized precision
+  // With `zero` 3: part of the gathers of weights and sums of gradients that compute does not hide,
+  // if every F and I gathers them and every I sums them; 0: each is gathered and summed once a
+  // step.
+  double shards_exposed = 0;
+  double offload_exposed = 1;  // part of offloading activations that compute does not hide
+  // The default of `time_factor`, which calibrates a device and a precision. Null: 1.
+  double (*time_factor)(const Device&, Precision) = nullptr;
 
   // One layer, an extra predictor's layer, the embedding, and the final norm with head and loss.
   StagePart (*layer)(const ModelShape&, std::int64_t layer, const Microbatch&) = nullptr;
@@ -117,9 +131,17 @@ struct Profile {
   int deferred_head = 0;        // microbatches whose weight gradient of the head comes last
   double fragmentation = 0;     // of allocated memory, that the allocator holds besides
   Generation generation = Generation::kHopper;  // of the device
-  std::string release = {};  // of the software, as year and month (2025-10); empty: the newest
+  bool drops_tokens = false;                    // experts take a fixed number of rows
+  bool lora = false;              // weights are frozen; what adapters cost is not counted
+  int layers_at_end_in_bf16 = 0;  // with a quantized precision
+  int offloaded_layers = 0;       // whose activations are in the memory of the host
+  std::string release = {};       // of the software, as year and month (2025-10); empty: the newest
 
   const Implementation& get() const;
+  // The part of the activations of `layers` layers that is in the memory of the host.
+  double offloaded_part(std::int64_t layers) const {
+    return std::min(1.0, static_cast<double>(offloaded_layers) / static_cast<double>(layers));
+  }
 };
 
 const std::vector<Implementation>& Implementations();

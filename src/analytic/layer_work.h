@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -35,9 +36,15 @@ struct KernelCost {
   int modules = 0;
   double kernels = 1;     // that launch in its place
   double efficiency = 1;  // relative to that of the matmuls of its precision
-  double host = 0;        // seconds of the host besides launches
-  double hidden_by = 0;   // FLOPs of a concurrent matmul, under which its messages run
-  double exposed = 1;     // part of its messages that compute does not hide
+  double depth = 0;       // of a matmul: length of its inner dimension; 0: its start costs nothing
+  std::optional<Precision> precision = {};  // of a matmul; empty: as `is_linear` says
+  double host = 0;  // seconds of the host besides launches, hidden by the device and by messages
+  // What `routed` is if a node gets each token at most once: bytes of one copy of all tokens, and
+  // the experts of a token. 0: all of `routed` is sent.
+  double routed_once = 0;
+  double choices = 0;
+  double hidden_by = 0;  // FLOPs of a concurrent matmul, under which its messages run
+  double exposed = 1;    // part of its messages that compute does not hide
 };
 using Kernels = std::vector<KernelCost>;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "analytic/vocabulary_work.h"
@@ -16,18 +17,20 @@ namespace {
 // Seconds of kernels and messages on one device of the cluster.
 class Roofline {
  public:
-  explicit Roofline(const ModelOnCluster& model) : cluster_(model.cluster), batch_(model.batch) {}
+  explicit Roofline(const ModelOnCluster& model)
+      : cluster_(model.cluster), batch_(model.batch), linked_(model.cluster.linked_devices()) {}
 
-  // The time of the kernels of one part: the device's or the host's, whichever is longer, and
-  // messages that neither hides.
+  // The time of the kernels of one part: the device's or that of launches, whichever is longer, and
+  // messages that neither hides; or the rest of what the host does, if that takes longer.
   double Seconds(const Kernels& kernels) const {
-    double device = 0, host = 0, messages = 0;
+    double device = 0, launches = 0, messages = 0, host = 0;
     for (const KernelCost& kernel : kernels) {
       device += DeviceSeconds(kernel);
-      host += kernel.kernels * cluster_.speeds.host_launch + kernel.host;
+      launches += kernel.kernels * cluster_.speeds.host_launch;
       messages += MessageSeconds(kernel);
+      host += kernel.host;
     }
-    return (std::max(device, host) + messages) * cluster_.time_factor;
+    return std::max(std::max(device, launches) + messages, host) * cluster_.time_factor;
   }
   double OfMemory(double bytes) const {
     return bytes / (cluster_.device.memory_bandwidth * cluster_.speeds.memory) *
@@ -58,9 +61,8 @@ class Roofline {
   // nodes the network. If the replicas do not fill whole nodes, all of them use the network.
   CollectiveGroup GroupOf(int replicas, int stride) const {
     const Device& device = cluster_.device;
-    const int linked = cluster_.linked_devices();
-    const int in_node = std::max(1, linked / stride);
-    const bool fills = linked % stride == 0 && replicas % in_node == 0;
+    const int in_node = std::max(1, linked_ / stride);
+    const bool fills = linked_ % stride == 0 && replicas % in_node == 0;
     CollectiveGroup group{replicas, {}};
     if (replicas <= in_node || fills) {
       group.links.levels.push_back(
@@ -75,11 +77,21 @@ class Roofline {
 
  private:
   double DeviceSeconds(const KernelCost& kernel) const {
-    const Precision precision = kernel.is_linear ? batch_.precision : Plain();
+    const Precision precision =
+        kernel.precision.value_or(kernel.is_linear ? batch_.precision : Plain());
     const double bandwidth = cluster_.device.memory_bandwidth * cluster_.speeds.memory;
-    return std::max(MatmulSeconds(kernel.flops - kernel.skipped, precision) / kernel.efficiency,
-                    kernel.bytes / bandwidth) +
+    const double products =
+        MatmulSeconds(kernel.flops - kernel.skipped, precision) / kernel.efficiency;
+    return std::max(products * StartOf(kernel, precision), kernel.bytes / bandwidth) +
            kernel.kernels * cluster_.speeds.device_launch;
+  }
+  // The factor of a matmul's time by its start and end, which take as long as a number of steps
+  // along its inner dimension.
+  double StartOf(const KernelCost& kernel, Precision precision) const {
+    if (kernel.depth == 0) return 1;
+    const Device& device = cluster_.device;
+    return 1 + cluster_.speeds.matmul_start * device.flops(precision) /
+                   device.flops(Precision::kBf16) / kernel.depth;
   }
   double MatmulSeconds(double flops, Precision precision) const {
     return flops / (cluster_.device.flops(precision) * cluster_.speeds.of(precision));
@@ -90,12 +102,27 @@ class Roofline {
     const Speeds& speeds = cluster_.speeds;
     const double tensor =
         OfRings(kernel.sent) + OfLink(kernel.shared, batch_.tensor, batch_.tensor * batch_.context);
-    const double expert = OfLink(kernel.routed, batch_.expert_division(), batch_.expert_ranks());
+    const double expert = RoutedSeconds(kernel);
     const double hidden = kernel.routed > 0 ? speeds.hidden_expert : speeds.hidden_tensor;
     double concurrent = MatmulSeconds(kernel.hidden_by, batch_.precision);
     if (kernel.hidden_by > 0) concurrent += speeds.device_launch;
     const double all = kernel.collectives * CollectiveLatency() + tensor + expert - concurrent;
     return std::max(0.0, all) * kernel.exposed * (1 - hidden);
+  }
+  double RoutedSeconds(const KernelCost& kernel) const {
+    const Speeds& speeds = cluster_.speeds;
+    const Reach reach = {batch_.expert_division(), batch_.expert_ranks()};
+    const double link = speeds.expert_link > 0 ? speeds.expert_link : speeds.link;
+    const double network = speeds.expert_network > 0 ? speeds.expert_network : speeds.network;
+    if (kernel.routed_once == 0 || reach.devices <= linked_ || reach.stride >= linked_) {
+      return OfLink(kernel.routed, reach, link, network);
+    }
+    // Each node gets a token once over the network, and passes it on.
+    const double nodes = static_cast<double>(reach.devices) / static_cast<double>(linked_);
+    const double copies = nodes * (1 - std::pow(1 - 1 / nodes, kernel.choices));
+    const double outside = kernel.routed_once * copies * (nodes - 1) / nodes;
+    return std::max(outside / (cluster_.device.network_bandwidth * network),
+                    kernel.routed / nodes / (cluster_.device.link_bandwidth * link));
   }
   // The format of everything but quantized linear layers.
   Precision Plain() const {
@@ -104,31 +131,38 @@ class Roofline {
   // The time in which the ranks that divide a layer send these bytes each, in rings. Over several
   // nodes, each rank exchanges its part of what its node has with one rank of each other node.
   double OfRings(double bytes) const {
-    const std::int64_t linked = cluster_.linked_devices();
-    if (batch_.tensor <= linked || bytes == 0) return OfLink(bytes, 1, batch_.tensor);
-    const auto ranks = static_cast<double>(batch_.tensor), in_node = static_cast<double>(linked);
+    if (batch_.tensor <= linked_ || bytes == 0) return OfLink(bytes, 1, batch_.tensor);
+    const auto ranks = static_cast<double>(batch_.tensor), in_node = static_cast<double>(linked_);
     const double all = bytes * ranks / (ranks - 1);
-    return OfLink(all * (in_node - 1) / in_node, 1, linked) +
-           OfLink(all / in_node * (1 - in_node / ranks), linked, batch_.tensor);
+    return OfLink(all * (in_node - 1) / in_node, 1, linked_) +
+           OfLink(all / in_node * (1 - in_node / ranks), linked_, batch_.tensor);
   }
   // The time to send bytes, in equal parts, to all others of a group, whose ranks are `stride`
   // devices apart and span `devices`. Those outside of the rank's own node are reached over the
   // network, at the same time as the others. A stride of 0 means a single one.
   double OfLink(double bytes, std::int64_t stride, std::int64_t devices) const {
+    return OfLink(bytes, {stride, devices}, cluster_.speeds.link, cluster_.speeds.network);
+  }
+  struct Reach {
+    std::int64_t stride, devices;
+  };
+  // `of_link` and `of_network` are parts of their bandwidths.
+  double OfLink(double bytes, const Reach& reach, double of_link, double of_network) const {
     if (bytes == 0) return 0;
-    const double link = cluster_.device.link_bandwidth * cluster_.speeds.link;
-    const double network = cluster_.device.network_bandwidth * cluster_.speeds.network;
-    const std::int64_t linked = cluster_.linked_devices();
-    if (devices <= linked) return bytes / link;
-    if (stride == 0 || stride >= linked) return bytes / network;
+    const auto& [stride, devices] = reach;
+    const double link = cluster_.device.link_bandwidth * of_link;
+    const double network = cluster_.device.network_bandwidth * of_network;
+    if (devices <= linked_) return bytes / link;
+    if (stride == 0 || stride >= linked_) return bytes / network;
     const auto ranks = static_cast<double>(devices / stride);
     const double outside =
-        (ranks - static_cast<double>(linked) / static_cast<double>(stride)) / (ranks - 1);
+        (ranks - static_cast<double>(linked_) / static_cast<double>(stride)) / (ranks - 1);
     return std::max(bytes * outside / network, bytes * (1 - outside) / link);
   }
 
   const Cluster& cluster_;
   const Microbatch& batch_;
+  int linked_;  // devices that links join
 };
 
 Microbatch SliceOf(const Microbatch& batch, int slices, int slice) {
@@ -149,6 +183,66 @@ Kernels Recomputed(const StagePart& part, const Recompute& recompute) {
   return again;
 }
 
+// Parameters of which `replicas` replicas have copies, on devices that are `stride` devices apart.
+struct Replicated {
+  double parameters = 0;
+  double replicas = 1;
+  int stride = 1;
+
+  // The part that the other replicas have, once shards are gathered.
+  double from_others() const { return parameters * (replicas - 1) / replicas; }
+};
+
+// Replicas divide the experts, so that fewer of them have copies of the same ones.
+std::array<Replicated, 2> ReplicatedBy(const ModelOnCluster& model, const LayerRange& layers,
+                                       double of_vocabulary) {
+  ParameterCount count = ParametersOfStage(model.shape, layers, model.batch);
+  count.others += of_vocabulary;
+  const auto ranks = static_cast<double>(model.ranks_per_stage());
+  const int tensor = static_cast<int>(model.batch.tensor);
+  const int expert = static_cast<int>(model.batch.expert_ranks());
+  return {{{count.others, ranks / tensor, tensor}, {count.of_experts, ranks / expert, expert}}};
+}
+
+// Bytes of a weight that replicas gather.
+double GatheredBytes(const Microbatch& batch) {
+  const Implementation& implementation = batch.profile.get();
+  if (IsQuantized(batch.precision) && implementation.quantized_gather_bytes > 0) {
+    return implementation.quantized_gather_bytes;
+  }
+  if (implementation.gathered_bytes > 0) return implementation.gathered_bytes;
+  return implementation.states(batch).working;
+}
+
+// Seconds until replicas have gathered weights, and have summed gradients.
+struct ShardTimes {
+  double gather = 0, sum = 0;
+};
+ShardTimes ShardTimesOf(const ModelOnCluster& model, const Replicated& each,
+                        const Roofline& roofline) {
+  const Implementation& implementation = model.batch.profile.get();
+  const double reduced = implementation.reduced_bytes > 0
+                             ? implementation.reduced_bytes
+                             : implementation.states(model.batch).gradient;
+  const CollectiveGroup group = roofline.GroupOf(static_cast<int>(each.replicas), each.stride);
+  constexpr auto kRings = CollectiveAlgorithm::kHierarchical;
+  return {AllGatherTime(kRings, group, each.parameters * GatheredBytes(model.batch)) *
+              model.cluster.time_factor,
+          ReduceScatterTime(kRings, group, each.parameters * reduced) * model.cluster.time_factor};
+}
+
+// With `zero` 3, F and I gather the weights of their layers, and I sums their gradients.
+void AddShards(const ModelOnCluster& model, const LayerRange& layers, const Roofline& roofline,
+               StageCosts& costs) {
+  const double exposed = model.batch.profile.get().shards_exposed;
+  if (model.zero < 3 || exposed == 0) return;
+  for (const Replicated& each : ReplicatedBy(model, layers, 0)) {
+    const ShardTimes times = ShardTimesOf(model, each, roofline);
+    costs.forward += exposed * times.gather;
+    costs.backward_input += exposed * (times.gather + times.sum);
+  }
+}
+
 // Returns `costs` with the times and the memory of F, I and W of slice `slice`. All slices together
 // keep what the microbatch would.
 StageCosts WithCompute(const ModelOnCluster& model, const LayerRange& layers,
@@ -162,6 +256,12 @@ StageCosts WithCompute(const ModelOnCluster& model, const LayerRange& layers,
                                           roofline.Seconds(Recomputed(part, model.recompute)));
     costs.backward_weight += part.count * roofline.Seconds(part.work.backward_weight);
   }
+  AddShards(model, layers, roofline, costs);
+  const double offload = roofline.OfHostLink(kept.offloaded / slices) *
+                         model.batch.profile.get().offload_exposed * model.cluster.time_factor;
+  costs.forward += offload;
+  costs.backward_input += offload;
+  if (model.batch.profile.lora) costs.backward_weight = 0;
   if (layers.has_embedding()) {
     costs.backward_weight += std::exchange(costs.backward_input, 0);
   }
@@ -186,27 +286,6 @@ StageCosts MeanOfSlices(const std::vector<StageCosts>& slices) {
   return mean;
 }
 
-// Parameters of which `replicas` replicas have copies, on devices that are `stride` devices apart.
-struct Replicated {
-  double parameters = 0;
-  double replicas = 1;
-  int stride = 1;
-
-  // The part that the other replicas have, once shards are gathered.
-  double from_others() const { return parameters * (replicas - 1) / replicas; }
-};
-
-// Replicas divide the experts, so that fewer of them have copies of the same ones.
-std::array<Replicated, 2> ReplicatedBy(const ModelOnCluster& model, const LayerRange& layers,
-                                       double of_vocabulary) {
-  ParameterCount count = ParametersOfStage(model.shape, layers, model.batch);
-  count.others += of_vocabulary;
-  const auto ranks = static_cast<double>(model.ranks_per_stage());
-  const int tensor = static_cast<int>(model.batch.tensor);
-  const int expert = static_cast<int>(model.batch.expert_ranks());
-  return {{{count.others, ranks / tensor, tensor}, {count.of_experts, ranks / expert, expert}}};
-}
-
 // Groups of `zero_ranks` replicas divide the replicas of experts, too, which are fewer.
 Sharding ShardingOf(const ModelOnCluster& model, double replicas) {
   if (model.zero_ranks == 0) return {model.zero, replicas};
@@ -217,23 +296,20 @@ Sharding ShardingOf(const ModelOnCluster& model, double replicas) {
 // What passes add: the optimizer's step, and the collectives of shards.
 void AddUpdateCosts(const ModelOnCluster& model, const std::array<Replicated, 2>& all,
                     const Roofline& roofline, StageCosts& costs) {
+  if (model.batch.profile.lora) return;
   const Implementation& implementation = model.batch.profile.get();
   const StateFormat format = implementation.states(model.batch);
-  const double gathered =
-      implementation.gathered_bytes > 0 ? implementation.gathered_bytes : format.working;
-  const double reduced =
-      implementation.reduced_bytes > 0 ? implementation.reduced_bytes : format.gradient;
-  const double hidden = 1 - model.cluster.speeds.hidden_gradients;
+  const bool every_microbatch = model.zero == 3 && implementation.shards_exposed > 0;
+  const double exposed = every_microbatch ? 0 : 1 - model.cluster.speeds.hidden_gradients;
   for (const Replicated& each : all) {
     const StateElements elements = ElementsOf(each.parameters, ShardingOf(model, each.replicas));
     costs.step += roofline.OfMemory(implementation.bytes_per_step > 0
                                         ? elements.masters * implementation.bytes_per_step
                                         : StepBytes(elements, format));
-    const CollectiveGroup group = roofline.GroupOf(static_cast<int>(each.replicas), each.stride);
-    constexpr auto kRings = CollectiveAlgorithm::kHierarchical;
-    costs.unshard += hidden * AllGatherTime(kRings, group, each.parameters * gathered);
-    costs.reduce += hidden * ReduceScatterTime(kRings, group, each.parameters * reduced);
-    costs.gathered += each.from_others() * gathered;
+    const ShardTimes times = ShardTimesOf(model, each, roofline);
+    costs.unshard += exposed * times.gather;
+    costs.reduce += exposed * times.sum;
+    costs.gathered += each.from_others() * GatheredBytes(model.batch);
   }
 }
 
@@ -256,7 +332,8 @@ void AddTiedGradients(const ModelOnCluster& model, const std::vector<LayerRange>
 
 StateBytes AddStates(const ModelOnCluster& model, const std::array<Replicated, 2>& all,
                      StageCosts& costs) {
-  const StateFormat format = model.batch.profile.get().states(model.batch);
+  StateFormat format = model.batch.profile.get().states(model.batch);
+  if (model.batch.profile.lora) format = {.working = format.working, .gradient = 0, .optimizer = 0};
   StateBytes states;
   for (const Replicated& each : all) {
     states =
@@ -344,6 +421,15 @@ Result<std::vector<LayerRange>> LayersOf(const ModelOnCluster& model, int stages
 }
 
 }  // namespace
+
+int Cluster::linked_devices() const {
+  int linked = devices_per_node;
+  const int most = std::min(device.linked_devices, devices());
+  for (int count = 2 * devices_per_node; count <= most; count += devices_per_node) {
+    if (devices() % count == 0) linked = count;
+  }
+  return linked;
+}
 
 Status CheckDivision(const ModelOnCluster& model) {
   const std::int64_t tensor = model.batch.tensor;

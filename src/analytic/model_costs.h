@@ -24,8 +24,9 @@ struct Cluster {
   double time_factor = 1;  // of all times, for what the model does not know
 
   int devices() const { return nodes * devices_per_node; }
-  // The devices that reach each other by the links of a node, which may join several nodes.
-  int linked_devices() const { return std::max(devices_per_node, device.linked_devices); }
+  // The devices that reach each other by the links of a node, which may join several nodes. Jobs
+  // use equally many devices of each such group (64 of an NVL72 for 128 devices).
+  int linked_devices() const;
 };
 
 struct ModelOnCluster {

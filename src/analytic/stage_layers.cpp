@@ -12,9 +12,10 @@ namespace {
 // Adds up what the parts of a stage keep.
 class KeptSum {
  public:
-  // `checkpoint` is what a layer keeps that is computed again as a whole.
-  KeptSum(const Recompute& recompute, double checkpoint)
-      : recompute_(recompute), checkpoint_(checkpoint) {}
+  // `checkpoint` is what a layer keeps that is computed again as a whole, and `offloaded` the part
+  // of what layers keep that is in the memory of the host.
+  KeptSum(const Recompute& recompute, double checkpoint, double offloaded)
+      : recompute_(recompute), checkpoint_(checkpoint), offloaded_(offloaded) {}
 
   void Add(StagePart part) {
     double again = 0;  // allocated again in the backward
@@ -26,8 +27,10 @@ class KeptSum {
       from_forward = KeptFromForward(part.kept);
       after_input = KeptAfterInput(part.kept);
     }
-    sum_.from_forward += part.count * from_forward;
-    sum_.after_input += part.count * after_input;
+    const double moved = part.is_layer ? offloaded_ : 0;
+    sum_.offloaded += part.count * moved * from_forward;
+    sum_.from_forward += part.count * (1 - moved) * from_forward;
+    sum_.after_input += part.count * (1 - moved) * after_input;
     if (part.is_layer) {
       has_layers_ = true;
       of_layers_ = std::max(of_layers_, again + part.transient);
@@ -63,6 +66,7 @@ class KeptSum {
 
   const Recompute& recompute_;
   double checkpoint_;
+  double offloaded_;
   KeptBytes sum_;
   bool has_layers_ = false;
   double of_layers_ = 0, of_head_ = 0;
@@ -83,6 +87,7 @@ struct KindOfLayer {
   bool has_delta;
   std::int64_t window;
   bool is_recomputed;
+  bool is_in_bf16 = false;
 };
 
 // Predictors come with logits of their own.
@@ -113,7 +118,8 @@ std::vector<StagePart> PartsOfStage(const ModelShape& shape, const LayerRange& s
   if (stage.has_embedding()) parts.push_back(implementation.embedding(shape, batch));
   std::vector<std::pair<KindOfLayer, std::size_t>> kinds;
   for (std::int64_t layer = stage.begin; layer < stage.end; ++layer) {
-    const KindOfLayer kind(shape, layer, recompute.covers(layer - stage.begin));
+    KindOfLayer kind(shape, layer, recompute.covers(layer - stage.begin));
+    kind.is_in_bf16 = layer >= shape.layers - batch.profile.layers_at_end_in_bf16;
     const auto known = std::ranges::find(kinds, kind, &std::pair<KindOfLayer, std::size_t>::first);
     if (known != kinds.end()) {
       ++parts[known->second].count;
@@ -144,7 +150,8 @@ Work WorkOfStage(const ModelShape& shape, const LayerRange& stage, const Microba
 KeptBytes KeptByStage(const ModelShape& shape, const LayerRange& stage, const Microbatch& batch,
                       const Recompute& recompute) {
   const double checkpoint = HiddenBytes(shape, batch);
-  KeptSum sum(recompute, checkpoint / static_cast<double>(recompute.checkpoint_layers()));
+  KeptSum sum(recompute, checkpoint / static_cast<double>(recompute.checkpoint_layers()),
+              batch.profile.offloaded_part(shape.layers));
   for (StagePart& part : PartsOfStage(shape, stage, batch, recompute)) sum.Add(std::move(part));
   KeptBytes kept = sum.Take();
   if (stage.has_embedding()) {

@@ -430,6 +430,14 @@ std::vector<ScenarioField> ImplementationFields() {
           "Memory that the allocator holds besides what is allocated, as a part of it (default 0)"),
       row("deferred_head", &Scenario::deferred_head, "N",
           "Microbatches whose weight gradient of the head is computed after the pipeline"),
+      row("drops_tokens", &Scenario::drops_tokens, "",
+          "Whether experts take a fixed number of tokens and drop others"),
+      row("lora", &Scenario::lora, "",
+          "Whether weights are frozen and adapters are trained, whose cost is not counted"),
+      row("layers_at_end_in_bf16", &Scenario::layers_at_end_in_bf16, "N",
+          "Last layers whose matmuls stay in bf16 with a precision of 8 or 4 bits (default 0)"),
+      row("offloaded_layers", &Scenario::offloaded_layers, "N",
+          "Layers of the model whose activations wait in the memory of the host (default 0)"),
   };
 }
 

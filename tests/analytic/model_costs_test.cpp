@@ -57,13 +57,13 @@ TEST(ModelCosts, TakeAsLongAsTheLongerOfFlopsAndTraffic) {
   double skipped = 0;
   for (const KernelCost& kernel : work.forward) skipped += kernel.skipped;
   EXPECT_DOUBLE_EQ(by_flops.forward,
-                   (FlopsOf(work.forward) - skipped) / (989.4e12 * kFlopsEfficiency));
+                   (FlopsOf(work.forward) - skipped) / (989.4e12 * Speeds{}.of(Precision::kBf16)));
   EXPECT_GT(slow.forward, by_flops.forward);
   EXPECT_LT(slow.forward, 1.3 * by_flops.forward);
   model.cluster.device = FindDevice("h100").value();
   model.cluster.device.bf16_flops = 1e30;  // only bytes matter
-  EXPECT_NEAR(Costs4(model).stages[1].forward,
-              BytesOf(work.forward) / (3.35e12 * kBandwidthEfficiency), 1e-15);
+  EXPECT_NEAR(Costs4(model).stages[1].forward, BytesOf(work.forward) / (3.35e12 * Speeds{}.memory),
+              1e-15);
 }
 
 TEST(ModelCosts, OfTheEndsIncludeEmbeddingAndHead) {
@@ -122,7 +122,7 @@ TEST(ModelCosts, GatherAndReduceShardsInNodesAndAcrossThem) {
   model.cluster.nodes = 8;
   model.batch.tensor = 2;
   const double parameters = ParametersOfStage(model.shape, {8, 16}, model.batch).all();
-  const double node = 450e9 * kBandwidthEfficiency, network = 50e9 * kBandwidthEfficiency;
+  const double node = 450e9 * Speeds{}.memory, network = 50e9 * Speeds{}.memory;
   model.data = 4;
   EXPECT_DOUBLE_EQ(Costs4(model).stages[1].unshard, 3 * (10e-6 + 2 * parameters / 4 / node));
   EXPECT_DOUBLE_EQ(Costs4(model).stages[1].reduce, 3 * (10e-6 + 4 * parameters / 4 / node));
@@ -218,7 +218,7 @@ TEST(ModelCosts, CommunicationOfLayersMayBeHidden) {
   ModelOnCluster model = OnCluster("llama-3-70b");
   model.batch.tensor = 8;
   const auto forward = [&](double hidden) {
-    model.cluster.hidden_communication = hidden;
+    model.cluster.speeds.hidden_tensor = hidden;
     return Costs4(model).stages[1].forward;
   };
   EXPECT_NEAR(forward(0) - forward(0.5), forward(0.5) - forward(1), 1e-12);
@@ -232,20 +232,22 @@ TEST(ModelCosts, RefuseWhatCannotBeDivided) {
     const Status status = CheckDivision(model);
     return status ? "" : status.error().line();
   };
-  EXPECT_EQ(refused([](ModelOnCluster& m) { m.data = 3; }),
-            "data_parallel 3: 3 ranks per stage (`tensor` 1 times `data_parallel` 3) do not divide "
-            "8 devices");
+  EXPECT_EQ(
+      refused([](ModelOnCluster& m) { m.data = 3; }),
+      "data_parallel 3: 3 ranks per stage (`tensor` 1 times `context` 1 times `data_parallel` "
+      "3) do not divide 8 devices");
   EXPECT_EQ(refused([](ModelOnCluster& m) {
               m.cluster.nodes = 2;
               m.batch.tensor = 16;
             }),
-            "tensor 16: at most the 8 devices of a node");
+            "tensor 16: does not divide the 8 heads of keys and values of mixtral-8x7b");
   EXPECT_EQ(refused([](ModelOnCluster& m) { m.shape.kv_heads = 1, m.batch.tensor = 2; }),
             "tensor 2: does not divide the 1 heads of keys and values of mixtral-8x7b");
   EXPECT_EQ(refused([](ModelOnCluster& m) { m.batch.sequence = 5, m.batch.tensor = 2; }),
             "tensor 2: does not divide `sequence`, 5");
   EXPECT_EQ(refused([](ModelOnCluster& m) { m.data = 2, m.batch.expert = 4; }),
-            "expert 4: does not divide the 2 replicas (`data_parallel`)");
+            "expert 4: 4 ranks (`expert` 4 times `expert_tensor` 1) do not divide the 2 of a stage "
+            "(`tensor` 1 times `context` 1 times `data_parallel` 2)");
   const auto stages = CostsOfModel(OnCluster("gpt2"), {13});
   ASSERT_FALSE(stages);
   EXPECT_EQ(stages.error().line(),

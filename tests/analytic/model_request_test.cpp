@@ -16,7 +16,7 @@ TEST(ModelRequest, ErrorsNameTheField) {
                                    {"device", {.device = "h110"}},
                                    {"nodes", {.nodes = "8y8"}},
                                    {"nodes", {.nodes = "4"}},
-                                   {"precision", {.precision = "fp16"}},
+                                   {"precision", {.precision = "fp12"}},
                                    {"micro_batch_size", {.micro_batch_size = 0}},
                                    {"sequence", {.sequence = 0}},
                                    {"sequence", {.sequence = 2048}},

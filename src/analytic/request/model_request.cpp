@@ -151,7 +151,12 @@ Result<ModelOnCluster> ModelRequest::Load() const {
   if (time_factor && *time_factor <= 0) {
     return InvalidParameter("time_factor", "{}: more than 0 is needed", *time_factor);
   }
-  cluster.time_factor = time_factor.value_or(1);
+  const Implementation& implementation = batch.profile.get();
+  cluster.time_factor = 1;
+  if (implementation.time_factor != nullptr) {
+    cluster.time_factor = implementation.time_factor(cluster.device, batch.precision);
+  }
+  cluster.time_factor = time_factor.value_or(cluster.time_factor);
   if (expert_imbalance && *expert_imbalance < 1) {
     return InvalidParameter("expert_imbalance", "{}: at least 1 is needed", *expert_imbalance);
   }

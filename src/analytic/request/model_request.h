@@ -48,6 +48,8 @@ struct ModelRequest : ModelSizes {
   std::optional<bool> grouped_experts = {}, attention_mask = {};
   std::optional<int> deferred_head = {};
   std::optional<double> fragmentation = {};
+  std::optional<bool> drops_tokens = {}, lora = {};
+  std::optional<int> layers_at_end_in_bf16 = {}, offloaded_layers = {};
   std::optional<double> hidden_communication = {};
   std::optional<ModelShape> shape = {};  // if `model` is a training configuration: its model
 

@@ -58,12 +58,16 @@ Result<Profile> ReadProfile(const ModelRequest& request) {
                                     {&request.fp8_attention, &profile.fp8_attention},
                                     {&request.linear_biases, &profile.linear_biases},
                                     {&request.grouped_experts, &profile.grouped_experts},
-                                    {&request.attention_mask, &profile.attention_mask}}) {
+                                    {&request.attention_mask, &profile.attention_mask},
+                                    {&request.drops_tokens, &profile.drops_tokens},
+                                    {&request.lora, &profile.lora}}) {
     *flag = given->value_or(*flag);
   }
   PENSTOCK_TRY_STATUS(CheckPart("fragmentation", request.fragmentation, true));
   profile.fragmentation = request.fragmentation.value_or(0);
   profile.deferred_head = request.deferred_head.value_or(0);
+  profile.layers_at_end_in_bf16 = request.layers_at_end_in_bf16.value_or(0);
+  profile.offloaded_layers = request.offloaded_layers.value_or(0);
   profile.release = request.release.value_or("");
   return profile;
 }
@@ -79,6 +83,9 @@ Result<Speeds> ReadSpeeds(const ModelRequest& request, const Microbatch& batch) 
   if (request.bandwidth_efficiency) {
     speeds.memory = speeds.link = speeds.network = *request.bandwidth_efficiency;
   }
+  // A given efficiency is that of the exchanges of experts, too.
+  if (request.bandwidth_efficiency || request.link_efficiency) speeds.expert_link = 0;
+  if (request.bandwidth_efficiency || request.network_efficiency) speeds.expert_network = 0;
   speeds.link = request.link_efficiency.value_or(speeds.link);
   speeds.network = request.network_efficiency.value_or(speeds.network);
   if (request.hidden_communication) {

@@ -1,0 +1,78 @@
+// What the kernels of TransformerEngine and Megatron-Core reach and cost.
+//
+// All but those marked "set" are fitted, shared by all rows, to the step times of NVIDIA's
+// performance pages for Megatron-Bridge 25.09 to 26.08 and to one layer of experts on an H100
+// (docs/measured.md, which says how well the rows determine each). "As assumed" means that the
+// rows neither contradict nor test the start of the fit.
+#pragma once
+
+namespace penstock::transformer_engine {
+
+// Parts of a device's peak that large matmuls reach, by format.
+inline constexpr double kMatmulBf16 = 0.65;
+inline constexpr double kMatmulFp8 = 0.66;         // one scale per tensor
+inline constexpr double kMatmulBlockwise = 0.561;  // set: 0.85 of the above
+inline constexpr double kMatmulMxfp8 = 0.57;
+inline constexpr double kMatmulNvfp4 = 0.46;
+// Length of a matmul's inner dimension whose start and end take as long as its products, at the
+// peak of bf16.
+inline constexpr double kMatmulStart = 580;
+// Efficiency of grouped matmuls relative to one, with the experts' kernels apart and fused
+// (CuteDSL's grouped MLP).
+inline constexpr double kGrouped = 0.7, kGroupedFused = 0.97;
+// Part of the traffic of weights and their gradients that is not hidden. Set.
+inline constexpr double kWeightTraffic = 0.5;
+// Of memory bandwidth.
+inline constexpr double kMemory = 0.77;
+
+// Parts of bf16's peak that attention reaches; FlashAttention-3 (Shah et al. 2024) has 0.6 to 0.75.
+inline constexpr double kAttentionForward = 0.63, kAttentionBackward = 0.55;
+inline constexpr double kSmallHeads = 0.6;    // set: relative, of heads below 128
+inline constexpr double kFp8Attention = 1.3;  // as assumed: speedup of 8 bits
+// Of bf16's peak: scans of Mamba-2 and of delta nets, with their convolutions.
+inline constexpr double kScan = 0.021;
+
+// Quantization reads and writes each input and gradient in two orders; factors of that traffic.
+inline constexpr double kQuantize = 1.3;
+inline constexpr double kQuantizeNvfp4 =
+    1.5;  // as assumed: Hadamard transform, scales of two levels
+inline constexpr double kQuantizeRows = 5.2, kQuantizeRowsFused = 3.3;  // rows of experts
+
+// Reads and writes of all elements of a tensor, F and I together.
+inline constexpr double kHiddenPasses = 12;     // as assumed: hidden states, per part of a block
+inline constexpr double kHeadPasses = 5.3;      // queries and keys: positions, norms, transposes
+inline constexpr double kAttentionPasses = 3;   // set: queries, keys, values and outputs
+inline constexpr double kGatePasses = 8;        // set: SiLU and product of a dense layer
+inline constexpr double kActivationPasses = 5;  // set: an activation without a gate
+inline constexpr double kRowPasses = 9.6, kRowPassesFused = 8.4;  // rows of experts, in their order
+inline constexpr double kAllToAllPasses = 48;  // more of them with the all-to-all dispatcher
+inline constexpr double kExpertGatePasses = 9.3, kExpertGatePassesFused = 4.1;
+inline constexpr double kExpertActivationPasses = 33;  // the square of ReLU, not fused
+inline constexpr double kExpertBiasPasses = 120;       // biases of experts, not fused
+inline constexpr double kLogitPasses = 6;              // set: of the loss
+
+// Of the bandwidth of links and of the network. Set for collectives other than those of experts.
+inline constexpr double kLink = 0.8, kNetwork = 0.8;
+inline constexpr double kExpertLink = 0.96, kExpertNetwork = 0.79;
+// Parts of messages that compute does not hide.
+inline constexpr double kTensorExposed = 0.46;     // 1 in NVFP4, whose recipes do not overlap them
+inline constexpr double kContextExposed = 0.5;     // set
+inline constexpr double kExpertExposed = 0.41;     // of overlapped exchanges; 1 of others
+inline constexpr double kGradientsExposed = 0.27;  // as assumed: sums of gradients
+inline constexpr double kShardsExposed = 0.25;     // of FSDP
+inline constexpr double kOffloadExposed = 0.27;    // of activations to and from the host
+
+// Seconds of the host per layer and microbatch, F, I and W together. W, which only has matmuls, has
+// this part of them.
+inline constexpr double kHostWeight = 0.2;      // set
+inline constexpr double kHostPart = 0.5e-3;     // as assumed: attention, a dense part or a scan
+inline constexpr double kHostExperts = 5.2e-3;  // a part with experts
+inline constexpr double kHostExpert = 98e-6;    // of these, per expert of the rank, if not fused
+inline constexpr double kHostCounts = 2.8e-3;   // of these, the wait for the number of rows
+inline constexpr double kHostDropping = 0.5;    // set: of these, without that wait
+inline constexpr double kHostPartialGraphs = 0.82;  // of these, that partial CUDA graphs leave
+
+// Bytes that the optimizer moves per parameter. Set: gradient, master and moments, and weight.
+inline constexpr double kBytesPerStep = 30;
+
+}  // namespace penstock::transformer_engine
