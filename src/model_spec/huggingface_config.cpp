@@ -12,6 +12,7 @@
 #include "huggingface/config_file.h"
 #include "model_spec/check_model.h"
 #include "model_spec/huggingface_format.h"
+#include "model_spec/huggingface_shapes.h"
 #include "model_spec/model_spec.h"
 
 namespace penstock {
@@ -84,6 +85,19 @@ auto ReadConfigFile(const std::string& path, const Read& read)
   if (!result) return tl::unexpected(In(Printable(file), result.error()));
   ReportUnknownKeys(*config, file);
   return result;
+}
+
+Result<ModelShape> ShapeOfFile(ConfigFile& file) {
+  const std::vector<std::string_view> types = HuggingFaceShapeTypes();
+  if (std::ranges::find(types, file.model_type) != types.end()) {
+    return ReadHuggingFaceSizes(file.model_type, file.values);
+  }
+  if (file.model_type == "kimi_k2") {  // has the keys of DeepSeek-V3
+    file.values["model_type"] = "deepseek_v3";
+    PENSTOCK_TRY(file, ParseConfigFile(file.values.dump()));
+  }
+  PENSTOCK_TRY(const ModelConfig config, ReadConfig(file));
+  return ShapeOf(config);
 }
 
 // The options of a model as it computes, by key. Options that only training reads are not there.
@@ -209,16 +223,12 @@ Result<ModelConfig> ReadHuggingFaceConfig(const std::string& path) {
 }
 
 Result<ModelShape> ReadHuggingFaceShape(const std::string& path) {
-  return ReadConfigFile(path, [](ConfigFile& file) -> Result<ModelShape> {
-    PENSTOCK_TRY(const ModelConfig config, ReadConfig(file));
-    return ShapeOf(config);
-  });
+  return ReadConfigFile(path, ShapeOfFile);
 }
 
 Result<ModelShape> ParseHuggingFaceShape(std::string_view text) {
   PENSTOCK_TRY(ConfigFile file, ParseConfigFile(text));
-  PENSTOCK_TRY(const ModelConfig config, ReadConfig(file));
-  return ShapeOf(config);
+  return ShapeOfFile(file);
 }
 
 std::string HuggingFaceName::OfExpert(std::int64_t expert) const {

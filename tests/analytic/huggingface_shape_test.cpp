@@ -46,6 +46,65 @@ TEST(HuggingFaceShape, ReadsThePublishedFiles) {
       "n_layer": 12, "n_head": 12, "n_positions": 1024})");
 }
 
+TEST(HuggingFaceShape, ReadsModelsThatAreOnlyPriced) {
+  ExpectShapeOf("gpt-oss-20b", R"({"model_type": "gpt_oss", "vocab_size": 201088,
+      "hidden_size": 2880, "num_hidden_layers": 24, "num_attention_heads": 64,
+      "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 2880, "sliding_window": 128,
+      "num_local_experts": 32, "num_experts_per_tok": 4, "tie_word_embeddings": false,
+      "layer_types": ["sliding_attention", "full_attention", "sliding_attention",
+                      "full_attention"]})");
+  ExpectShapeOf("qwen2.5-7b", R"({"model_type": "qwen2", "vocab_size": 152064, "hidden_size": 3584,
+      "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4,
+      "intermediate_size": 18944, "use_sliding_window": false, "sliding_window": 131072})");
+  ExpectShapeOf("qwen3-next-80b-a3b", R"({"model_type": "qwen3_next", "vocab_size": 151936,
+      "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 16,
+      "num_key_value_heads": 2, "head_dim": 256, "intermediate_size": 5120,
+      "full_attention_interval": 4, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+      "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4,
+      "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512,
+      "shared_expert_intermediate_size": 512, "norm_topk_prob": true})");
+  ExpectShapeOf("gemma-3-4b", R"({"model_type": "gemma3", "text_config": {"hidden_size": 2560,
+      "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34,
+      "sliding_window": 1024}, "vision_config": {"hidden_size": 1152}})");
+  ExpectShapeOf("mistral-nemo-12b", R"({"model_type": "mistral", "vocab_size": 131072,
+      "hidden_size": 5120, "num_hidden_layers": 40, "num_attention_heads": 32,
+      "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 14336,
+      "sliding_window": null})");
+  ExpectShapeOf("kimi-k2", R"({"model_type": "kimi_k2", "vocab_size": 163840, "hidden_size": 7168,
+      "num_hidden_layers": 61, "num_attention_heads": 64, "num_key_value_heads": 64,
+      "intermediate_size": 18432, "q_lora_rank": 1536, "kv_lora_rank": 512,
+      "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 384,
+      "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "n_shared_experts": 1,
+      "first_k_dense_replace": 1, "norm_topk_prob": true, "routed_scaling_factor": 2.827,
+      "n_group": 1, "topk_group": 1})");
+  ExpectShapeOf("nemotron-3-nano", R"({"model_type": "nemotron_h", "vocab_size": 131072,
+      "hidden_size": 2688, "num_hidden_layers": 52, "num_attention_heads": 32,
+      "num_key_value_heads": 2, "head_dim": 128, "intermediate_size": 1856,
+      "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+      "mamba_num_heads": 64, "mamba_head_dim": 64, "ssm_state_size": 128, "n_groups": 8,
+      "n_routed_experts": 128, "num_experts_per_tok": 6, "moe_intermediate_size": 1856,
+      "moe_shared_expert_intermediate_size": 3712, "n_shared_experts": 1})");
+}
+
+TEST(HuggingFaceShape, OfModelsThatAreOnlyPricedNamesTheFaultyKey) {
+  const auto message = [](const std::string& rest) {
+    const auto shape = ParseHuggingFaceShape(
+        R"({"vocab_size": 8, "hidden_size": 8, "num_hidden_layers": 4, "num_attention_heads": 4, )"
+        R"("intermediate_size": 9, )" +
+        rest + "}");
+    return shape ? "" : shape.error().line();
+  };
+  EXPECT_EQ(message(R"("model_type": "gpt_oss")"), "num_local_experts: the key is missing");
+  EXPECT_EQ(message(R"("model_type": "mistral", "sliding_window": 0)"),
+            "sliding_window: a whole number from 1 to 1000000000 is needed");
+  EXPECT_EQ(message(R"("model_type": "qwen2", "use_sliding_window": true)"),
+            "use_sliding_window: only false is supported");
+  EXPECT_EQ(message(R"("model_type": "gemma3_text", "layer_types": ["sliding_attention",
+                       "full_attention", "full_attention"])"),
+            "layer_types: only sliding_attention with full attention in every nth layer is "
+            "supported");
+}
+
 TEST(HuggingFaceShape, NamesTheFaultyKey) {
   const auto message = [](std::string_view text) {
     const auto shape = ParseHuggingFaceShape(text);
