@@ -1,7 +1,7 @@
 // Implementations: how a framework computes a model. What it keeps, how many kernels it launches
 // and how fast these run depend on it, so each has its own lists of kernels and tensors.
 //
-// Adding one takes a folder implementations/NAME with its lists, and a row in implementation.cpp.
+// Adding one takes its lists in implementations/NAME.cpp, and a row in implementations.cpp there.
 #pragma once
 
 #include <algorithm>
