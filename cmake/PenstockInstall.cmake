@@ -47,7 +47,7 @@ endforeach()
 
 include(CMakePackageConfigHelpers)
 
-set(core_folders base schedule simulate explain huggingface model_spec analytic report monitor interop scenario collective runtime checkpoint tokens config)
+set(core_folders base schedule simulate explain huggingface model_spec analytic report monitor interop scenario calibrate collective runtime checkpoint tokens config)
 list(TRANSFORM core_folders PREPEND penstock_ OUTPUT_VARIABLE core_targets)
 
 add_library(penstock_core INTERFACE)

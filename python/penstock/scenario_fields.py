@@ -53,6 +53,7 @@ ScenarioFields = TypedDict(
         "flops_efficiency": "float",
         "bandwidth_efficiency": "float",
         "hidden_communication": "float",
+        "machine": "str | os.PathLike[str]",
         "pass": "Sequence[str] | str",
         "price": "Sequence[str] | str",
         "jitter": "float",

@@ -10,6 +10,7 @@ std::unique_ptr<Command> MakeSimulateCommand();
 std::unique_ptr<Command> MakeShowCommand();
 std::unique_ptr<Command> MakeDiffCommand();
 std::unique_ptr<Command> MakeReportCommand();
+std::unique_ptr<Command> MakeCalibrateCommand();
 std::unique_ptr<Command> MakeWatchCommand();
 std::unique_ptr<Command> MakeCheckpointCommand();
 std::unique_ptr<Command> MakeTokenizeCommand();
@@ -19,10 +20,11 @@ std::unique_ptr<Command> MakeManCommand();
 
 std::vector<std::unique_ptr<Command>> Commands() {
   std::vector<std::unique_ptr<Command>> commands;
-  for (const auto make : {MakeSchedulesCommand, MakeScheduleCommand, MakeValidateCommand,
-                          MakeSimulateCommand, MakeShowCommand, MakeDiffCommand, MakeReportCommand,
-                          MakeWatchCommand, MakeCheckpointCommand, MakeTokenizeCommand,
-                          MakeLaunchCommand, MakeCompletionCommand, MakeManCommand}) {
+  for (const auto make :
+       {MakeSchedulesCommand, MakeScheduleCommand, MakeValidateCommand, MakeSimulateCommand,
+        MakeShowCommand, MakeDiffCommand, MakeReportCommand, MakeCalibrateCommand, MakeWatchCommand,
+        MakeCheckpointCommand, MakeTokenizeCommand, MakeLaunchCommand, MakeCompletionCommand,
+        MakeManCommand}) {
     commands.push_back(make());
   }
 #ifdef PENSTOCK_ENGINE

@@ -140,6 +140,23 @@ Status SetFromYaml(const ScenarioField& field, const YamlMap& config, Scenario& 
       field.member);
 }
 
+std::string TextOf(const ScenarioField& field, const Scenario& scenario) {
+  return std::visit(
+      Overloaded{[&](ListMember member) {
+                   return fmt::format("{}", fmt::join(scenario.*member, ","));
+                 },
+                 [&](Member<TimeValue> member) {
+                   const TimeValue& time = *(scenario.*member);
+                   return time.has_unit ? time.text : fmt::format("{}", time.value);
+                 },
+                 [&](Member<std::string> member) { return *(scenario.*member); },
+                 [&](Member<int> member) { return fmt::format("{}", *(scenario.*member)); },
+                 [&](Member<double> member) { return fmt::format("{}", *(scenario.*member)); },
+                 [&](Member<bool> member) { return fmt::format("{}", *(scenario.*member)); },
+                 [&](auto) { return std::string(); }},
+      field.member);
+}
+
 std::string ToYaml(const ScenarioField& field, const Scenario& scenario) {
   const auto line = [&](const std::string& value) {
     return fmt::format("{}: {}\n", field.name, value);

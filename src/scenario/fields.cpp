@@ -282,6 +282,23 @@ std::vector<ScenarioField> CostFields() {
   };
 }
 
+// The constants of a machine, with what a fit may find.
+void SetFitRanges(std::vector<ScenarioField>& fields) {
+  constexpr double kMostLaunch = 300e-6;  // seconds
+  const std::pair<std::string_view, FitRange> ranges[] = {
+      {"flops_efficiency", {0.02, 1, 0.6}},   {"bandwidth_efficiency", {0.02, 1, 0.8}},
+      {"link_efficiency", {0.02, 1, 0.8}},    {"network_efficiency", {0.02, 1, 0.8}},
+      {"hidden_communication", {0, 1, 0}},    {"hidden_gradients", {0, 1, 0}},
+      {"device_launch", {0, kMostLaunch, 0}}, {"host_launch", {0, kMostLaunch, 0}},
+      {"time_factor", {0.2, 5, 1}},
+  };
+  for (ScenarioField& field : fields) {
+    for (const auto& [name, range] : ranges) {
+      if (field.name == name) field.fit = range;
+    }
+  }
+}
+
 std::vector<ScenarioField> ModelFields() {
   const FieldGroup kGroup = FieldGroup::kModel;
   const auto row = [&](std::string_view name, ScenarioMember member, std::string_view value_name,
@@ -357,6 +374,11 @@ std::vector<ScenarioField> ModelFields() {
       row("time_factor", &Scenario::time_factor, "X",
           "Factor of all times, as `penstock calibrate` fits it (default 1)"),
   };
+  fields.push_back(row("machine", &Scenario::machine, "FILE",
+                       "A file with constants of the machine, such as `flops_efficiency`, that "
+                       "'penstock calibrate' fitted to measured runs"));
+  fields.back().takes_path = true;
+  SetFitRanges(fields);
   for (ScenarioField& field : fields) {
     if (field.name == "data_parallel") field.former_name = "data";
     if (field.name == "model") {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -52,6 +53,12 @@ enum OrderedBy : std::uint8_t {
 // How a field goes with a model.
 enum class WithModel { kEither, kNotWith, kOnlyWith };
 
+// Where a fit of measured runs searches a constant of the machine (calibrate/fit).
+struct FitRange {
+  double least = 0, most = 1;
+  double usual = 0;  // the value of a scenario that does not set it
+};
+
 struct ScenarioField {
   std::string_view name;
   ScenarioMember member;
@@ -71,6 +78,7 @@ struct ScenarioField {
   // Whether the algorithm reads the value; null: every algorithm does.
   bool (*supported)(const Algorithm&, const Scenario&) = nullptr;
   bool in_candidates = true;  // whether a single schedule may have its own, and a sweep vary it
+  std::optional<FitRange> fit = {};  // if it is a constant of the machine, a number or a time
 };
 
 // In the order of --help.
@@ -99,6 +107,8 @@ bool MayContainCommas(const ScenarioField& field);
 Status SetText(const ScenarioField& field, const std::string& text, Scenario& scenario);
 // Sets a field to the value that a configuration has for it, if any.
 Status SetFromYaml(const ScenarioField& field, const YamlMap& config, Scenario& scenario);
+// Returns the value as SetText reads it. Requires: IsGiven, and !IsNested(field); a list has commas.
+std::string TextOf(const ScenarioField& field, const Scenario& scenario);
 // The field as lines of YAML that SetFromYaml reads. Requires IsGiven.
 std::string ToYaml(const ScenarioField& field, const Scenario& scenario);
 

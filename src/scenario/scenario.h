@@ -81,6 +81,9 @@ struct Scenario : ModelRequest {
 
   // Where a file set a field: "a.yaml: line 3".
   std::map<std::string, std::string, std::less<>> places;
+  // A file with constants of the machine for the fields that nobody sets (machine/machine_file.h).
+  std::optional<std::string> machine;
+
   std::string remark;  // a line below the table: what of a training configuration has no price
   // What the schedule that is priced says itself: memory in bytes (Primus's dumps), and a
   // vocabulary that its ranks share.

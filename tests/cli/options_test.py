@@ -19,10 +19,10 @@ VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2"
           "--model": "llama-3-8b", "--device": "h200", "--nodes": "1x4", "--micro-batch-size": "2",
           "--sequence": "1024", "--precision": "f32", "--tensor": "2", "--data-parallel": "2", "--expert": "1", "--zero": "1",
           "--flops-efficiency": "0.5", "--bandwidth-efficiency": "0.5",
-          "--hidden-communication": "0.5", "--sweep": "comm=0,1"}
+          "--hidden-communication": "0.5", "--machine": "machine.yaml", "--sweep": "comm=0,1"}
 # Those that only --model reads.
 OF_MODELS = {"--device", "--nodes", "--micro-batch-size", "--sequence", "--precision", "--tensor", "--data-parallel", "--expert",
-             "--zero", "--flops-efficiency", "--bandwidth-efficiency", "--hidden-communication"}
+             "--zero", "--flops-efficiency", "--bandwidth-efficiency", "--hidden-communication", "--machine"}
 # Those that only --jitter reads.
 OF_JITTER = {"--seed", "--runs"}
 # Options that select schedules or belong to one command. Other tests cover them.
@@ -55,6 +55,7 @@ class OptionsTest(program.CommandTest):
     def setUp(self):
         super().setUp()
         self.run_ok("schedule", "1f1b", "-o", "a.csv")
+        self.write("machine.yaml", "constants: [{flops_efficiency: 0.5}]\n")
         self.run_ok("simulate", "1f1b", "--dump", "dumps")
         # A trace of the same schedule: 4 ranks, 8 microbatches.
         (run,) = self.run_rows("show", "1f1b")

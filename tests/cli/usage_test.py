@@ -5,7 +5,7 @@ import re
 
 import program
 
-COMMANDS = ("schedules", "schedule", "validate", "simulate", "show", "diff", "report", "watch",
+COMMANDS = ("schedules", "schedule", "validate", "simulate", "show", "diff", "report", "calibrate", "watch",
             "checkpoint", "launch", "completion", "man")
 # Their output is no table.
 WITHOUT_JSON = ("launch", "completion", "man")

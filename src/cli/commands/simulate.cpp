@@ -9,6 +9,7 @@
 #include "cli/figures/comparison.h"
 #include "cli/figures/json_table.h"
 #include "cli/figures/memory_figures.h"
+#include "cli/figures/step_table.h"
 #include "cli/help/offered_values.h"
 #include "cli/options/option_values.h"
 #include "cli/options/output_format.h"
@@ -271,6 +272,7 @@ class SimulateCommand : public Command {
     if (all.size() == 1)
       fmt::print("\n{}", FormatTable(RankTable(all.front().result, all.front().chosen.time_unit,
                                                all.front().chosen.memory_unit)));
+    if (HaveSteps(all)) fmt::print("\n{}", FormatTable(StepTable(all)));
     const Table steady = SteadyTable(all);
     if (!steady.rows.empty()) fmt::print("\n{}", FormatTable(steady));
     if (memory_) {

@@ -28,6 +28,21 @@ Json ToJson(const std::optional<Number>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
+// What a step and its largest rank consist of.
+Json StepJson(const StepEstimate& step) {
+  const RankBytes* largest = &step.ranks.front();
+  for (const RankBytes& rank : step.ranks) {
+    if (rank.total() > largest->total()) largest = &rank;
+  }
+  return {{"reduce", step.reduce},
+          {"update", step.update},
+          {"gather", step.gather},
+          {"weights", largest->weights},
+          {"gradients", largest->gradients},
+          {"optimizer", largest->optimizer},
+          {"activations", largest->activations}};
+}
+
 Json SpreadJson(const Spread& spread) {
   return {{"mean", spread.mean}, {"median", spread.median}, {"p95", spread.p95}};
 }
@@ -106,6 +121,13 @@ Json ToJson(const Simulated& simulated, bool with_steps) {
   if (simulated.jittered) object["jittered"] = JitteredJson(simulated);
   if (simulated.chosen.data > 1) {
     object["global_microbatches"] = std::int64_t{schedule.microbatches} * simulated.chosen.data;
+  }
+  if (simulated.step) {
+    object["step_time"] = simulated.step->step_time;
+    object["tokens_per_second"] = simulated.step->tokens_per_second();
+    object["flops_per_second_per_device"] = simulated.step->flops_per_device();
+    object["peak_bytes"] = simulated.step->peak_bytes();
+    object["step"] = StepJson(*simulated.step);
   }
   if (simulated.steady_step) object["steady_step"] = *simulated.steady_step;
   object["closed_form"] = ClosedFormJson(simulated.chosen);

@@ -41,6 +41,10 @@ constexpr Example kExamples[] = {
     {"report", "penstock report 1f1b zb-h1 -p 4 -m 8 -o a.html", "Write a page with timelines"},
     {"report", "penstock report zbv -o zbv.svg", "Write a picture"},
 
+    {"calibrate", "penstock calibrate runs.csv", "Compare predictions with measured runs"},
+    {"calibrate", "penstock calibrate runs.csv --fit auto -o machine.yaml",
+     "Fit constants of the machine, which --machine then reads"},
+
     {"train", "penstock train examples/english.yaml", "Train a small model"},
     {"train", "penstock train my.yaml --schedule zbv --ranks 4 steps=200",
      "Override keys of the configuration"},

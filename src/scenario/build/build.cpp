@@ -13,6 +13,7 @@
 #include "scenario/build/stage_costs.h"
 #include "scenario/build/unused_fields.h"
 #include "scenario/fields.h"
+#include "scenario/machine/machine_file.h"
 #include "scenario/own_fields.h"
 #include "schedule/pricing/microbatch_lengths.h"
 #include "schedule/validate/validate.h"
@@ -59,6 +60,7 @@ Status DescribeCosts(const Scenario& scenario, PricedSchedule& chosen) {
   chosen.about = DescribeModel(model, states);
   if (!scenario.remark.empty()) chosen.about += "\n" + scenario.remark;
   chosen.data = model.data;
+  chosen.model = model;
   if (!scenario.memory_limit) {
     chosen.memory_limit = MemoryLeft(model, states);
     chosen.device_memory = model.cluster.device.memory;
@@ -85,6 +87,8 @@ Status SetCosts(const Scenario& scenario, Costs costs, PricedSchedule& chosen) {
   costs.ScaleMemory(chosen.activation);
   PENSTOCK_TRY_STATUS(DescribeCosts(scenario, chosen));
   chosen.costs = std::move(costs);
+  chosen.has_steps = passes.Has("optimizer");
+  chosen.has_collectives = passes.Has("sharding");
   // A changed schedule is no longer the algorithm's: its closed forms do not hold.
   if (!passes.passes.empty()) chosen.algorithm = nullptr;
   return {};
@@ -232,6 +236,7 @@ Result<Scenario> ScenarioOf(const Scenario& scenario, const Candidate& candidate
     DropUnsupported(*algorithm, own);
   }
   PENSTOCK_TRY_STATUS(ApplyOwnFields(candidate.options, own));
+  PENSTOCK_TRY_STATUS(FillFromMachine(own));
   return own;
 }
 

@@ -35,6 +35,9 @@ struct PricedSchedule {
   bool heeds_limit = false;
   // With a model: the memory of a device, in which each rank's states and activations must fit.
   std::optional<double> device_memory = {};
+  std::optional<ModelOnCluster> model = {};
+  // Whether the schedule itself has the optimizer's steps, and the collectives of shards.
+  bool has_steps = false, has_collectives = false;
   int data = 1;  // with a model: replicas of the pipeline, each of which runs the microbatches
   std::string time_unit = {};  // "s", or empty for the unit of the costs
   std::string about = {};      // with a model: lines below the table

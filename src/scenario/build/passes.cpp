@@ -54,6 +54,11 @@ Result<PassList> PassesOf(const Scenario& scenario) {
   return list;
 }
 
+bool PassList::Has(std::string_view name) const {
+  return std::ranges::any_of(
+      passes, [&](std::string_view pass) { return pass.substr(0, pass.find('=')) == name; });
+}
+
 std::optional<double> PassList::PriceOf(std::string_view key) const {
   for (const std::string& text : prices) {
     const auto price = ParsePrice(text);

@@ -20,6 +20,8 @@ struct PassList {
   std::vector<std::string> passes;  // NAME[=ARGUMENTS], in order
   std::vector<std::string> prices;  // KEY=VALUE
 
+  // Whether a pass of this name is in the list.
+  bool Has(std::string_view name) const;
   // Returns the value of a price, if it is given and valid.
   std::optional<double> PriceOf(std::string_view key) const;
   // Sets the prices in the schedule's costs.

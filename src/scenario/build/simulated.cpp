@@ -90,6 +90,7 @@ Result<Simulated> SimulateOne(PricedSchedule chosen, bool with_timeline) {
   const Schedule& schedule = simulated.chosen.schedule;
   PENSTOCK_TRY(simulated.result, Simulate(schedule, simulated.chosen.costs, how));
   simulated.above_limit = ExceedsLimit(simulated.chosen, simulated.result);
+  if (simulated.chosen.model) simulated.step = EstimateOf(simulated.chosen, simulated.result);
   if (simulated.chosen.costs.overlap.kind == OverlapRule::Kind::kMax &&
       HasOverlappedPairs(schedule)) {
     Costs costs = simulated.chosen.costs;

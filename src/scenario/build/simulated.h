@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "explain/explanation.h"
 #include "scenario/build/build.h"
+#include "scenario/build/step_estimate.h"
 #include "schedule/timeline.h"
 #include "simulate/memory/memory_by_kind.h"
 #include "simulate/runs/monte_carlo.h"
@@ -31,6 +32,9 @@ struct Simulated {
   // The time of a step when steps follow each other, if asked for (steady_state.h): of
   // `chosen.repeat` steps in a row, or of the steps of a schedule without a flush.
   std::optional<double> steady_step;
+
+  // With a model: the time of a step with all that follows the pipeline, and the bytes of each rank.
+  std::optional<StepEstimate> step;
 
   // The memory of each rank by kind, if asked for.
   std::vector<RankMemory> memory;

@@ -1,0 +1,39 @@
+// Fits constants of the machine to measured runs, by least squares of log(predicted / measured).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "calibrate/fit/constants.h"
+#include "calibrate/price.h"
+
+namespace penstock {
+
+inline constexpr int kFolds = 5;
+
+struct Fit {
+  std::vector<ConstantValue> values;
+  std::size_t rows = 0;
+  double mape_before = 0;  // with the constants that the rows had
+  double mape = 0;         // mean of |predicted / measured - 1| with the fitted ones
+  // The same of rows that were left out of the fit, in turns of a fifth of them. Empty if there are
+  // too few rows.
+  std::optional<double> cross_validated = {};
+  std::vector<MeasuredRun> runs = {};  // with the constants set
+};
+
+// Fits these constants to the runs with a measured time. Requires: every run can be priced, and
+// `predictions` are those of `runs`. Errors: kInvalidArgument if the rows do not determine the
+// constants: too few rows, or predictions that a constant does not change or changes as others do.
+Result<Fit> FitConstants(const PricedRuns& priced, const std::vector<Constant>& constants,
+                         StepEstimator& estimator);
+
+// Chooses the constants that the rows determine: adds the one that decreases the cross-validated
+// error most, as long as it decreases by a fiftieth.
+Result<Fit> FitDeterminedConstants(const PricedRuns& priced,
+                                   const std::vector<std::string_view>& per,
+                                   StepEstimator& estimator);
+
+}  // namespace penstock

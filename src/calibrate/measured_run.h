@@ -1,0 +1,66 @@
+// Runs that someone measured, as scenarios.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "scenario/scenario.h"
+
+namespace penstock {
+
+// One row of a table.
+struct MeasuredRun {
+  // Which rank held the measured peak.
+  enum class PeakOf { kWorst, kFirst, kLast };
+
+  int row = 0;   // from 1
+  int line = 0;  // in the file
+  Scenario scenario;
+  std::optional<double> step_time;                     // in seconds
+  std::optional<double> tokens_per_second_per_device;  // if there is no time
+  std::optional<double> peak_bytes;                    // of a rank
+  PeakOf peak_of = PeakOf::kWorst;
+  // Columns besides the scenario's fields that tell runs apart ("release").
+  std::map<std::string, std::string, std::less<>> tags;
+};
+
+// A row that cannot be priced.
+struct RefusedRow {
+  int row = 0;         // from 1
+  int line = 0;        // in the file
+  std::string reason;  // one line, without the place
+};
+
+// Returns an error about a row as its reason: parameters are columns.
+std::string ReasonOf(const Error& error);
+
+struct MeasuredRuns {
+  std::string path;
+  std::string format;  // "columns of penstock", "vTrain", ...
+  std::vector<MeasuredRun> runs;
+  std::vector<RefusedRow> refused;
+
+  std::size_t rows() const { return runs.size() + refused.size(); }
+};
+
+// Returns the value that a run has in a column: a field of the scenario, a tag, or "samples", its
+// global batch. Empty if it has none.
+std::string ValueOf(const MeasuredRun& run, std::string_view column);
+// Refuses a column that no run can have. Errors: kInvalidArgument, with the nearest name.
+Status CheckColumn(std::string_view column);
+// Returns the values in several columns as one line: "device a100, nodes 8x8". Leaves out columns
+// that the run lacks.
+std::string Describe(const MeasuredRun& run, std::span<const std::string_view> columns);
+
+// Reads a table of runs. Its columns are names of scenario fields with `step_time` or `peak_bytes`
+// (formats/own_columns.cpp), or those of a format that its header tells (formats/format.h). A row
+// that the fields cannot express is refused with the column that prevents it. Errors: those of
+// ReadCsvTable; kInvalidArgument with the first line for columns that no format has.
+Result<MeasuredRuns> ReadMeasuredRuns(const std::string& path);
+
+}  // namespace penstock

@@ -1,0 +1,31 @@
+// Predictions of measured runs.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "calibrate/measured_run.h"
+#include "calibrate/score.h"
+#include "scenario/estimate/step_estimator.h"
+
+namespace penstock {
+
+// What a user does not choose: runs with equal values compete. `samples` is the global batch.
+std::vector<std::string_view> FixedColumns();
+
+// Returns the prediction of one run. Sets its measured time if the run has only a throughput.
+Result<Prediction> Predict(const MeasuredRun& run, StepEstimator& estimator);
+
+struct PricedRuns {
+  std::vector<MeasuredRun> runs;        // those that could be priced
+  std::vector<Prediction> predictions;  // by run, with groups by `columns`
+  std::vector<RefusedRow> refused;      // in order of rows
+};
+
+// Prices all runs on all cores.
+PricedRuns PriceRuns(MeasuredRuns runs, const std::vector<std::string_view>& columns,
+                     StepEstimator& estimator);
+
+}  // namespace penstock

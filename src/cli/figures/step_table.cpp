@@ -1,0 +1,32 @@
+#include "cli/figures/step_table.h"
+
+#include <algorithm>
+
+#include "base/units.h"
+
+namespace penstock {
+
+bool HaveSteps(const std::vector<Simulated>& all) {
+  return !all.empty() && std::ranges::all_of(all, [](const Simulated& simulated) {
+    return simulated.step.has_value();
+  });
+}
+
+Table StepTable(const std::vector<Simulated>& all) {
+  Table table;
+  table.title = "Training step";
+  table.columns = {"schedule", "step time",         "gradient sums",      "optimizer",
+                   "weights",  "tokens per second", "TFLOP/s per device", "memory with states"};
+  for (const Simulated& simulated : all) {
+    const StepEstimate& step = *simulated.step;
+    table.rows.push_back({simulated.chosen.label, FormatSeconds(step.step_time),
+                          FormatSeconds(step.reduce), FormatSeconds(step.update),
+                          FormatSeconds(step.gather),
+                          fmt::format("{:.0f}", step.tokens_per_second()),
+                          fmt::format("{:.1f}", step.flops_per_device() / 1e12),
+                          FormatBytes(static_cast<std::int64_t>(step.peak_bytes()))});
+  }
+  return table;
+}
+
+}  // namespace penstock

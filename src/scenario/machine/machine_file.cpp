@@ -1,0 +1,209 @@
+#include "scenario/machine/machine_file.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <map>
+
+#include "base/mutex.h"
+#include "base/text/quote.h"
+#include "base/text/yaml_map.h"
+#include "scenario/fields.h"
+#include "scenario/nested_values.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What may stand in `for` besides fields. No scenario has it.
+constexpr std::string_view kRelease = "release";
+
+constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kDefaults = {
+    {{"device", kUsualDevice}, {"precision", "bf16"}, {"implementation", "penstock"}}};
+
+std::vector<std::string_view> ConstantNames() {
+  std::vector<std::string_view> names = {"for"};
+  for (const ScenarioField& field : ScenarioFields()) {
+    if (field.fit) names.push_back(field.name);
+  }
+  return names;
+}
+
+Result<std::vector<std::pair<std::string, std::string>>> ReadColumns(const YamlMap& map) {
+  std::vector<std::pair<std::string, std::string>> columns;
+  for (const std::string& key : map.Keys()) {
+    if (key != kRelease && FindField(key) == nullptr) {
+      return map.Refuse(key, "is no option of 'penstock simulate'");
+    }
+    PENSTOCK_TRY(const auto text, map.Text(key));
+    columns.emplace_back(key, *text);
+  }
+  return columns;
+}
+
+// A value alone, or a map of a value and its error.
+Status ReadValue(const YamlMap& map, const std::string& key, MachineConstant& constant) {
+  const YAML::Node node = map.Node(key);
+  if (node.IsMap()) {
+    PENSTOCK_TRY(const YamlMap parts, YamlMap::Of(node, key));
+    PENSTOCK_TRY_STATUS(parts.RequireKnown({"value", "error"}));
+    if (!parts.Has("value")) return map.Refuse(key, "give its value");
+    PENSTOCK_TRY(const auto value, parts.Text("value"));
+    PENSTOCK_TRY(const auto error, parts.Text("error"));
+    constant.value = *value;
+    constant.error = error.value_or("");
+  } else {
+    PENSTOCK_TRY(const auto value, map.Text(key));
+    constant.value = *value;
+  }
+  Scenario scenario;
+  Status set = SetText(*FindField(key), constant.value, scenario);
+  if (set) set = CheckRanges(scenario);
+  if (!set) return map.Refuse(key, "{}", set.error().message);
+  return {};
+}
+
+Status ReadEntry(const YAML::Node& node, MachineFile& machine) {
+  PENSTOCK_TRY(const YamlMap map, YamlMap::Of(node, "an entry of constants"));
+  PENSTOCK_TRY_STATUS(map.RequireKnown(ConstantNames()));
+  std::vector<std::pair<std::string, std::string>> of;
+  if (map.Has("for")) {
+    PENSTOCK_TRY(const YamlMap columns, YamlMap::Of(map.Node("for"), "for"));
+    PENSTOCK_TRY(of, ReadColumns(columns));
+  }
+  for (const std::string& key : map.Keys()) {
+    if (key == "for") continue;
+    MachineConstant constant{key, of, "", ""};
+    PENSTOCK_TRY_STATUS(ReadValue(map, key, constant));
+    machine.constants.push_back(std::move(constant));
+  }
+  return {};
+}
+
+Result<MachineFile> Read(const YAML::Node& root) {
+  PENSTOCK_TRY(const YamlMap map, YamlMap::Of(root, "the machine file"));
+  PENSTOCK_TRY_STATUS(map.RequireKnown({"constants"}));
+  const YAML::Node list = map.Node("constants");
+  if (!list || !list.IsSequence() || list.size() == 0) {
+    return map.Refuse("constants", "a list of maps is needed");
+  }
+  MachineFile machine;
+  for (const YAML::Node& entry : list) PENSTOCK_TRY_STATUS(ReadEntry(entry, machine));
+  return machine;
+}
+
+// Sweeps read the same file for every combination.
+Result<MachineFile> ReadOnce(const std::string& path) {
+  struct Kept {
+    fs::file_time_type time;
+    std::uintmax_t size = 0;
+    MachineFile machine;
+  };
+  static Mutex& mutex = *new Mutex;
+  static auto& kept = *new std::map<std::string, Kept>;
+  std::error_code error;
+  const auto time = fs::last_write_time(path, error);
+  const auto size = error ? 0 : fs::file_size(path, error);
+  const MutexLock lock(mutex);
+  const auto found = kept.find(path);
+  if (!error && found != kept.end() && found->second.time == time && found->second.size == size) {
+    return found->second.machine;
+  }
+  PENSTOCK_TRY(MachineFile machine, ReadMachineFile(path));
+  if (!error) kept[path] = {time, size, machine};
+  return machine;
+}
+
+bool Applies(const MachineConstant& constant, const Scenario& scenario) {
+  return std::ranges::all_of(constant.of, [&](const auto& column) {
+    return column.first == kRelease || EffectiveValue(column.first, scenario) == column.second;
+  });
+}
+
+std::string ColumnsText(const MachineConstant& constant, const Scenario& scenario) {
+  std::string text;
+  for (const auto& [name, value] : constant.of) {
+    if (name == kRelease) continue;
+    text +=
+        fmt::format("{}`{}` {}", text.empty() ? "" : " and ", name, EffectiveValue(name, scenario));
+  }
+  return text;
+}
+
+std::string InFlow(const std::vector<std::pair<std::string, std::string>>& columns) {
+  std::string text;
+  for (const auto& [name, value] : columns) {
+    text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", name, YamlQuote(value));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string EffectiveValue(std::string_view name, const Scenario& scenario) {
+  const ScenarioField* const field = FindField(name);
+  if (field == nullptr || IsNested(*field)) return "";
+  if (IsGiven(*field, scenario)) return TextOf(*field, scenario);
+  for (const auto& [key, usual] : kDefaults) {
+    if (key == name) return std::string(usual);
+  }
+  return "";
+}
+
+std::string ToYaml(const MachineFile& machine) {
+  std::string text;
+  for (std::size_t begin = 0; begin < machine.remark.size();) {
+    const std::size_t end = std::min(machine.remark.find('\n', begin), machine.remark.size());
+    text += fmt::format("# {}\n", machine.remark.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  text += "constants:\n";
+  const std::vector<std::pair<std::string, std::string>>* last = nullptr;
+  for (const MachineConstant& constant : machine.constants) {
+    if (constant.of.empty()) {
+      text += "  - ";
+    } else if (last == nullptr || *last != constant.of) {
+      text += fmt::format("  - for: {{{}}}\n    ", InFlow(constant.of));
+    } else {
+      text += "    ";
+    }
+    last = &constant.of;
+    text += constant.error.empty() ? fmt::format("{}: {}\n", constant.field, constant.value)
+                                   : fmt::format("{}: {{value: {}, error: {}}}\n", constant.field,
+                                                 constant.value, constant.error);
+  }
+  return text;
+}
+
+Result<MachineFile> ReadMachineFile(const std::string& path) {
+  PENSTOCK_TRY(const YAML::Node root, LoadYaml(path));
+  auto machine = Read(root);
+  if (!machine) return tl::unexpected(In(path, std::move(machine).error()));
+  return machine;
+}
+
+Status FillFromMachine(Scenario& scenario) {
+  if (!scenario.machine) return {};
+  PENSTOCK_TRY(const MachineFile machine, ReadOnce(*scenario.machine));
+  const Scenario given = scenario;
+  std::map<std::string_view, const MachineConstant*> values;  // null: none applies
+  for (const MachineConstant& constant : machine.constants) {
+    const MachineConstant*& value = values[constant.field];
+    if (Applies(constant, scenario)) value = &constant;
+  }
+  for (const auto& [name, value] : values) {
+    const ScenarioField& field = *FindField(name);
+    if (IsGiven(field, given)) continue;
+    if (value != nullptr) {
+      PENSTOCK_TRY_STATUS(SetText(field, value->value, scenario));
+      continue;
+    }
+    const auto any = std::ranges::find(machine.constants, name, &MachineConstant::field);
+    return InvalidParameter("machine", "{}: it has no {} for {}; calibrate it, or give `{}`",
+                            Quote(*scenario.machine), name, ColumnsText(*any, scenario), name);
+  }
+  return {};
+}
+
+}  // namespace penstock

@@ -1,0 +1,51 @@
+// Constants of machines in a file, which `penstock calibrate` fits to measured runs and a
+// scenario's `machine` names:
+//
+//   constants:
+//     - for: {device: a100, precision: fp16}
+//       flops_efficiency: {value: 0.52, error: 0.01}
+//     - for: {device: a100}
+//       kernel_launch: {value: 4.1us, error: 0.2us}
+//
+// `for` has fields of the scenario, and "release" of the software. A value alone may stand for the
+// map; `error` is its standard error.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "scenario/scenario.h"
+
+namespace penstock {
+
+// One value of a constant.
+struct MachineConstant {
+  std::string field;
+  std::vector<std::pair<std::string, std::string>> of;  // columns with their values
+  std::string value;                                    // as SetText reads it
+  std::string error = {};
+};
+
+struct MachineFile {
+  std::string remark;  // lines at the top: where the constants come from
+  std::vector<MachineConstant> constants;
+};
+
+// Returns the value of a field, that of the default if it is not set: "h100" for `device`. Empty if
+// it has none.
+std::string EffectiveValue(std::string_view field, const Scenario& scenario);
+
+std::string ToYaml(const MachineFile& machine);
+// Errors: those of LoadYaml; kInvalidArgument with file, line and key.
+Result<MachineFile> ReadMachineFile(const std::string& path);
+
+// Sets the constants that the scenario's machine has and the scenario leaves open. Of several
+// values that apply the last counts: that of the newest release. Errors: those of ReadMachineFile,
+// and kInvalidArgument about `machine` if it has a constant, but none for this device and
+// precision.
+Status FillFromMachine(Scenario& scenario);
+
+}  // namespace penstock

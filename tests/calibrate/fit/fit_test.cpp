@@ -1,0 +1,116 @@
+#include "calibrate/fit/fit.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace penstock {
+namespace {
+
+// Runs of a model on two kinds of devices, with times that the model gives for these efficiencies
+// and bandwidths, off by up to `noise`.
+PricedRuns RunsWith(double flops_efficiency, double bandwidth_efficiency, double noise,
+                    StepEstimator& estimator) {
+  MeasuredRuns runs;
+  for (const char* device : {"h100", "a100"}) {
+    for (const int tensor : {1, 2, 4}) {
+      for (const int microbatches : {8, 16, 32}) {
+        MeasuredRun run;
+        run.row = static_cast<int>(runs.runs.size()) + 1;
+        Scenario& scenario = run.scenario;
+        scenario.model = "llama-3-8b";
+        scenario.device = device;
+        scenario.nodes = "2x8";
+        scenario.tensor = tensor;
+        scenario.ranks = 4;
+        scenario.microbatches = microbatches;
+        scenario.schedules.push_back({Candidate::Kind::kAlgorithm, "1f1b"});
+        Scenario real = scenario;
+        real.flops_efficiency = flops_efficiency;
+        real.bandwidth_efficiency = bandwidth_efficiency;
+        const double sign = run.row % 3 - 1;
+        run.step_time = estimator.Estimate(real)->step_time * (1 + sign * noise);
+        runs.runs.push_back(std::move(run));
+      }
+    }
+  }
+  return PriceRuns(std::move(runs), FixedColumns(), estimator);
+}
+
+std::vector<Constant> Constants(const std::vector<std::string>& names,
+                                const std::vector<std::string_view>& per = {}) {
+  return *FindConstants(names, per);
+}
+
+TEST(Fit, RecoversConstants) {
+  StepEstimator estimator;
+  const PricedRuns runs = RunsWith(0.45, 0.7, 0, estimator);
+  ASSERT_EQ(runs.runs.size(), 18u);
+  const auto fit =
+      FitConstants(runs, Constants({"flops_efficiency", "bandwidth_efficiency"}), estimator);
+  ASSERT_TRUE(fit) << fit.error().line();
+  ASSERT_EQ(fit->values.size(), 4u);  // two devices
+  for (const ConstantValue& value : fit->values) {
+    EXPECT_NEAR(value.value, value.field->name == "flops_efficiency" ? 0.45 : 0.7, 1e-3);
+    EXPECT_EQ(value.rows, 9u);
+  }
+  EXPECT_GT(fit->mape_before, 0.1);
+  EXPECT_LT(fit->mape, 1e-4);
+  EXPECT_LT(*fit->cross_validated, 1e-3);
+}
+
+TEST(Fit, StandardErrorsCoverTheTruth) {
+  StepEstimator estimator;
+  const PricedRuns runs = RunsWith(0.45, 0.8, 0.03, estimator);
+  const auto fit = FitConstants(runs, Constants({"flops_efficiency"}), estimator);
+  ASSERT_TRUE(fit);
+  for (const ConstantValue& value : fit->values) {
+    EXPECT_GT(value.error, 0.001);
+    EXPECT_LT(value.error, 0.02);
+    EXPECT_NEAR(value.value, 0.45, 3 * value.error);
+  }
+  EXPECT_GT(*fit->cross_validated, fit->mape);
+}
+
+TEST(Fit, AutoChoosesWhatTheRowsDetermine) {
+  StepEstimator estimator;
+  const PricedRuns runs = RunsWith(0.45, 0.8, 0, estimator);
+  const auto fit = FitDeterminedConstants(runs, {}, estimator);
+  ASSERT_TRUE(fit) << fit.error().line();
+  EXPECT_EQ(fit->values.front().field->name, "flops_efficiency");
+  EXPECT_LT(fit->mape, 0.01);
+}
+
+TEST(Fit, RefusesMoreConstantsThanTheRowsDetermine) {
+  StepEstimator estimator;
+  PricedRuns runs = RunsWith(0.45, 0.8, 0, estimator);
+  const auto by_row = FitConstants(
+      runs, Constants({"flops_efficiency"}, {"tensor", "device", "samples"}), estimator);
+  ASSERT_FALSE(by_row);
+  EXPECT_NE(by_row.error().line().find("18 rows with a time do not determine 18 constants"),
+            std::string::npos);
+  // Without tensor parallelism there is no communication to hide.
+  std::erase_if(runs.runs, [](const MeasuredRun& run) { return *run.scenario.tensor > 1; });
+  std::erase_if(runs.predictions,
+                [](const Prediction& each) { return (each.row - 1) / 3 % 3 > 0; });
+  const auto hidden = FitConstants(runs, Constants({"hidden_communication"}), estimator);
+  ASSERT_FALSE(hidden);
+  EXPECT_NE(hidden.error().line().find("changes none of their times"), std::string::npos);
+}
+
+TEST(Fit, RefusesUnknownConstants) {
+  EXPECT_NE(FindConstants(std::vector<std::string>{"flop_efficiency"}, {})
+                .error()
+                .line()
+                .find("did you mean 'flops_efficiency'?"),
+            std::string::npos);
+  EXPECT_FALSE(FindConstants(std::vector<std::string>{"microbatches"}, {}));
+  EXPECT_NE(FindConstants(std::vector<std::string>{"flops-efficiency", "flops_efficiency"}, {})
+                .error()
+                .line()
+                .find("given twice"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,84 @@
+#include "scenario/machine/machine_file.h"
+
+#include <gtest/gtest.h>
+
+#include "base/files.h"
+
+namespace penstock {
+namespace {
+
+class MachineFileTest : public testing::Test {
+ protected:
+  void Write(const std::string& text) { ASSERT_TRUE(WriteFileAtomically(path_, text)); }
+  std::string Refusal(const std::string& text) {
+    Write(text);
+    const auto read = ReadMachineFile(path_);
+    return read ? "" : read.error().line().substr(path_.size());
+  }
+  Scenario On(const std::string& device) {
+    Scenario scenario;
+    scenario.model = "llama-3-8b";
+    scenario.device = device;
+    scenario.machine = path_;
+    return scenario;
+  }
+
+  std::string path_ = testing::TempDir() + "machine.yaml";
+};
+
+TEST_F(MachineFileTest, FillsWhatTheScenarioLeavesOpen) {
+  Write(
+      "constants:\n"
+      "  - for: {device: h100, precision: bf16, release: '25.09'}\n"
+      "    flops_efficiency: 0.4\n"
+      "  - for: {device: h100, precision: bf16, release: '26.08'}\n"
+      "    flops_efficiency: {value: 0.5, error: 0.01}\n"
+      "  - for: {device: a100}\n"
+      "    flops_efficiency: 0.45\n"
+      "    bandwidth_efficiency: 0.7\n"
+      "  - bandwidth_efficiency: 0.6\n");
+  Scenario scenario = On("h100");
+  ASSERT_TRUE(FillFromMachine(scenario));
+  EXPECT_EQ(scenario.flops_efficiency, 0.5);  // of the newest release
+  EXPECT_EQ(scenario.bandwidth_efficiency, 0.6);
+  scenario = On("h100");
+  scenario.flops_efficiency = 0.9;
+  ASSERT_TRUE(FillFromMachine(scenario));
+  EXPECT_EQ(scenario.flops_efficiency, 0.9);
+  scenario = On("b200");
+  EXPECT_NE(FillFromMachine(scenario).error().line().find(
+                "it has no flops_efficiency for `device` b200"),
+            std::string::npos);
+  scenario.flops_efficiency = 0.6;
+  EXPECT_TRUE(FillFromMachine(scenario));
+}
+
+TEST_F(MachineFileTest, ReadsWhatItWrites) {
+  const MachineFile machine{"Where it is from\nand when",
+                            {{"flops_efficiency", {{"device", "a100"}}, "0.5", "0.01"},
+                             {"bandwidth_efficiency", {{"device", "a100"}}, "0.7", ""},
+                             {"hidden_communication", {}, "0.25", "0.1"}}};
+  Write(ToYaml(machine));
+  const auto read = ReadMachineFile(path_);
+  ASSERT_TRUE(read) << read.error().line();
+  EXPECT_EQ(ToYaml({machine.remark, read->constants}), ToYaml(machine));
+  ASSERT_EQ(read->constants.size(), 3u);
+  EXPECT_EQ(read->constants[0].error, "0.01");
+  EXPECT_TRUE(read->constants[2].of.empty());
+}
+
+TEST_F(MachineFileTest, RefusalsNameTheLine) {
+  EXPECT_NE(Refusal("constants: 3\n").find(": line 1: constants: a list of maps is needed"),
+            std::string::npos);
+  EXPECT_NE(Refusal("a: 1\n").find(": line 1"), std::string::npos);
+  EXPECT_NE(Refusal("constants:\n  - flops: 0.5\n").find("did you mean"), std::string::npos);
+  EXPECT_NE(Refusal("constants:\n  - flops_efficiency: x\n").find(": line 2: flops_efficiency"),
+            std::string::npos);
+  EXPECT_NE(Refusal("constants:\n  - for: {gpu: a}\n    flops_efficiency: 0.5\n").find("line 2: gpu"),
+            std::string::npos);
+  EXPECT_NE(Refusal("constants:\n  - flops_efficiency: {error: 1}\n").find("give its value"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace penstock
