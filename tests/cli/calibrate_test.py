@@ -5,7 +5,7 @@ import random
 import program
 
 # Step times of llama-3-8b as a machine with an efficiency of 0.45 would have them, give or take a percent.
-COLUMNS = "model,device,nodes,tensor,data,ranks,chunks,microbatches,step_time,peak_bytes,release"
+COLUMNS = "model,device,nodes,tensor,data_parallel,ranks,chunks,microbatches,step_time,peak_bytes,release"
 
 
 class CalibrateTest(program.CommandTest):
@@ -14,7 +14,7 @@ class CalibrateTest(program.CommandTest):
         noise = random.Random(1)
         for tensor, data, ranks, chunks in ((1, 4, 4, 1), (2, 2, 4, 1), (2, 4, 2, 1), (4, 2, 2, 1), (1, 2, 8, 1), (2, 2, 4, 2)):
             schedule = "interleaved" if chunks > 1 else "1f1b"
-            words = ("--model", "llama-3-8b", "--nodes", "2x8", "--tensor", tensor, "--data", data, "-p", ranks,
+            words = ("--model", "llama-3-8b", "--nodes", "2x8", "--tensor", tensor, "--data-parallel", data, "-p", ranks,
                      "-m", 32 // data, "--flops-efficiency", efficiency, "--chunks", chunks)
             (row,) = self.run_rows("simulate", schedule, *words)
             time = row["step_time"] * noise.uniform(0.99, 1.01)
@@ -90,11 +90,11 @@ class CalibrateTest(program.CommandTest):
         self.assertIsNone(scores["memory"]["within_5"])
 
     def test_units_of_what_was_measured(self):
-        words = ("simulate", "1f1b", "--model", "llama-3-8b", "--nodes", "1x8", "--data", 2, "-p", 4, "-m", 8)
+        words = ("simulate", "1f1b", "--model", "llama-3-8b", "--nodes", "1x8", "--data-parallel", 2, "-p", 4, "-m", 8)
         (row,) = self.run_rows(*words)
         for column, value in (("step_time", f"{row['step_time'] * 1e3}ms"), ("iteration_ms", row["step_time"] * 1e3),
                               ("tokens_per_second_per_device", row["tokens_per_second"] / 8)):
-            self.write("runs.csv", f"model,nodes,data,p,global_batch,{column}\nllama-3-8b,1x8,2,4,16,{value}\n")
+            self.write("runs.csv", f"model,nodes,data_parallel,p,global_batch,{column}\nllama-3-8b,1x8,2,4,16,{value}\n")
             self.assertLess(self.run_json("calibrate", "runs.csv")["time"]["mape"], 1e-6, column)
 
     def test_bad_files(self):
@@ -137,7 +137,7 @@ class CalibrateTest(program.CommandTest):
                                 (("--fit", "flops"), "did you mean 'flops_efficiency'?"),
                                 (("--fit", "microbatches"), "no constant of the machine"),
                                 (("--group-by", "devce"), "did you mean 'device'?"),
-                                (("--fit", "flops_efficiency", "--fit-per", "tensor,data,ranks,chunks"),
+                                (("--fit", "flops_efficiency", "--fit-per", "tensor,data_parallel,ranks,chunks"),
                                  "6 rows with a time do not determine 6 constants"),
                                 (("--fit", "flops_efficiency", "-o", "no/such/folder.yaml"), "no/such")):
             self.assertIn(expected, self.refuse("calibrate", "runs.csv", *words))

@@ -37,14 +37,14 @@ std::vector<std::string_view> MachineFieldNames() {
   return names;
 }
 
-Constant UsualConstant(const ScenarioField& field) {
+FitConstant UsualConstant(const ScenarioField& field) {
   if (field.name == "flops_efficiency") return {&field, {"device", "precision", "release"}};
   return {&field, {"device"}};
 }
 
-Result<std::vector<Constant>> FindConstants(std::span<const std::string> names,
-                                            const std::vector<std::string_view>& per) {
-  std::vector<Constant> constants;
+Result<std::vector<FitConstant>> FindConstants(std::span<const std::string> names,
+                                               const std::vector<std::string_view>& per) {
+  std::vector<FitConstant> constants;
   std::set<std::string_view> seen;
   for (const std::string& word : names) {
     std::string name = word;
@@ -59,7 +59,7 @@ Result<std::vector<Constant>> FindConstants(std::span<const std::string> names,
     if (!seen.insert(field->name).second) {
       return InvalidArgument("{} is given twice", Quote(word));
     }
-    Constant constant = UsualConstant(*field);
+    FitConstant constant = UsualConstant(*field);
     if (!per.empty()) constant.per = per;
     constants.push_back(std::move(constant));
   }

@@ -14,7 +14,7 @@
 namespace penstock {
 
 // A constant with the columns by which its value differs.
-struct Constant {
+struct FitConstant {
   const ScenarioField* field = nullptr;
   std::vector<std::string_view> per;
 };
@@ -26,9 +26,9 @@ std::vector<std::string_view> MachineFieldNames();
 // Returns the constants of these names. `per` is empty for the usual columns: the device and, for
 // flops_efficiency, the precision and the release of the software. Errors: kInvalidArgument for
 // other names and names given twice.
-Result<std::vector<Constant>> FindConstants(std::span<const std::string> names,
-                                            const std::vector<std::string_view>& per);
-Constant UsualConstant(const ScenarioField& field);
+Result<std::vector<FitConstant>> FindConstants(std::span<const std::string> names,
+                                               const std::vector<std::string_view>& per);
+FitConstant UsualConstant(const ScenarioField& field);
 
 // One value of a constant, for the runs that agree in the constant's columns.
 struct ConstantValue {

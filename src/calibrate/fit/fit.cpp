@@ -99,7 +99,7 @@ std::optional<double> CrossValidated(const FitProblem& problem, const LeastSquar
 
 // Standard errors from the Jacobian: those of a linear fit with residuals of one variance.
 std::vector<ConstantValue> ValuesOf(const FitProblem& problem, const LeastSquaresFit& fit,
-                                    const std::vector<Constant>& constants,
+                                    const std::vector<FitConstant>& constants,
                                     const std::vector<MeasuredRun>& runs) {
   const std::vector<bool> held = AtBounds(problem.Problem(), fit.at);
   const auto free = static_cast<double>(std::ranges::count(held, false));
@@ -147,7 +147,7 @@ TimedRuns Timed(const PricedRuns& priced, std::size_t most) {
   return timed;
 }
 
-Result<Fit> FitRuns(const TimedRuns& timed, const std::vector<Constant>& constants,
+Result<Fit> FitRuns(const TimedRuns& timed, const std::vector<FitConstant>& constants,
                     StepEstimator& estimator) {
   const FitProblem problem(timed.runs, timed.measured, constants, estimator);
   PENSTOCK_TRY_STATUS(CheckRows(problem, timed.runs.size()));
@@ -177,7 +177,7 @@ void SetInRuns(const PricedRuns& priced, Fit& fit) {
 
 }  // namespace
 
-Result<Fit> FitConstants(const PricedRuns& priced, const std::vector<Constant>& constants,
+Result<Fit> FitConstants(const PricedRuns& priced, const std::vector<FitConstant>& constants,
                          StepEstimator& estimator) {
   PENSTOCK_TRY(Fit fit, FitRuns(Timed(priced, priced.runs.size()), constants, estimator));
   SetInRuns(priced, fit);
@@ -188,16 +188,16 @@ Result<Fit> FitDeterminedConstants(const PricedRuns& priced,
                                    const std::vector<std::string_view>& per,
                                    StepEstimator& estimator) {
   const TimedRuns some = Timed(priced, kMostRows);
-  std::vector<Constant> chosen;
+  std::vector<FitConstant> chosen;
   std::optional<double> least_error;
   while (true) {
-    std::optional<Constant> next;
+    std::optional<FitConstant> next;
     std::optional<double> error_with_next;
     for (const ScenarioField* field : MachineFields()) {
       const bool has =
-          std::ranges::any_of(chosen, [&](const Constant& each) { return each.field == field; });
+          std::ranges::any_of(chosen, [&](const FitConstant& each) { return each.field == field; });
       if (has) continue;
-      std::vector<Constant> with = chosen;
+      std::vector<FitConstant> with = chosen;
       with.push_back(UsualConstant(*field));
       if (!per.empty()) with.back().per = per;
       const auto fit = FitRuns(some, with, estimator);

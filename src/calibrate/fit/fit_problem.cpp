@@ -13,7 +13,7 @@ constexpr double kRefused = 10;       // the residual of a run that constants ma
 }  // namespace
 
 FitProblem::FitProblem(const std::vector<MeasuredRun>& runs, const std::vector<double>& measured,
-                       const std::vector<Constant>& constants, StepEstimator& estimator)
+                       const std::vector<FitConstant>& constants, StepEstimator& estimator)
     : runs_(runs), measured_(measured), constants_(constants), estimator_(estimator) {
   std::map<std::pair<std::size_t, std::string>, std::size_t> index;
   of_run_.resize(runs.size());

@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "calibrate/fit/fit.h"
 #include "calibrate/fit/fitted_machine.h"
+#include "calibrate/formats/read_runs.h"
 #include "calibrate/price.h"
 #include "calibrate/score.h"
 #include "cli/command/command.h"
@@ -156,7 +157,7 @@ class CalibrateCommand : public Command {
     if (fit_.size() == 1 && fit_.front() == kAuto) {
       return FitDeterminedConstants(priced, per, estimator);
     }
-    PENSTOCK_TRY(const std::vector<Constant> constants, FindConstants(fit_, per));
+    PENSTOCK_TRY(const std::vector<FitConstant> constants, FindConstants(fit_, per));
     return FitConstants(priced, constants, estimator);
   }
 

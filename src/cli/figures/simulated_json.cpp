@@ -30,8 +30,8 @@ Json ToJson(const std::optional<Number>& value) {
 
 // What a step and its largest rank consist of.
 Json StepJson(const StepEstimate& step) {
-  const RankBytes* largest = &step.ranks.front();
-  for (const RankBytes& rank : step.ranks) {
+  const PeakBytes* largest = &step.ranks.front();
+  for (const PeakBytes& rank : step.ranks) {
     if (rank.total() > largest->total()) largest = &rank;
   }
   return {{"reduce", step.reduce},

@@ -44,8 +44,8 @@ UpdateTimes UpdateOf(const PricedSchedule& chosen, int rank) {
   return times;
 }
 
-RankBytes BytesOf(const PricedSchedule& chosen, const SimulationResult& result, int rank) {
-  RankBytes bytes;
+PeakBytes BytesOf(const PricedSchedule& chosen, const SimulationResult& result, int rank) {
+  PeakBytes bytes;
   for (const int stage : chosen.schedule.placement.stages_of(rank)) {
     const StageCosts& costs = chosen.costs.stages[Index(stage)];
     bytes.weights += costs.weights;
@@ -60,7 +60,7 @@ RankBytes BytesOf(const PricedSchedule& chosen, const SimulationResult& result, 
 
 double StepEstimate::peak_bytes() const {
   double peak = 0;
-  for (const RankBytes& rank : ranks) peak = std::max(peak, rank.total());
+  for (const PeakBytes& rank : ranks) peak = std::max(peak, rank.total());
   return peak;
 }
 

@@ -10,7 +10,7 @@
 namespace penstock {
 
 // What one device of a pipeline rank holds at its peak.
-struct RankBytes {
+struct PeakBytes {
   double weights = 0;  // with masters
   double gradients = 0;
   double optimizer = 0;
@@ -30,7 +30,7 @@ struct StepEstimate {
   double tokens = 0;  // of all replicas
   double flops = 0;   // of the model, of all devices: 3 times those of the forwards
   int devices = 1;
-  std::vector<RankBytes> ranks;  // by pipeline rank
+  std::vector<PeakBytes> ranks;  // by pipeline rank
 
   double tokens_per_second() const { return tokens / step_time; }
   double flops_per_device() const { return flops / step_time / devices; }  // per second

@@ -37,7 +37,7 @@ PricedRuns RunsWith(double flops_efficiency, double bandwidth_efficiency, double
   return PriceRuns(std::move(runs), FixedColumns(), estimator);
 }
 
-std::vector<Constant> Constants(const std::vector<std::string>& names,
+std::vector<FitConstant> Constants(const std::vector<std::string>& names,
                                 const std::vector<std::string_view>& per = {}) {
   return *FindConstants(names, per);
 }

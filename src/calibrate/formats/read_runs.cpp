@@ -1,13 +1,9 @@
+#include "calibrate/formats/read_runs.h"
+
 #include <algorithm>
 
-#include "base/text/nearest.h"
-#include "base/text/quote.h"
 #include "calibrate/formats/format.h"
-#include "calibrate/measured_run.h"
 #include "scenario/fields.h"
-#include "scenario/machine/machine_file.h"
-#include "scenario/own_fields.h"
-#include "scenario/spelling.h"
 
 namespace penstock {
 namespace {
@@ -68,38 +64,6 @@ Result<MeasuredRun> RunOf(RunTexts texts) {
 }
 
 }  // namespace
-
-std::string ReasonOf(const Error& error) {
-  return SpellMentions(error.line(), [](std::string_view column) { return std::string(column); });
-}
-
-std::string ValueOf(const MeasuredRun& run, std::string_view column) {
-  const Scenario& scenario = run.scenario;
-  if (column == "samples") {
-    return fmt::format("{}", std::int64_t{1} * scenario.microbatches.value_or(1) *
-                                 scenario.micro_batch_size.value_or(1) * scenario.data.value_or(1));
-  }
-  if (const auto tag = run.tags.find(column); tag != run.tags.end()) return tag->second;
-  return EffectiveValue(column, scenario);
-}
-
-Status CheckColumn(std::string_view column) {
-  std::vector<std::string_view> known = OwnFieldNames();
-  known.insert(known.end(), {"samples", "release", "system", "group", "label"});
-  if (std::ranges::find(known, column) != known.end()) return {};
-  return InvalidArgument("{} is no column of runs; {}", Quote(column),
-                         DidYouMean(column, known, "give names of options, or release"));
-}
-
-std::string Describe(const MeasuredRun& run, std::span<const std::string_view> columns) {
-  std::string text;
-  for (const std::string_view column : columns) {
-    const std::string value = ValueOf(run, column);
-    if (value.empty()) continue;
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", column, value);
-  }
-  return text;
-}
 
 Result<MeasuredRuns> ReadMeasuredRuns(const std::string& path) {
   PENSTOCK_TRY(const CsvTable table, ReadCsvTable(path));
