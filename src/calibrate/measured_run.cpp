@@ -26,10 +26,11 @@ std::string ValueOf(const MeasuredRun& run, std::string_view column) {
 
 Status CheckColumn(std::string_view column) {
   std::vector<std::string_view> known = OwnFieldNames();
-  known.insert(known.end(), {"samples", "release", "system", "group", "label"});
+  known.insert(known.end(), {"samples", "run", "set"});
   if (std::ranges::find(known, column) != known.end()) return {};
-  return InvalidArgument("{} is no column of runs; {}", Quote(column),
-                         DidYouMean(column, known, "give names of options, or release"));
+  return InvalidArgument(
+      "{} is no column of runs; {}", Quote(column),
+      DidYouMean(column, known, "give names of options, or samples for the global batch"));
 }
 
 std::string Describe(const MeasuredRun& run, std::span<const std::string_view> columns) {

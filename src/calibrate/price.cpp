@@ -4,6 +4,7 @@
 
 #include "base/index.h"
 #include "calibrate/on_all_cores.h"
+#include "scenario/fields.h"
 
 namespace penstock {
 namespace {
@@ -23,10 +24,19 @@ double PeakOf(const MeasuredRun& run, const StepEstimate& estimate) {
 }  // namespace
 
 std::vector<std::string_view> FixedColumns() {
-  return {"model",        "layers",         "dim",     "hidden", "heads",         "kv_heads",
-          "head_dim",     "vocabulary",     "experts", "top_k",  "expert_hidden", "shared_experts",
-          "dense_layers", "tied",           "mtp",     "device", "nodes",         "precision",
-          "sequence",     "implementation", "samples", "system", "release",       "group"};
+  return {"model",    "layers",    "dim",           "hidden",         "heads",
+          "kv_heads", "head_dim",  "latent",        "vocabulary",     "window",
+          "experts",  "top_k",     "expert_hidden", "shared_experts", "dense_layers",
+          "tied",     "gated",     "predictors",    "device",         "nodes",
+          "sequence", "precision", "samples",       "implementation", "release",
+          "set"};
+}
+
+void FillOpenFields(const Scenario& open, MeasuredRun& run) {
+  for (const ScenarioField& field : ScenarioFields()) {
+    FillFrom(field, open, run.scenario);
+    FillFrom(field, run.usual, run.scenario);
+  }
 }
 
 Result<Prediction> Predict(const MeasuredRun& run, StepEstimator& estimator) {

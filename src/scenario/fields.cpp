@@ -374,6 +374,16 @@ std::vector<ScenarioField> ModelFields() {
       row("time_factor", &Scenario::time_factor, "X",
           "Factor of all times, as `penstock calibrate` fits it (default 1)"),
   };
+  for (ScenarioField field :
+       {row("stage_tensor", &Scenario::stage_tensor, "N,...",
+            "Devices that divide each layer of a stage, by stage, if stages differ (2,2,4)"),
+        row("stage_data", &Scenario::stage_data, "N,...",
+            "Devices that divide the samples of each microbatch, by stage (1,2,1)"),
+        row("stage_recompute", &Scenario::stage_recompute, "WHAT,...",
+            "`recompute` by stage (full,none)")}) {
+    field.is_joined = true;
+    fields.push_back(std::move(field));
+  }
   fields.push_back(row("machine", &Scenario::machine, "FILE",
                        "A file with constants of the machine, such as `flops_efficiency`, that "
                        "'penstock calibrate' fitted to measured runs"));

@@ -81,6 +81,8 @@ struct Scenario : ModelRequest {
 
   // Where a file set a field: "a.yaml: line 3".
   std::map<std::string, std::string, std::less<>> places;
+  // What stages have of their own, with commas between them (build/unlike_stages.h).
+  std::optional<std::string> stage_tensor, stage_data, stage_recompute;
   // A file with constants of the machine for the fields that nobody sets (machine/machine_file.h).
   std::optional<std::string> machine;
 

@@ -19,7 +19,7 @@ class CalibrateTest(program.CommandTest):
             (row,) = self.run_rows("simulate", schedule, *words)
             time = row["step_time"] * noise.uniform(0.99, 1.01)
             lines.append(f"llama-3-8b,h100,2x8,{tensor},{data},{ranks},{chunks},{32 // data},{time:.5f},"
-                         f"{row['peak_bytes'] * 1.03:.0f},26.08")
+                         f"{row['peak_bytes'] * 1.03:.0f},2026-08")
         self.write("runs.csv", "\n".join(lines) + "\n")
 
     def test_scores_have_the_documented_keys(self):
@@ -42,7 +42,7 @@ class CalibrateTest(program.CommandTest):
         self.write_runs()
         fitted = self.run_json("calibrate", "runs.csv", "--fit", "flops_efficiency", "-o", "machine.yaml")["fitted"]
         (constant,) = fitted["constants"]
-        self.assertEqual(constant["for"], {"device": "h100", "precision": "bf16", "release": "26.08"})
+        self.assertEqual(constant["for"], {"device": "h100", "precision": "bf16", "release": "2026-08"})
         self.assertAlmostEqual(constant["value"], 0.45, delta=0.01)
         self.assertLess(constant["error"], 0.01)
         self.assertLess(fitted["mape"], 0.01)

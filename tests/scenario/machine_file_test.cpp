@@ -29,9 +29,9 @@ class MachineFileTest : public testing::Test {
 TEST_F(MachineFileTest, FillsWhatTheScenarioLeavesOpen) {
   Write(
       "constants:\n"
-      "  - for: {device: h100, precision: bf16, release: '25.09'}\n"
+      "  - for: {device: h100, precision: bf16, release: 2025-09}\n"
       "    flops_efficiency: 0.4\n"
-      "  - for: {device: h100, precision: bf16, release: '26.08'}\n"
+      "  - for: {device: h100, precision: bf16, release: 2026-08}\n"
       "    flops_efficiency: {value: 0.5, error: 0.01}\n"
       "  - for: {device: a100}\n"
       "    flops_efficiency: 0.45\n"
@@ -41,6 +41,10 @@ TEST_F(MachineFileTest, FillsWhatTheScenarioLeavesOpen) {
   ASSERT_TRUE(FillFromMachine(scenario));
   EXPECT_EQ(scenario.flops_efficiency, 0.5);  // of the newest release
   EXPECT_EQ(scenario.bandwidth_efficiency, 0.6);
+  scenario = On("h100");
+  scenario.release = "2025-09";
+  ASSERT_TRUE(FillFromMachine(scenario));
+  EXPECT_EQ(scenario.flops_efficiency, 0.4);
   scenario = On("h100");
   scenario.flops_efficiency = 0.9;
   ASSERT_TRUE(FillFromMachine(scenario));

@@ -17,8 +17,9 @@ namespace penstock {
 // A row before its texts are set as fields.
 struct RunTexts {
   FieldTexts fields;
-  std::string schedule;                                     // empty: 1f1b, with chunks interleaved
-  std::optional<double> step_time = {};                     // in seconds
+  FieldTexts usual = {};                 // for fields that neither the row nor the user sets
+  std::string schedule;                  // empty: 1f1b, with chunks interleaved
+  std::optional<double> step_time = {};  // in seconds
   std::optional<double> tokens_per_second_per_device = {};  // if there is no time
   std::optional<int> global_batch = {};                     // in samples, if no field says it
   std::optional<double> peak_bytes = {};

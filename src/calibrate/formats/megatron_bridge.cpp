@@ -156,7 +156,10 @@ Result<RunTexts> ReadMegatronBridgeRow(const CsvRow& row) {
   texts.Set("sequence", sequence);
   texts.Set("micro_batch_size", micro_batch);
   texts.Set("microbatches", microbatches);
-  if (row.Text("model").find("w/o MTP") != std::string_view::npos) texts.Set("predictors", 0);
+  if (model->name == "deepseek-v3") {
+    const bool without = row.Text("model").find("w/o MTP") != std::string_view::npos;
+    texts.Set("predictors", without ? 0 : 1);
+  }
   SetRanks(ranks, model->has_experts, texts);
   PENSTOCK_TRY_STATUS(SetSharding(row, ranks, texts));
   SetRecipe(BridgeRecipeOf({model->name, device, precision, release}), texts);

@@ -23,8 +23,7 @@ void SetDeepseek(const BridgeRun& run, BridgeRecipe& recipe) {
                        (run.device == "gb300" && run.precision == "bf16") ||
                        (run.device == "b300" && run.release >= kApr26Patch);
   recipe.graphs = partial ? "partial" : "none";
-  recipe.recompute =
-      run.device == "h100" ? "selective:mla_up_proj,mlp" : "selective:mla_up_proj";
+  recipe.recompute = run.device == "h100" ? "selective:mla_up_proj,mlp" : "selective:mla_up_proj";
   if (run.release >= kFeb26) return;
   if (run.device == "b200") recipe.dispatcher = "all-to-all";
   if (run.device == "h100") {

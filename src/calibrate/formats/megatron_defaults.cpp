@@ -7,7 +7,7 @@ Status SetGptSizes(const CsvRow& row, const GptColumns& columns, RunTexts& texts
   PENSTOCK_TRY(const int hidden, row.Count(columns.hidden));
   PENSTOCK_TRY(const int heads, row.Count(columns.heads));
   PENSTOCK_TRY(const int sequence, row.Count(columns.sequence));
-  texts.Set("model", "gpt2");
+  texts.Set("model", "gpt");
   texts.Set("layers", layers);
   texts.Set("dim", hidden);
   texts.Set("hidden", 4 * hidden);

@@ -19,7 +19,7 @@ constexpr std::string_view kSchedule = "schedule", kGlobalBatch = "global_batch"
                            kThroughput = "tokens_per_second_per_device", kPeakBytes = "peak_bytes";
 // Columns that are no fields.
 constexpr std::array kMeasured = {kStepTime, kIteration, kThroughput, kPeakBytes};
-constexpr std::array<std::string_view, 4> kTags = {"release", "group", "label", "system"};
+constexpr std::array<std::string_view, 2> kTags = {"run", "set"};
 constexpr std::array kMore = {kSchedule, kGlobalBatch};
 
 std::vector<std::string_view> OtherColumns() {

@@ -17,17 +17,15 @@ const RunFormat* Recognize(const CsvTable& table) {
   return nullptr;
 }
 
-Status SetFields(const RunTexts& texts, Scenario& scenario) {
-  for (const auto& [name, text] : texts.fields) {
+Status SetFields(const FieldTexts& texts, Scenario& scenario) {
+  for (const auto& [name, text] : texts) {
     const ScenarioField* const field = FindField(name);
     if (field == nullptr) {
       return InvalidArgument("the row needs `{}`, which this version does not have", name);
     }
     PENSTOCK_TRY_STATUS(SetText(*field, text, scenario));
   }
-  PENSTOCK_TRY_STATUS(CheckRanges(scenario));
-  if (!scenario.model) return InvalidParameter("model", ": the row names no model");
-  return {};
+  return CheckRanges(scenario);
 }
 
 Status SetMicrobatches(const RunTexts& texts, Scenario& scenario) {
@@ -49,7 +47,8 @@ Status SetMicrobatches(const RunTexts& texts, Scenario& scenario) {
 
 Result<MeasuredRun> RunOf(RunTexts texts) {
   MeasuredRun run;
-  PENSTOCK_TRY_STATUS(SetFields(texts, run.scenario));
+  PENSTOCK_TRY_STATUS(SetFields(texts.fields, run.scenario));
+  PENSTOCK_TRY_STATUS(SetFields(texts.usual, run.usual));
   PENSTOCK_TRY_STATUS(SetMicrobatches(texts, run.scenario));
   if (texts.schedule.empty()) {
     texts.schedule = run.scenario.chunks.value_or(1) > 1 ? "interleaved" : "1f1b";

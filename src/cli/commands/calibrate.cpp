@@ -97,7 +97,7 @@ class CalibrateCommand : public Command {
     PENSTOCK_TRY(MeasuredRuns runs, ReadMeasuredRuns(path_));
     format_ = runs.format;
     all_rows_ = runs.rows();
-    for (MeasuredRun& run : runs.runs) FillOpenFields(run.scenario);
+    for (MeasuredRun& run : runs.runs) FillOpenFields(options_.scenario, run);
     StepEstimator estimator;
     PricedRuns priced = PriceRuns(std::move(runs), GroupColumns(), estimator);
     if (priced.runs.empty()) {
@@ -144,12 +144,6 @@ class CalibrateCommand : public Command {
   std::vector<std::string_view> GroupColumns() const {
     if (group_by_.empty()) return FixedColumns();
     return {group_by_.begin(), group_by_.end()};
-  }
-
-  void FillOpenFields(Scenario& scenario) const {
-    for (const ScenarioField& field : ScenarioFields()) {
-      FillFrom(field, options_.scenario, scenario);
-    }
   }
 
   Result<Fit> FitTo(const PricedRuns& priced, StepEstimator& estimator) const {

@@ -40,7 +40,11 @@ Json StepJson(const StepEstimate& step) {
           {"weights", largest->weights},
           {"gradients", largest->gradients},
           {"optimizer", largest->optimizer},
-          {"activations", largest->activations}};
+          {"activations", largest->activations},
+          {"workspace", largest->workspace},
+          {"messages", largest->messages},
+          {"others", largest->others},
+          {"context", largest->context}};
 }
 
 Json SpreadJson(const Spread& spread) {

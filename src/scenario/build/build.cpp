@@ -11,6 +11,7 @@
 #include "scenario/build/params.h"
 #include "scenario/build/passes.h"
 #include "scenario/build/stage_costs.h"
+#include "scenario/build/unlike_stages.h"
 #include "scenario/build/unused_fields.h"
 #include "scenario/fields.h"
 #include "scenario/machine/machine_file.h"
@@ -41,8 +42,18 @@ Status SetUnits(const Scenario& scenario, PricedSchedule& chosen) {
   return {};
 }
 
+// The bytes of weights, gradients and optimizer state by rank.
+std::vector<double> StatesOf(const Costs& costs, const Placement& placement) {
+  std::vector<double> states(Index(placement.ranks()));
+  for (int stage = 0; stage < placement.stages(); ++stage) {
+    const StageCosts& each = costs.stages[Index(stage)];
+    states[Index(placement.rank_of(stage))] += each.weights + each.gradients + each.optimizer;
+  }
+  return states;
+}
+
 // Sets what a model determines besides the costs: the unit of time and the memory limit.
-Status DescribeCosts(const Scenario& scenario, PricedSchedule& chosen) {
+Status DescribeCosts(const Scenario& scenario, const Costs& costs, PricedSchedule& chosen) {
   if (scenario.time_unit) chosen.time_unit = *scenario.time_unit;
   if (!scenario.prices_model()) return {};
   if (chosen.schedule.vocabulary && !scenario.shards_vocabulary()) {
@@ -54,8 +65,15 @@ Status DescribeCosts(const Scenario& scenario, PricedSchedule& chosen) {
   PENSTOCK_TRY(const ModelOnCluster model, scenario.Load());
   const Placement& placement = chosen.schedule.placement;
   PENSTOCK_TRY_STATUS(CheckRanks(model, placement.ranks()));
-  PENSTOCK_TRY(const std::vector<double> states,
-               StatesByRank(model, placement, scenario.shards_vocabulary()));
+  const std::vector<double> states = StatesOf(costs, placement);
+  chosen.devices = placement.ranks() * static_cast<int>(model.ranks_per_stage());
+  if (HasUnlikeStages(scenario)) {
+    PENSTOCK_TRY(chosen.devices, DevicesOfUnlikeStages(scenario, placement.stages()));
+    if (chosen.devices > model.cluster.devices()) {
+      return InvalidParameter("stage_tensor", ": the stages have {} devices, `nodes` {}",
+                              chosen.devices, model.cluster.devices());
+    }
+  }
   chosen.time_unit = "s";
   chosen.about = DescribeModel(model, states);
   if (!scenario.remark.empty()) chosen.about += "\n" + scenario.remark;
@@ -85,7 +103,7 @@ Status SetCosts(const Scenario& scenario, Costs costs, PricedSchedule& chosen) {
       {chosen.activation, !chosen.memory_unit.empty(), schedule.placement.chunks()}, costs));
   PENSTOCK_TRY_STATUS(passes.Run(schedule, costs));
   costs.ScaleMemory(chosen.activation);
-  PENSTOCK_TRY_STATUS(DescribeCosts(scenario, chosen));
+  PENSTOCK_TRY_STATUS(DescribeCosts(scenario, costs, chosen));
   chosen.costs = std::move(costs);
   chosen.has_steps = passes.Has("optimizer");
   chosen.has_collectives = passes.Has("sharding");
@@ -114,8 +132,10 @@ Status CheckStageCosts(const Algorithm& algorithm, ScheduleParams asked) {
 // none. `checked` has the defaults filled in.
 Status LimitByDevice(const Scenario& scenario, const Algorithm& algorithm,
                      const ScheduleParams& checked, ScheduleParams& asked) {
-  if (!scenario.prices_model() || scenario.memory_limit || !algorithm.supported.memory_limit)
+  if (!scenario.prices_model() || scenario.memory_limit || !algorithm.supported.memory_limit ||
+      HasUnlikeStages(scenario)) {
     return {};
+  }
   PENSTOCK_TRY(const ModelOnCluster model, scenario.Load());
   PENSTOCK_TRY(const std::vector<double> states,
                StatesByRank(model, PlacementOf(algorithm, checked), scenario.shards_vocabulary()));

@@ -38,7 +38,8 @@ struct PricedSchedule {
   std::optional<ModelOnCluster> model = {};
   // Whether the schedule itself has the optimizer's steps, and the collectives of shards.
   bool has_steps = false, has_collectives = false;
-  int data = 1;  // with a model: replicas of the pipeline, each of which runs the microbatches
+  int devices = 1;  // with a model: of all ranks and replicas
+  int data = 1;     // with a model: replicas of the pipeline, each of which runs the microbatches
   std::string time_unit = {};  // "s", or empty for the unit of the costs
   std::string about = {};      // with a model: lines below the table
   // The times of a dump or trace, of the schedule as it is.

@@ -33,7 +33,8 @@ struct Simulated {
   // `chosen.repeat` steps in a row, or of the steps of a schedule without a flush.
   std::optional<double> steady_step;
 
-  // With a model: the time of a step with all that follows the pipeline, and the bytes of each rank.
+  // With a model: the time of a step with all that follows the pipeline, and the bytes of each
+  // rank.
   std::optional<StepEstimate> step;
 
   // The memory of each rank by kind, if asked for.

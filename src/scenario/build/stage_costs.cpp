@@ -7,6 +7,7 @@
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
 #include "scenario/build/params.h"
+#include "scenario/build/unlike_stages.h"
 #include "schedule/cost_files/layer_costs.h"
 #include "schedule/pricing/microbatch_lengths.h"
 #include "schedule/pricing/rank_speed.h"
@@ -37,12 +38,16 @@ Status CheckLinks(const Scenario& scenario, const Topology& links, const Costs& 
   return {};
 }
 
-Result<Costs> CostsOfModelStages(const Scenario& scenario, const ScheduleParams& params,
-                                 CostShape shape) {
+Result<Costs> CostsOfLikeStages(const Scenario& scenario, const CostShape& shape) {
   PENSTOCK_TRY(const ModelOnCluster model, scenario.Load());
   const int vocabulary_ranks = scenario.shards_vocabulary() ? shape.ranks : 0;
-  PENSTOCK_TRY(Costs costs, CostsOfChains(model, {shape.stages, shape.slices, vocabulary_ranks},
-                                          shape.replicas));
+  return CostsOfChains(model, {shape.stages, shape.slices, vocabulary_ranks}, shape.replicas);
+}
+
+Result<Costs> CostsOfModelStages(const Scenario& scenario, const ScheduleParams& params,
+                                 CostShape shape) {
+  PENSTOCK_TRY(Costs costs, HasUnlikeStages(scenario) ? CostsOfUnlikeStages(scenario, shape)
+                                                      : CostsOfLikeStages(scenario, shape));
   if (scenario.comm) {
     costs.comm = scenario.comm->value;
     costs.topology = {};

@@ -12,13 +12,17 @@ namespace {
 // do not count.
 double FlopsOfSample(const ModelOnCluster& model) {
   Microbatch sample = model.batch;
-  sample.samples = sample.tensor = sample.expert = 1;
+  sample.samples = sample.tensor = sample.context = sample.expert = 1;
+  sample.expert_tensor = 0;
   LayerRange whole;
   whole.end = model.shape.layers;
   whole.embedding = whole.head = true;
+  whole.predictors = static_cast<int>(model.shape.predictors);
   double flops = 0;
-  for (const KernelCost& kernel : WorkOfStage(model.shape, whole, sample).forward) {
-    flops += kernel.flops - kernel.skipped;
+  for (const StagePart& part : PartsOfStage(model.shape, whole, sample)) {
+    for (const KernelCost& kernel : part.work.forward) {
+      flops += part.count * (kernel.flops - kernel.skipped);
+    }
   }
   return 3 * flops;
 }
@@ -35,7 +39,7 @@ UpdateTimes UpdateOf(const PricedSchedule& chosen, int rank) {
   for (const int stage : chosen.schedule.placement.stages_of(rank)) {
     const StageCosts& costs = chosen.costs.stages[Index(stage)];
     if (!chosen.has_steps) times.update += costs.step;
-    if (model.data == 1 || chosen.has_collectives) continue;
+    if (chosen.has_collectives) continue;
     // Replicas that share nothing add their gradients in an all-reduce, which is a reduce-scatter
     // and an all-gather of the sums.
     times.reduce += model.zero == 0 ? 2 * costs.reduce : costs.reduce;
@@ -51,8 +55,19 @@ PeakBytes BytesOf(const PricedSchedule& chosen, const SimulationResult& result, 
     bytes.weights += costs.weights;
     bytes.gradients += costs.gradients;
     bytes.optimizer += costs.optimizer;
+    bytes.workspace = std::max(bytes.workspace, costs.workspace);
   }
   bytes.activations = result.ranks[Index(rank)].peak_memory;
+  const ModelOnCluster& model = *chosen.model;
+  if (const auto overhead_of = model.batch.profile.get().overhead) {
+    const Placement& placement = chosen.schedule.placement;
+    const RankOverhead overhead =
+        overhead_of(model.shape, model.batch, {rank, placement.ranks(), placement.chunks()});
+    bytes.workspace += overhead.workspace;
+    bytes.messages = overhead.messages;
+    bytes.others = overhead.others;
+    bytes.context = overhead.context;
+  }
   return bytes;
 }
 
@@ -83,7 +98,7 @@ StepEstimate EstimateOf(const PricedSchedule& chosen, const SimulationResult& re
                          static_cast<double>(model.batch.samples) * model.data;
   estimate.tokens = samples * static_cast<double>(model.batch.sequence);
   estimate.flops = samples * FlopsOfSample(model);
-  estimate.devices = schedule.ranks() * static_cast<int>(model.batch.tensor) * model.data;
+  estimate.devices = chosen.devices;
   return estimate;
 }
 

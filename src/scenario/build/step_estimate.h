@@ -15,8 +15,16 @@ struct PeakBytes {
   double gradients = 0;
   double optimizer = 0;
   double activations = 0;
+  double workspace = 0;  // temporary, while kernels compute
+  double messages = 0;   // buffers between ranks
+  double others = 0;     // of the framework
+  // Of the driver and of libraries of collectives. A framework's allocator does not count it, so
+  // the total does not, either.
+  double context = 0;
 
-  double total() const { return weights + gradients + optimizer + activations; }
+  double total() const {
+    return weights + gradients + optimizer + activations + workspace + messages + others;
+  }
 };
 
 struct StepEstimate {

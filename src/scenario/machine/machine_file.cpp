@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What may stand in `for` besides fields. No scenario has it.
+// A scenario without a release is that of the newest.
 constexpr std::string_view kRelease = "release";
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kDefaults = {
@@ -33,7 +33,7 @@ std::vector<std::string_view> ConstantNames() {
 Result<std::vector<std::pair<std::string, std::string>>> ReadColumns(const YamlMap& map) {
   std::vector<std::pair<std::string, std::string>> columns;
   for (const std::string& key : map.Keys()) {
-    if (key != kRelease && FindField(key) == nullptr) {
+    if (FindField(key) == nullptr) {
       return map.Refuse(key, "is no option of 'penstock simulate'");
     }
     PENSTOCK_TRY(const auto text, map.Text(key));
@@ -117,14 +117,15 @@ Result<MachineFile> ReadOnce(const std::string& path) {
 
 bool Applies(const MachineConstant& constant, const Scenario& scenario) {
   return std::ranges::all_of(constant.of, [&](const auto& column) {
-    return column.first == kRelease || EffectiveValue(column.first, scenario) == column.second;
+    const std::string value = EffectiveValue(column.first, scenario);
+    return value == column.second || (column.first == kRelease && value.empty());
   });
 }
 
 std::string ColumnsText(const MachineConstant& constant, const Scenario& scenario) {
   std::string text;
   for (const auto& [name, value] : constant.of) {
-    if (name == kRelease) continue;
+    if (EffectiveValue(name, scenario).empty()) continue;
     text +=
         fmt::format("{}`{}` {}", text.empty() ? "" : " and ", name, EffectiveValue(name, scenario));
   }
