@@ -85,8 +85,8 @@ double SlopeOf(const ScenarioField& field, double at) {
 }
 
 void SetConstant(const ScenarioField& field, double value, Scenario& scenario) {
-  if (const auto* time = std::get_if<TimeMember>(&field.member)) {
-    scenario.** time = TimeValue{value, true, fmt::format("{:.6g}us", value * 1e6)};
+  if (const auto* text = std::get_if<TextMember>(&field.member)) {
+    scenario.*(*text) = TimeText(value);
   } else {
     scenario.*std::get<NumberMember>(field.member) = value;
   }
@@ -94,8 +94,8 @@ void SetConstant(const ScenarioField& field, double value, Scenario& scenario) {
 
 double ConstantOf(const ScenarioField& field, const Scenario& scenario) {
   if (const auto* time = std::get_if<TextMember>(&field.member)) {
-    const auto seconds =
-        scenario.**time ? ParseSeconds(*(scenario.**time)) : Result<double>(field.fit->usual);
+    const std::optional<std::string>& text = scenario.*(*time);
+    const auto seconds = text ? ParseSeconds(*text) : Result<double>(field.fit->usual);
     return seconds ? *seconds : field.fit->usual;
   }
   return (scenario.*std::get<NumberMember>(field.member)).value_or(field.fit->usual);

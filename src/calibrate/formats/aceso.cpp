@@ -22,8 +22,8 @@ struct AcesoDevice {
 };
 constexpr AcesoDevice kDevices[] = {{"l4", "l4"},
                                     {"a10g", "a10g"},
-                                    {"a100-sxm4-40gb", "a100-40g"},
-                                    {"a100-sxm4-40gb-larger-model", "a100-40g"}};
+                                    {"a100-sxm4-40gb", "a100-40gb"},
+                                    {"a100-sxm4-40gb-larger-model", "a100-40gb"}};
 constexpr int kDevicesPerNode = 8;
 
 // "2/2/4"

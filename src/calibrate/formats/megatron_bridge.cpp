@@ -151,7 +151,7 @@ Result<RunTexts> ReadMegatronBridgeRow(const CsvRow& row) {
   texts.Set("device", device);
   texts.Set("nodes", NodesOf(gpus, device.starts_with("gb") ? 4 : 8));
   texts.Set("precision", precision);
-  texts.Set("implementation", "transformer-engine");
+  texts.usual = {{"implementation", "transformer-engine"}};
   texts.Set("release", release);
   texts.Set("sequence", sequence);
   texts.Set("micro_batch_size", micro_batch);

@@ -184,12 +184,16 @@ Status SetMegatronStages(const MegatronArguments& arguments, int ranks, RunTexts
   constexpr std::string_view kLast = "decoder-last-pipeline-num-layers";
   if (arguments.Has(kLast)) {
     PENSTOCK_TRY(const int last, arguments.Count(kLast));
-    if (last >= layers || (layers - last) % (ranks - 1) != 0) {
-      return InvalidParameter(kLast, "{}: the other {} ranks do not divide the other layers", last,
-                              ranks - 1);
+    // Megatron-LM requires equal ranks in between, so that otherwise the first one differs, too.
+    const bool first_differs = (layers - last) % (ranks - 1) != 0;
+    const int between = first_differs ? ranks - 2 : ranks - 1;
+    const int others = first_differs ? layers - 2 * last : layers - last;
+    if (between < 1 || others < 1 || others % between != 0) {
+      return InvalidParameter(kLast, "{}: the other ranks do not divide the other layers", last);
     }
-    std::vector<int> counts(static_cast<std::size_t>(ranks), (layers - last) / (ranks - 1));
+    std::vector<int> counts(static_cast<std::size_t>(ranks), others / between);
     counts.back() = last;
+    if (first_differs) counts.front() = last;
     texts.Set("layout", fmt::format("{}", fmt::join(counts, ",")));
     return {};
   }

@@ -134,7 +134,7 @@ void SetPrecision(const MegatronArguments& arguments, RunTexts& texts) {
 // The kernels of attention; "auto" is left to the implementation.
 void SetImplementation(const MegatronArguments& arguments, RunTexts& texts) {
   const bool is_local = arguments.Text("transformer-impl") == "local";
-  texts.Set("implementation", is_local ? "megatron" : "transformer-engine");
+  texts.usual = {{"implementation", is_local ? "megatron" : "transformer-engine"}};
   if (arguments.is_old()) {
     const bool is_long_term = arguments.row().Text(kPlatform).starts_with("lts");
     texts.Set("release", is_long_term ? "2024-10" : "2025-10");

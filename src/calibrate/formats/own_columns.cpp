@@ -54,7 +54,7 @@ Result<double> BytesOf(const CsvRow& row, std::string_view column) {
 }
 
 // Sets what was measured, of the first column of several that the row has.
-Status SetMeasured(const CsvRow& row, RunTexts& texts) {
+Status SetMeasuredColumns(const CsvRow& row, RunTexts& texts) {
   if (row.Has(kStepTime)) {
     PENSTOCK_TRY(texts.step_time, SecondsOf(row, kStepTime));
   } else if (row.Has(kIteration)) {
@@ -108,7 +108,7 @@ Result<RunTexts> ReadOwnRow(const CsvTable& table, const CsvRow& row) {
       texts.Set(name, row.Text(column));
     }
   }
-  PENSTOCK_TRY_STATUS(SetMeasured(row, texts));
+  PENSTOCK_TRY_STATUS(SetMeasuredColumns(row, texts));
   return texts;
 }
 

@@ -44,6 +44,34 @@ OfferedValues OfferedConstants() {
   return offered;
 }
 
+std::vector<std::string> PartsOf(const std::string& group) {
+  std::vector<std::string> parts;
+  constexpr std::string_view kBetween = ", ";
+  for (std::size_t begin = 0; begin < group.size();) {
+    const std::size_t end = std::min(group.find(kBetween, begin), group.size());
+    parts.push_back(group.substr(begin, end - begin));
+    begin = end + kBetween.size();
+  }
+  return parts;
+}
+
+// Returns the groups without the values that all of them have.
+std::vector<std::string> ShortGroups(const std::vector<GroupScore>& groups) {
+  std::map<std::string, std::size_t> count;
+  for (const GroupScore& group : groups) {
+    for (const std::string& part : PartsOf(group.group)) ++count[part];
+  }
+  std::vector<std::string> texts;
+  for (const GroupScore& group : groups) {
+    std::vector<std::string> parts = PartsOf(group.group);
+    if (groups.size() > 1) {
+      std::erase_if(parts, [&](const std::string& part) { return count[part] == groups.size(); });
+    }
+    texts.push_back(fmt::format("{}", fmt::join(parts, ", ")));
+  }
+  return texts;
+}
+
 class CalibrateCommand : public Command {
  public:
   std::string Name() const override { return "calibrate"; }
@@ -330,14 +358,16 @@ class CalibrateCommand : public Command {
         "Choosing the fastest prediction in each group: best row found in {} of {}, mean regret {}",
         found, scores.groups.size(), FormatPercent(regret));
     table.columns = {"group", "rows", "mean error", "best found", "regret"};
-    for (const GroupScore& group : scores.groups) {
+    const std::vector<std::string> names = ShortGroups(scores.groups);
+    for (std::size_t i = 0; i < scores.groups.size(); ++i) {
+      const GroupScore& group = scores.groups[i];
       if (!rows_ && table.rows.size() == kListedGroups) {
         table.rows.push_back(
             {fmt::format("{} more; --rows prints all", scores.groups.size() - kListedGroups), "",
              "", "", ""});
         break;
       }
-      table.rows.push_back({group.group, fmt::format("{}", group.rows), FormatPercent(group.mape),
+      table.rows.push_back({names[i], fmt::format("{}", group.rows), FormatPercent(group.mape),
                             group.best_found ? "yes" : "no", FormatPercent(group.regret)});
     }
     return table;
