@@ -148,6 +148,18 @@ class ModelCostsTest(program.CommandTest):
         self.assertIn("activations are those that Penstock's stages save", text)
         self.assertNotIn("replicas", self.run_ok("simulate", "1f1b", "--model", "gpt2"))
 
+    def test_formats_of_8_bits_need_an_implementation_that_has_them(self):
+        words = ("1f1b", "--model", "llama-3-8b", "--device", "gb200", "--precision", "mxfp8", "-m", 16)
+        self.assertIn("--precision mxfp8: penstock computes in bf16, fp16 or f32; give --implementation transformer-engine",
+                      self.refuse("simulate", *words))
+        fast = self.run_rows("simulate", *words, "--implementation", "transformer-engine", "--dispatcher", "hybridep")[0]
+        slow = self.run_rows("simulate", *words[:5], "-m", 16, "--implementation", "transformer-engine")[0]
+        self.assertLess(fast["makespan"], slow["makespan"])
+        text = self.run_ok("simulate", *words, "--implementation", "transformer-engine")
+        self.assertIn("activations are those that transformer-engine saves", text)
+        self.assertIn("no units", self.refuse("simulate", *words[:3], "--device", "a100", *words[5:],
+                                              "--implementation", "transformer-engine"))
+
     def test_no_memory_limit_explains_a_schedule_that_heeds_none(self):
         model = ("--model", "llama-3-8b", "--nodes", "1x4", "--sequence", 8192, "-m", 16)
         for words in (("1f1b", *model), ("gpipe", *model), ("1f1b", "-m", 16, "--memory-limit", 2)):

@@ -230,12 +230,25 @@ Table RankedTable(const std::vector<Simulated>& all) {
   return std::move(comparison.table);
 }
 
+namespace {
+
+std::string WhoseActivations(const PricedSchedule& chosen) {
+  const Implementation& implementation = chosen.model->batch.profile.get();
+  if (&implementation != &Implementations().front()) {
+    return fmt::format("activations are those that {} saves (docs/analytic.md)",
+                       implementation.name);
+  }
+  return "activations are those that Penstock's stages save; kernels that fuse norms save less "
+         "(docs/analytic.md)";
+}
+
+}  // namespace
+
 std::string UnitsText(std::span<const Simulated* const> all) {
   const bool in_bytes = !all.empty() && !all.front()->chosen.memory_unit.empty();
   const bool of_model = !all.empty() && !all.front()->chosen.about.empty();
   std::string text = of_model ? "Peak memory is that of activations; " + all.front()->chosen.about +
-                                    ";\nactivations are those that Penstock's stages save; "
-                                    "kernels that fuse norms save less (docs/analytic.md)"
+                                    ";\n" + WhoseActivations(all.front()->chosen)
                      : !all.empty() && all.front()->chosen.time_unit == "s"
                          ? "Times are medians of the recorded run"
                          : "Time in the unit of --cost";
