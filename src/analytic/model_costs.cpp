@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <utility>
 
+#include "analytic/roofline.h"
 #include "analytic/vocabulary_work.h"
 #include "base/index.h"
 #include "base/text/quote.h"
@@ -13,157 +13,6 @@
 
 namespace penstock {
 namespace {
-
-// Seconds of kernels and messages on one device of the cluster.
-class Roofline {
- public:
-  explicit Roofline(const ModelOnCluster& model)
-      : cluster_(model.cluster), batch_(model.batch), linked_(model.cluster.linked_devices()) {}
-
-  // The time of the kernels of one part: the device's or that of launches, whichever is longer, and
-  // messages that neither hides; or the rest of what the host does, if that takes longer.
-  double Seconds(const Kernels& kernels) const {
-    double device = 0, launches = 0, messages = 0, host = 0;
-    for (const KernelCost& kernel : kernels) {
-      device += DeviceSeconds(kernel);
-      launches += kernel.kernels * cluster_.speeds.host_launch;
-      messages += MessageSeconds(kernel);
-      host += kernel.host;
-    }
-    return std::max(std::max(device, launches) + messages, host) * cluster_.time_factor;
-  }
-  double OfMemory(double bytes) const {
-    return bytes / (cluster_.device.memory_bandwidth * cluster_.speeds.memory) *
-           cluster_.time_factor;
-  }
-  double OfHostLink(double bytes) const {
-    return bytes / (cluster_.device.host_bandwidth * cluster_.speeds.link);
-  }
-  // The time of a message among `devices` neighboring devices.
-  double OfMessage(double bytes, double latency, std::int64_t devices) const {
-    return latency + OfLink(bytes, 0, devices);
-  }
-  double CollectiveLatency() const {
-    const double latency = cluster_.speeds.collective_latency;
-    return latency > 0 ? latency : cluster_.device.latency;
-  }
-  // The time until all ranks that divide a layer have the parts of the others.
-  double OfGather(double bytes) const {
-    const auto ranks = static_cast<double>(batch_.tensor);
-    if (batch_.tensor == 1) return 0;
-    return CollectiveLatency() + OfLink(bytes * (ranks - 1) / ranks, 1, batch_.tensor);
-  }
-  // The time of an all-reduce between two devices that are `distance` devices apart.
-  double OfSumOfTwo(double bytes, std::int64_t distance) const {
-    return (2 * CollectiveLatency() + OfLink(bytes, 0, distance + 1)) * cluster_.time_factor;
-  }
-  // The links of `replicas` devices that are `stride` devices apart: those of the node, and between
-  // nodes the network. If the replicas do not fill whole nodes, all of them use the network.
-  CollectiveGroup GroupOf(int replicas, int stride) const {
-    const Device& device = cluster_.device;
-    const int in_node = std::max(1, linked_ / stride);
-    const bool fills = linked_ % stride == 0 && replicas % in_node == 0;
-    CollectiveGroup group{replicas, {}};
-    if (replicas <= in_node || fills) {
-      group.links.levels.push_back(
-          {"node", in_node, device.latency, device.link_bandwidth * cluster_.speeds.link});
-    }
-    if (replicas > in_node) {
-      group.links.levels.push_back({"network", LinkLevel::kAllRanks, device.latency,
-                                    device.network_bandwidth * cluster_.speeds.network});
-    }
-    return group;
-  }
-
- private:
-  double DeviceSeconds(const KernelCost& kernel) const {
-    const Precision precision =
-        kernel.precision.value_or(kernel.is_linear ? batch_.precision : Plain());
-    const double bandwidth = cluster_.device.memory_bandwidth * cluster_.speeds.memory;
-    const double products =
-        MatmulSeconds(kernel.flops - kernel.skipped, precision) / kernel.efficiency;
-    return std::max(products * StartOf(kernel, precision), kernel.bytes / bandwidth) +
-           kernel.kernels * cluster_.speeds.device_launch;
-  }
-  // The factor of a matmul's time by its start and end, which take as long as a number of steps
-  // along its inner dimension.
-  double StartOf(const KernelCost& kernel, Precision precision) const {
-    if (kernel.depth == 0) return 1;
-    const Device& device = cluster_.device;
-    return 1 + cluster_.speeds.matmul_start * device.flops(precision) /
-                   device.flops(Precision::kBf16) / kernel.depth;
-  }
-  double MatmulSeconds(double flops, Precision precision) const {
-    return flops / (cluster_.device.flops(precision) * cluster_.speeds.of(precision));
-  }
-  // In collectives, each device sends to all others at once.
-  double MessageSeconds(const KernelCost& kernel) const {
-    if (kernel.collectives == 0) return 0;
-    const Speeds& speeds = cluster_.speeds;
-    const double tensor =
-        OfRings(kernel.sent) + OfLink(kernel.shared, batch_.tensor, batch_.tensor * batch_.context);
-    const double expert = RoutedSeconds(kernel);
-    const double hidden = kernel.routed > 0 ? speeds.hidden_expert : speeds.hidden_tensor;
-    double concurrent = MatmulSeconds(kernel.hidden_by, batch_.precision);
-    if (kernel.hidden_by > 0) concurrent += speeds.device_launch;
-    const double all = kernel.collectives * CollectiveLatency() + tensor + expert - concurrent;
-    return std::max(0.0, all) * kernel.exposed * (1 - hidden);
-  }
-  double RoutedSeconds(const KernelCost& kernel) const {
-    const Speeds& speeds = cluster_.speeds;
-    const Reach reach = {batch_.expert_division(), batch_.expert_ranks()};
-    const double link = speeds.expert_link > 0 ? speeds.expert_link : speeds.link;
-    const double network = speeds.expert_network > 0 ? speeds.expert_network : speeds.network;
-    if (kernel.routed_once == 0 || reach.devices <= linked_ || reach.stride >= linked_) {
-      return OfLink(kernel.routed, reach, link, network);
-    }
-    // Each node gets a token once over the network, and passes it on.
-    const double nodes = static_cast<double>(reach.devices) / static_cast<double>(linked_);
-    const double copies = nodes * (1 - std::pow(1 - 1 / nodes, kernel.choices));
-    const double outside = kernel.routed_once * copies * (nodes - 1) / nodes;
-    return std::max(outside / (cluster_.device.network_bandwidth * network),
-                    kernel.routed / nodes / (cluster_.device.link_bandwidth * link));
-  }
-  // The format of everything but quantized linear layers.
-  Precision Plain() const {
-    return IsQuantized(batch_.precision) ? Precision::kBf16 : batch_.precision;
-  }
-  // The time in which the ranks that divide a layer send these bytes each, in rings. Over several
-  // nodes, each rank exchanges its part of what its node has with one rank of each other node.
-  double OfRings(double bytes) const {
-    if (batch_.tensor <= linked_ || bytes == 0) return OfLink(bytes, 1, batch_.tensor);
-    const auto ranks = static_cast<double>(batch_.tensor), in_node = static_cast<double>(linked_);
-    const double all = bytes * ranks / (ranks - 1);
-    return OfLink(all * (in_node - 1) / in_node, 1, linked_) +
-           OfLink(all / in_node * (1 - in_node / ranks), linked_, batch_.tensor);
-  }
-  // The time to send bytes, in equal parts, to all others of a group, whose ranks are `stride`
-  // devices apart and span `devices`. Those outside of the rank's own node are reached over the
-  // network, at the same time as the others. A stride of 0 means a single one.
-  double OfLink(double bytes, std::int64_t stride, std::int64_t devices) const {
-    return OfLink(bytes, {stride, devices}, cluster_.speeds.link, cluster_.speeds.network);
-  }
-  struct Reach {
-    std::int64_t stride, devices;
-  };
-  // `of_link` and `of_network` are parts of their bandwidths.
-  double OfLink(double bytes, const Reach& reach, double of_link, double of_network) const {
-    if (bytes == 0) return 0;
-    const auto& [stride, devices] = reach;
-    const double link = cluster_.device.link_bandwidth * of_link;
-    const double network = cluster_.device.network_bandwidth * of_network;
-    if (devices <= linked_) return bytes / link;
-    if (stride == 0 || stride >= linked_) return bytes / network;
-    const auto ranks = static_cast<double>(devices / stride);
-    const double outside =
-        (ranks - static_cast<double>(linked_) / static_cast<double>(stride)) / (ranks - 1);
-    return std::max(bytes * outside / network, bytes * (1 - outside) / link);
-  }
-
-  const Cluster& cluster_;
-  const Microbatch& batch_;
-  int linked_;  // devices that links join
-};
 
 Microbatch SliceOf(const Microbatch& batch, int slices, int slice) {
   Microbatch of_slice = batch;

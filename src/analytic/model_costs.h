@@ -1,5 +1,4 @@
-// The costs of a model's stages on a cluster of devices, by a roofline: a kernel takes as long as
-// its FLOPs or its memory traffic need, whichever is longer (Williams et al., Roofline, 2009).
+// The costs of a model's stages on a cluster of devices (roofline.h).
 #pragma once
 
 #include <algorithm>
