@@ -92,6 +92,9 @@ struct Implementation {
   bool scatters_messages = false;
   // Whether the first and the last stage add their gradients of a tied embedding in each step.
   bool sums_tied_gradients = false;
+  // Whether more ranks may divide a layer than it has heads of keys and values, with copies of
+  // them.
+  bool copies_heads = false;
   double quantized_gather_bytes = 0;  // `gathered_bytes` of a quantized precision
   // With `zero` 3: part of the gathers of weights and sums of gradients that compute does not hide,
   // if every F and I gathers them and every I sums them; 0: each is gathered and summed once a

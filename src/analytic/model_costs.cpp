@@ -295,7 +295,9 @@ Status CheckDivision(const ModelOnCluster& model) {
   PENSTOCK_TRY_STATUS(CheckExpertDivision(model));
   const ModelShape& shape = model.shape;
   const std::int64_t heads = shape.latent ? shape.heads : shape.kv_heads;
-  if (heads % tensor != 0) {
+  const bool has_copies =
+      model.batch.profile.get().copies_heads && tensor % heads == 0 && shape.heads % tensor == 0;
+  if (heads % tensor != 0 && !has_copies) {
     return InvalidParameter("tensor", "{}: does not divide the {} {} of {}", tensor, heads,
                             shape.latent ? "heads" : "heads of keys and values", shape.name);
   }

@@ -1,6 +1,8 @@
 // The sizes of a layer on one rank: the model's sizes, divided by the ranks that share the layer.
 #pragma once
 
+#include <algorithm>
+
 #include "analytic/microbatch.h"
 #include "model_spec/model_shape.h"
 
@@ -10,7 +12,7 @@ struct RankSizes {
   RankSizes(const ModelShape& shape, const Microbatch& batch)
       : dim(static_cast<double>(shape.dim)),
         heads(Share(shape.heads, batch)),
-        kv_heads(Share(shape.kv_heads, batch)),
+        kv_heads(std::max(1.0, Share(shape.kv_heads, batch))),
         head_dim(static_cast<double>(shape.head_dim)),
         hidden(Share(shape.hidden, batch)),
         vocabulary(Share(shape.vocabulary, batch)) {}

@@ -286,6 +286,7 @@ Implementation MegatronImplementation() {
           .transfers = Transfers::kBlocking,
           .scatters_messages = true,
           .sums_tied_gradients = true,
+          .copies_heads = true,
           .layer = &MegatronLayerPart,
           .predictor = &MegatronPredictorPart,
           .embedding = &MegatronEmbeddingPart,

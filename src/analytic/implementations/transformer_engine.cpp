@@ -409,6 +409,7 @@ Implementation Make() {
       .speeds = speeds,
       .bytes_per_step = kBytesPerStep,
       .reduced_bytes = 2,  // grad_reduce_in_fp32 is off in the recipes
+      .copies_heads = true,
       .quantized_gather_bytes = 1,
       .shards_exposed = kShardsExposed,
       .offload_exposed = kOffloadExposed,

@@ -182,6 +182,21 @@ TEST(TransformerEngine, DevicesHaveFactorsThatAFileOrOptionReplaces) {
   EXPECT_EQ(request.Load()->cluster.time_factor, 1);
 }
 
+TEST(TransformerEngine, RanksMayHaveCopiesOfHeadsOfKeysAndValues) {
+  ModelRequest request = TransformerEngineRun("nemotron-3-nano", "gb200");  // 2 such heads
+  request.tensor = 2;
+  request.nodes = "2x4";
+  const double two = SecondsOf(request);
+  request.tensor = 8;
+  EXPECT_LT(SecondsOf(request), two);
+  request.tensor = 64;  // of 32 heads
+  request.nodes = "16x4";
+  EXPECT_FALSE(request.Load());
+  request.tensor = 8;
+  request.implementation = "penstock";
+  EXPECT_FALSE(request.Load());
+}
+
 TEST(TransformerEngine, PricesAllModels) {
   for (const ModelShape& shape : PublishedModels()) {
     ModelRequest request = TransformerEngineRun(shape.name.c_str(), "b300");
