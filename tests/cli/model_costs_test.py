@@ -178,7 +178,7 @@ class ModelCostsTest(program.CommandTest):
                 ("--nodes '8y8': give nodes and devices per node (8x8)", "--model", "gpt2", "--nodes", "8y8"),
                 ("--nodes 4: give nodes and devices per node: 4x8 for 4 nodes of 8 devices, or 1x4",
                  "--model", "gpt2", "--nodes", "4"),
-                ("--precision 'fp16': give bf16 or f32", "--model", "gpt2", "--precision", "fp16"),
+                ("--precision 'fp12': give one of f32, bf16, fp16, fp8", "--model", "gpt2", "--precision", "fp12"),
                 ("--zero 1: there is one replica; give --data-parallel", "--model", "gpt2", "--zero", 1),
                 ("--zero 4: 0 to 3 is needed", "--model", "gpt2", "--zero", 4),
                 ("--sequence 2048: gpt2 has 1024 positions", "--model", "gpt2", "--sequence", 2048),
