@@ -21,7 +21,8 @@ struct MeasuredRun {
   int row = 0;   // from 1
   int line = 0;  // in the file
   Scenario scenario;
-  // Values of fields that neither the row nor the user sets: what is known of a table, not of a row.
+  // Values of fields that neither the row nor the user sets: what is known of a table, not of a
+  // row.
   Scenario usual = {};
   std::optional<double> step_time;                     // in seconds
   std::optional<double> tokens_per_second_per_device;  // if there is no time

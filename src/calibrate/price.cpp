@@ -39,8 +39,8 @@ void FillOpenFields(const Scenario& open, MeasuredRun& run) {
   }
 }
 
-Result<Prediction> Predict(const MeasuredRun& run, StepEstimator& estimator) {
-  PENSTOCK_TRY(const StepEstimate estimate, estimator.Estimate(run.scenario));
+Result<Prediction> Predict(const MeasuredRun& run) {
+  PENSTOCK_TRY(const StepEstimate estimate, EstimateStep(run.scenario));
   Prediction prediction;
   prediction.row = run.row;
   prediction.step_time = estimate.step_time;
@@ -57,11 +57,10 @@ Result<Prediction> Predict(const MeasuredRun& run, StepEstimator& estimator) {
   return prediction;
 }
 
-PricedRuns PriceRuns(MeasuredRuns runs, const std::vector<std::string_view>& columns,
-                     StepEstimator& estimator) {
+PricedRuns PriceRuns(MeasuredRuns runs, const std::vector<std::string_view>& columns) {
   std::vector<Result<Prediction>> predicted(runs.runs.size());
   OnAllCores(runs.runs.size(), [&](std::size_t i) {
-    predicted[i] = Predict(runs.runs[i], estimator);
+    predicted[i] = Predict(runs.runs[i]);
     if (predicted[i]) predicted[i]->group = Describe(runs.runs[i], columns);
   });
   PricedRuns priced;

@@ -8,7 +8,7 @@
 #include "base/result.h"
 #include "calibrate/measured_run.h"
 #include "calibrate/score.h"
-#include "scenario/estimate/step_estimator.h"
+#include "scenario/estimate/estimate_step.h"
 
 namespace penstock {
 
@@ -16,7 +16,7 @@ namespace penstock {
 std::vector<std::string_view> FixedColumns();
 
 // Returns the prediction of one run. Sets its measured time if the run has only a throughput.
-Result<Prediction> Predict(const MeasuredRun& run, StepEstimator& estimator);
+Result<Prediction> Predict(const MeasuredRun& run);
 
 // Sets the fields that a run leaves open: first to those of `open`, then to the usual ones.
 void FillOpenFields(const Scenario& open, MeasuredRun& run);
@@ -28,7 +28,6 @@ struct PricedRuns {
 };
 
 // Prices all runs on all cores.
-PricedRuns PriceRuns(MeasuredRuns runs, const std::vector<std::string_view>& columns,
-                     StepEstimator& estimator);
+PricedRuns PriceRuns(MeasuredRuns runs, const std::vector<std::string_view>& columns);
 
 }  // namespace penstock

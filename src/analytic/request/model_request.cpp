@@ -9,6 +9,7 @@
 #include "analytic/request/model_sizes.h"
 #include "analytic/request/read_name.h"
 #include "analytic/request/read_profile.h"
+#include "base/kept_files.h"
 #include "base/text/nearest.h"
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
@@ -51,14 +52,16 @@ Result<ModelShape> LoadShape(const std::string& model) {
   if (model.find('/') != std::string::npos && !std::filesystem::exists(model, ignored)) {
     return RefuseHubName(model);
   }
-  if (NamesFile(model)) return ReadHuggingFaceShape(model);
+  static auto& kept = *new KeptFiles<ModelShape>;
+  if (NamesFile(model)) return kept.Get(model, ReadHuggingFaceShape);
   return tl::unexpected(About("model", model, std::move(shape).error()));
 }
 
 Result<Device> LoadDevice(const std::string& device) {
   auto found = FindDevice(device);
   if (found) return found;
-  if (NamesFile(device)) return ReadDevice(device);
+  static auto& kept = *new KeptFiles<Device>;
+  if (NamesFile(device)) return kept.Get(device, ReadDevice);
   return tl::unexpected(About("device", device, std::move(found).error()));
 }
 
@@ -196,6 +199,10 @@ Result<ModelOnCluster> ModelRequest::Load() const {
 Result<Costs> CostsOfChains(const ModelOnCluster& model, const PipelineDivision& division,
                             int replicas) {
   PENSTOCK_TRY(const ModelCosts of_model, CostsOfModel(model, division));
+  return ChainsOf(of_model, replicas);
+}
+
+Costs ChainsOf(const ModelCosts& of_model, int replicas) {
   Costs costs;
   for (int replica = 0; replica < replicas; ++replica) {
     costs.stages.insert(costs.stages.end(), of_model.stages.begin(), of_model.stages.end());

@@ -61,7 +61,9 @@ struct ModelRequest : ModelSizes {
 inline constexpr std::array<std::string_view, 3> kContextExchangeNames = {"ring", "all-gather",
                                                                           "ulysses"};
 
-// Returns the costs of `replicas` chains of stages.
+// Returns the costs of `replicas` chains of these stages.
+Costs ChainsOf(const ModelCosts& of_model, int replicas);
+// Returns the costs of `replicas` chains of a model's stages.
 Result<Costs> CostsOfChains(const ModelOnCluster& model, const PipelineDivision& division,
                             int replicas);
 

@@ -147,9 +147,8 @@ TimedRuns Timed(const PricedRuns& priced, std::size_t most) {
   return timed;
 }
 
-Result<Fit> FitRuns(const TimedRuns& timed, const std::vector<FitConstant>& constants,
-                    StepEstimator& estimator) {
-  const FitProblem problem(timed.runs, timed.measured, constants, estimator);
+Result<Fit> FitRuns(const TimedRuns& timed, const std::vector<FitConstant>& constants) {
+  const FitProblem problem(timed.runs, timed.measured, constants);
   PENSTOCK_TRY_STATUS(CheckRows(problem, timed.runs.size()));
   const LeastSquaresFit found = Minimize(problem.Problem(), problem.Start());
   PENSTOCK_TRY_STATUS(CheckRank(problem, found));
@@ -177,16 +176,14 @@ void SetInRuns(const PricedRuns& priced, Fit& fit) {
 
 }  // namespace
 
-Result<Fit> FitConstants(const PricedRuns& priced, const std::vector<FitConstant>& constants,
-                         StepEstimator& estimator) {
-  PENSTOCK_TRY(Fit fit, FitRuns(Timed(priced, priced.runs.size()), constants, estimator));
+Result<Fit> FitConstants(const PricedRuns& priced, const std::vector<FitConstant>& constants) {
+  PENSTOCK_TRY(Fit fit, FitRuns(Timed(priced, priced.runs.size()), constants));
   SetInRuns(priced, fit);
   return fit;
 }
 
 Result<Fit> FitDeterminedConstants(const PricedRuns& priced,
-                                   const std::vector<std::string_view>& per,
-                                   StepEstimator& estimator) {
+                                   const std::vector<std::string_view>& per) {
   const TimedRuns some = Timed(priced, kMostRows);
   std::vector<FitConstant> chosen;
   std::optional<double> least_error;
@@ -200,7 +197,7 @@ Result<Fit> FitDeterminedConstants(const PricedRuns& priced,
       std::vector<FitConstant> with = chosen;
       with.push_back(UsualConstant(*field));
       if (!per.empty()) with.back().per = per;
-      const auto fit = FitRuns(some, with, estimator);
+      const auto fit = FitRuns(some, with);
       if (!fit || !fit->cross_validated) continue;
       if (!least_error) least_error = fit->mape_before;
       if (error_with_next && *fit->cross_validated >= *error_with_next) continue;
@@ -217,7 +214,7 @@ Result<Fit> FitDeterminedConstants(const PricedRuns& priced,
         "by {:.0f}%",
         kWorthwhile * 100);
   }
-  return FitConstants(priced, chosen, estimator);
+  return FitConstants(priced, chosen);
 }
 
 }  // namespace penstock

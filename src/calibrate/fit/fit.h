@@ -27,13 +27,11 @@ struct Fit {
 // Fits these constants to the runs with a measured time. Requires: every run can be priced, and
 // `predictions` are those of `runs`. Errors: kInvalidArgument if the rows do not determine the
 // constants: too few rows, or predictions that a constant does not change or changes as others do.
-Result<Fit> FitConstants(const PricedRuns& priced, const std::vector<FitConstant>& constants,
-                         StepEstimator& estimator);
+Result<Fit> FitConstants(const PricedRuns& priced, const std::vector<FitConstant>& constants);
 
 // Chooses the constants that the rows determine: adds the one that decreases the cross-validated
 // error most, as long as it decreases by a fiftieth.
 Result<Fit> FitDeterminedConstants(const PricedRuns& priced,
-                                   const std::vector<std::string_view>& per,
-                                   StepEstimator& estimator);
+                                   const std::vector<std::string_view>& per);
 
 }  // namespace penstock

@@ -13,8 +13,8 @@ constexpr double kRefused = 10;       // the residual of a run that constants ma
 }  // namespace
 
 FitProblem::FitProblem(const std::vector<MeasuredRun>& runs, const std::vector<double>& measured,
-                       const std::vector<FitConstant>& constants, StepEstimator& estimator)
-    : runs_(runs), measured_(measured), constants_(constants), estimator_(estimator) {
+                       const std::vector<FitConstant>& constants)
+    : runs_(runs), measured_(measured), constants_(constants) {
   std::map<std::pair<std::size_t, std::string>, std::size_t> index;
   of_run_.resize(runs.size());
   for (std::size_t constant = 0; constant < constants.size(); ++constant) {
@@ -64,7 +64,7 @@ MeasuredRun FitProblem::RunWith(std::size_t run, const std::vector<double>& at) 
 }
 
 double FitProblem::Residual(std::size_t run, const std::vector<double>& at) const {
-  const auto estimate = estimator_.Estimate(RunWith(run, at).scenario);
+  const auto estimate = EstimateStep(RunWith(run, at).scenario);
   return estimate ? std::log(estimate->step_time / measured_[run]) : kRefused;
 }
 

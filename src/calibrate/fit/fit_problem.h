@@ -15,7 +15,7 @@ class FitProblem {
  public:
   // Ownership: refers to all arguments.
   FitProblem(const std::vector<MeasuredRun>& runs, const std::vector<double>& measured,
-             const std::vector<FitConstant>& constants, StepEstimator& estimator);
+             const std::vector<FitConstant>& constants);
 
   // One value of a constant that some runs share.
   struct Parameter {
@@ -44,7 +44,6 @@ class FitProblem {
   const std::vector<MeasuredRun>& runs_;
   const std::vector<double>& measured_;
   const std::vector<FitConstant>& constants_;
-  StepEstimator& estimator_;
   std::vector<Parameter> parameters_;
   std::vector<std::vector<std::size_t>> of_run_;  // by run and constant: the parameter
 };

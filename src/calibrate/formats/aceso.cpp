@@ -7,7 +7,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/index.h"
 #include "base/text/numbers.h"
@@ -19,11 +18,13 @@ namespace {
 
 struct AcesoDevice {
   std::string_view printed, name;
+  const char* link_efficiency = nullptr;  // null: the implementation's
+  const char* network_efficiency = nullptr;
 };
-constexpr AcesoDevice kDevices[] = {{"l4", "l4"},
-                                    {"a10g", "a10g"},
-                                    {"a100-sxm4-40gb", "a100-40gb"},
-                                    {"a100-sxm4-40gb-larger-model", "a100-40gb"}};
+constexpr AcesoDevice kDevices[] = {{"l4", "l4", "0.19", "1"},
+                                    {"a10g", "a10g", "0.1", "1"},
+                                    {"a100-sxm4-40gb", "a100-40gb", nullptr, "0.5"},
+                                    {"a100-sxm4-40gb-larger-model", "a100-40gb", nullptr, "0.5"}};
 constexpr int kDevicesPerNode = 8;
 
 // "2/2/4"
@@ -39,22 +40,6 @@ Result<std::vector<int>> CountsOf(const CsvRow& row, std::string_view column, st
   }
   if (counts.size() == stages) return counts;
   return RefuseCell(row, column, fmt::format("{} stages are needed", stages));
-}
-
-// Shares of the layers in proportion to the devices; what is left goes to the largest remainders.
-std::vector<int> LayersByDevices(int layers, const std::vector<int>& devices) {
-  const int all = std::accumulate(devices.begin(), devices.end(), 0);
-  std::vector<int> counts, order(devices.size());
-  for (const int each : devices) counts.push_back(layers * each / all);
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, std::greater<>(),
-                           [&](int stage) { return layers * devices[Index(stage)] % all; });
-  int left = layers - std::accumulate(counts.begin(), counts.end(), 0);
-  for (const int stage : order) {
-    if (left-- <= 0) break;
-    ++counts[Index(stage)];
-  }
-  return counts;
 }
 
 // "T/T/F"
@@ -76,10 +61,8 @@ Result<RunTexts> ReadAcesoRow(const CsvRow& row) {
   if (device == std::end(kDevices)) return RefuseCell(row, "gpu", "the device is unknown");
   PENSTOCK_TRY(const int pipeline, row.Count("pp"));
   const std::size_t stages = Index(pipeline);
-  PENSTOCK_TRY(const std::vector<int> devices, CountsOf(row, "gpus_per_stage", stages));
   PENSTOCK_TRY(const std::vector<int> tensor, CountsOf(row, "tp_first_op", stages));
   PENSTOCK_TRY(const std::vector<int> data, CountsOf(row, "dp_first_op", stages));
-  PENSTOCK_TRY(const int layers, row.Count("layers"));
   PENSTOCK_TRY(const int gpus, row.Count("gpus"));
   PENSTOCK_TRY(const int micro_batch, row.Count("mbs"));
   PENSTOCK_TRY(const int microbatches, MicrobatchesOf(row, "gbs", micro_batch, 1));
@@ -95,13 +78,15 @@ Result<RunTexts> ReadAcesoRow(const CsvRow& row) {
   texts.Set("device", device->name);
   texts.Set("nodes", NodesOf(gpus, kDevicesPerNode));
   texts.Set("precision", "fp16");
-  texts.usual = {{"implementation", "megatron"}};
-  texts.Set("release", "2022-01");
-  texts.Set("attention", "unfused");
+  texts.usual = {{"implementation", "megatron"},
+                 {"network_efficiency", device->network_efficiency}};
+  if (device->link_efficiency != nullptr) {
+    texts.usual.emplace_back("link_efficiency", device->link_efficiency);
+  }
+  texts.Set("release", "2021-01");
   texts.Set("dropout", "true");
   texts.Set("sequence_parallel", "false");
   texts.Set("ranks", pipeline);
-  texts.Set("layout", fmt::format("{}", fmt::join(LayersByDevices(layers, devices), ",")));
   texts.Set("stage_tensor", fmt::format("{}", fmt::join(tensor, ",")));
   texts.Set("stage_data", fmt::format("{}", fmt::join(data, ",")));
   texts.Set("stage_recompute", recompute);

@@ -16,24 +16,25 @@ namespace {
 struct BridgeModel {
   std::string_view printed, name;
   bool has_experts = false;
+  int predictors = 0;  // that it trains with, if its sizes do not say so
 };
 constexpr BridgeModel kModels[] = {
-    {"DeepSeekV3", "deepseek-v3", true},
+    {"DeepSeekV3", "deepseek-v3", true, 1},
     {"Kimi_K2", "kimi-k2", true},
     {"Kimi K2", "kimi-k2", true},
     {"Qwen3_30B_a3B", "qwen3-30b-a3b", true},
     {"Qwen3_235B_a22B", "qwen3-235b-a22b", true},
-    {"Qwen3_Next_80B_a3B", "qwen3-next-80b-a3b", true},
+    {"Qwen3_Next_80B_a3B", "qwen3-next-80b-a3b", true, 1},
     {"GPT OSS 120B", "gpt-oss-120b", true},
     {"GPT OSS 20B", "gpt-oss-20b", true},
     {"Nemotron_3_Nano", "nemotron-3-nano", true},
     {"Nemotron_3_5_Lightning", "nemotron-3.5-lightning", true},
-    {"Nemotron_3_Super", "nemotron-3-super", true},
-    {"Nemotron_3_Ultra", "nemotron-3-ultra", true},
+    {"Nemotron_3_Super", "nemotron-3-super", true, 2},
+    {"Nemotron_3_Ultra", "nemotron-3-ultra", true, 2},
     {"NemotronH_56B", "nemotron-h-56b", false},
     {"LLAMA3_8B", "llama-3-8b", false},
     {"LLAMA3_70B", "llama-3-70b", false},
-    {"LLAMA3.1_405B", "llama-3.1-405b", false},
+    {"LLAMA3.1_405B", "llama-3-405b", false},
 };
 
 // "FP8-CS (FP8-MX)" and "1 (2)" are two runs of which the first counts.
@@ -131,12 +132,18 @@ Status SetSharding(const CsvRow& row, const BridgeRanks& ranks, RunTexts& texts)
   return {};
 }
 
+// What the model's name says in parentheses, and its extra predictors.
+void SetVariant(const CsvRow& row, const BridgeModel& model, RunTexts& texts) {
+  const auto says = [&](std::string_view words) {
+    return row.Text("model").find(words) != std::string_view::npos;
+  };
+  if (says("tokendrop")) texts.Set("drops_tokens", "true");
+  if (model.predictors > 0) texts.Set("predictors", says("w/o MTP") ? 0 : model.predictors);
+}
+
 }  // namespace
 
 Result<RunTexts> ReadMegatronBridgeRow(const CsvRow& row) {
-  if (row.Text("task") == "LoRA") {
-    return RefuseCell(row, "task", "a run whose weights are frozen cannot be expressed");
-  }
   PENSTOCK_TRY(const BridgeModel* model, ModelOf(row));
   PENSTOCK_TRY(const std::string device, DeviceOf(row));
   PENSTOCK_TRY(const std::string precision, PrecisionOf(row, *model, device));
@@ -156,13 +163,13 @@ Result<RunTexts> ReadMegatronBridgeRow(const CsvRow& row) {
   texts.Set("sequence", sequence);
   texts.Set("micro_batch_size", micro_batch);
   texts.Set("microbatches", microbatches);
-  if (model->name == "deepseek-v3") {
-    const bool without = row.Text("model").find("w/o MTP") != std::string_view::npos;
-    texts.Set("predictors", without ? 0 : 1);
-  }
+  if (row.Text("task") == "LoRA") texts.Set("lora", "true");
+  SetVariant(row, *model, texts);
   SetRanks(ranks, model->has_experts, texts);
   PENSTOCK_TRY_STATUS(SetSharding(row, ranks, texts));
-  SetRecipe(BridgeRecipeOf({model->name, device, precision, release}), texts);
+  const bool shards_weights = row.Text("fsdp") != "0";
+  SetRecipe(BridgeRecipeOf({model->name, device, precision, release, shards_weights}), texts);
+  PENSTOCK_TRY_STATUS(SetLayout(row, {model->name, ranks.pipeline, ranks.chunks}, texts));
   PENSTOCK_TRY(texts.tokens_per_second_per_device, FirstNumber(row, "tok_s_gpu"));
   return texts;
 }

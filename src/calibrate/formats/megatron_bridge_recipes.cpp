@@ -1,5 +1,9 @@
 #include "calibrate/formats/megatron_bridge_recipes.h"
 
+#include <fmt/ranges.h>
+
+#include "analytic/published_models.h"
+
 namespace penstock {
 namespace {
 
@@ -59,14 +63,50 @@ void SetGptOss(const BridgeRun& run, BridgeRecipe& recipe) {
   recipe.overlapped_experts = is_new && run.device == "gb200";
 }
 
+// The layers of Llama 3 70B whose activations are offloaded where its weights are sharded.
+int Offloaded(const BridgeRun& run) {
+  if (run.precision == "fp8") {
+    return run.device == "gb200" ? 40 : run.device == "gb300" ? 20 : run.device == "b200" ? 5 : 0;
+  }
+  if (run.precision != "bf16") return 0;
+  return run.device == "gb200" ? 20 : run.device == "gb300" ? 30 : 0;
+}
+
 }  // namespace
+
+Status SetLayout(const CsvRow& row, const BridgeStages& stages, RunTexts& texts) {
+  const int count = stages.ranks == 1 ? 1 : stages.ranks * stages.chunks;
+  if (count == 1) return {};
+  const auto shape = FindPublishedModel(stages.model);
+  if (!shape) return RefuseCell(row, "model", "its sizes are unknown");
+  const int layers = static_cast<int>(shape->layers);
+  if (layers % count == 0) return {};
+  // Embedding and loss count as layers.
+  const int most = (layers + 2 + count - 1) / count;
+  std::vector<int> counts(static_cast<std::size_t>(count), most);
+  const bool fills_from_front = stages.model == "deepseek-v3" || stages.model == "kimi-k2";
+  if (fills_from_front) {
+    counts.back() = layers - most * (count - 1);
+  } else {
+    counts.front() = most - 1;
+    counts.back() = layers - most * (count - 2) - (most - 1);
+  }
+  if (counts.back() < 0) {
+    return RefuseCell(row, "pp", fmt::format("{} stages do not divide {} layers", count, layers));
+  }
+  texts.Set("layout", fmt::format("{}", fmt::join(counts, ",")));
+  return {};
+}
 
 BridgeRecipe BridgeRecipeOf(const BridgeRun& run) {
   BridgeRecipe recipe;
   recipe.has_experts = !run.model.starts_with("llama") && run.model != "nemotron-h-56b";
   if (run.model.starts_with("nemotron")) recipe.graphs = run.device == "h100" ? "none" : "partial";
   if (run.model == "deepseek-v3") SetDeepseek(run, recipe);
-  if (run.model == "kimi-k2") recipe.recompute = "selective:mla_up_proj";
+  if (run.model == "kimi-k2") {
+    recipe.recompute = "selective:mla_up_proj";
+    recipe.graphs = IsGrace(run.device) ? "partial" : "none";
+  }
   if (run.model == "qwen3-30b-a3b") SetQwen30(run, recipe);
   if (run.model == "qwen3-235b-a22b") SetQwen235(run, recipe);
   if (run.model == "gpt-oss-120b") SetGptOss(run, recipe);
@@ -74,6 +114,9 @@ BridgeRecipe BridgeRecipeOf(const BridgeRun& run) {
     recipe.graphs = run.device == "h100" ? "none" : "full";
     if (run.device == "h100") recipe.recompute = "block:5";
   }
+  const bool is_large_nemotron = run.model == "nemotron-3-super" || run.model == "nemotron-3-ultra";
+  if (is_large_nemotron && run.precision == "nvfp4") recipe.plain_layers_at_end = 14;
+  if (run.model == "llama-3-70b" && run.shards_weights) recipe.offloaded_layers = Offloaded(run);
   if (!HasFullGraphs(run)) return recipe;
   recipe.graphs = "full";
   recipe.dispatcher = "hybridep";
@@ -86,6 +129,10 @@ BridgeRecipe BridgeRecipeOf(const BridgeRun& run) {
 void SetRecipe(const BridgeRecipe& recipe, RunTexts& texts) {
   if (recipe.graphs != "none") texts.Set("cuda_graphs", recipe.graphs);
   if (!recipe.recompute.empty()) texts.Set("recompute", recipe.recompute);
+  if (recipe.offloaded_layers > 0) texts.Set("offloaded_layers", recipe.offloaded_layers);
+  if (recipe.plain_layers_at_end > 0) {
+    texts.Set("layers_at_end_in_bf16", recipe.plain_layers_at_end);
+  }
   if (!recipe.has_experts) return;
   texts.Set("dispatcher", recipe.dispatcher);
   if (recipe.fused_experts) texts.Set("fused_experts", "true");

@@ -11,6 +11,7 @@ namespace penstock {
 struct BridgeRun {
   std::string_view model, device, precision;
   std::string_view release;  // "2026-02"
+  bool shards_weights = false;
 };
 
 // Values of fields; empty ones keep the default.
@@ -22,7 +23,17 @@ struct BridgeRecipe {
   bool fused_experts = false;
   bool overlapped_experts = false;
   bool fp8_attention = false;
+  int offloaded_layers = 0;
+  int plain_layers_at_end = 0;  // in bf16
 };
+
+struct BridgeStages {
+  std::string_view model;
+  int ranks = 1, chunks = 1;
+};
+// Sets which layers each stage has, if the stages do not divide them. Errors: kInvalidArgument
+// about a column of the row.
+Status SetLayout(const CsvRow& row, const BridgeStages& stages, RunTexts& texts);
 
 BridgeRecipe BridgeRecipeOf(const BridgeRun& run);
 void SetRecipe(const BridgeRecipe& recipe, RunTexts& texts);

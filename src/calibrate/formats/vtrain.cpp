@@ -34,8 +34,8 @@ Result<RunTexts> ReadVtrainRow(const CsvRow& row) {
   texts.Set("nodes", NodesOf(gpus, kNodeDevices));
   texts.Set("precision", "fp16");
   texts.usual = {{"implementation", "megatron"}, {"network_efficiency", "0.5"}};
-  texts.Set("release", "2022-01");
-  texts.Set("attention", "unfused");
+  // Those of one node add up all collectives, as Megatron-LM did before it overlapped them.
+  texts.Set("release", gpus > kNodeDevices ? "2022-01" : "2021-01");
   texts.Set("dropout", "true");
   texts.Set("sequence_parallel", "false");
   if (gpus > kNodeDevices) texts.Set("recompute", "full");

@@ -126,8 +126,7 @@ class CalibrateCommand : public Command {
     format_ = runs.format;
     all_rows_ = runs.rows();
     for (MeasuredRun& run : runs.runs) FillOpenFields(options_.scenario, run);
-    StepEstimator estimator;
-    PricedRuns priced = PriceRuns(std::move(runs), GroupColumns(), estimator);
+    PricedRuns priced = PriceRuns(std::move(runs), GroupColumns());
     if (priced.runs.empty()) {
       const RefusedRow& first = priced.refused.front();
       return InvalidArgument("{}: none of the {} rows can be priced; the first: line {}: {}", path_,
@@ -135,10 +134,10 @@ class CalibrateCommand : public Command {
     }
     std::optional<Fit> fit;
     if (!fit_.empty()) {
-      auto fitted = FitTo(priced, estimator);
+      auto fitted = FitTo(priced);
       if (!fitted) return tl::unexpected(In(path_, std::move(fitted).error()));
       fit = *std::move(fitted);
-      priced = PriceAgain(std::move(priced), *fit, estimator);
+      priced = PriceAgain(std::move(priced), *fit);
       if (!output_.empty()) PENSTOCK_TRY_STATUS(WriteMachine(*fit));
     }
     const Scores scores = ScoresOf(priced.predictions);
@@ -174,19 +173,19 @@ class CalibrateCommand : public Command {
     return {group_by_.begin(), group_by_.end()};
   }
 
-  Result<Fit> FitTo(const PricedRuns& priced, StepEstimator& estimator) const {
+  Result<Fit> FitTo(const PricedRuns& priced) const {
     const std::vector<std::string_view> per(fit_per_.begin(), fit_per_.end());
     if (fit_.size() == 1 && fit_.front() == kAuto) {
-      return FitDeterminedConstants(priced, per, estimator);
+      return FitDeterminedConstants(priced, per);
     }
     PENSTOCK_TRY(const std::vector<FitConstant> constants, FindConstants(fit_, per));
-    return FitConstants(priced, constants, estimator);
+    return FitConstants(priced, constants);
   }
 
-  PricedRuns PriceAgain(PricedRuns priced, const Fit& fit, StepEstimator& estimator) const {
+  PricedRuns PriceAgain(PricedRuns priced, const Fit& fit) const {
     MeasuredRuns runs{.path = path_, .format = format_, .runs = fit.runs};
     runs.refused = std::move(priced.refused);
-    return PriceRuns(std::move(runs), GroupColumns(), estimator);
+    return PriceRuns(std::move(runs), GroupColumns());
   }
 
   Status WriteMachine(const Fit& fit) const {

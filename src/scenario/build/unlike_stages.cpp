@@ -3,6 +3,7 @@
 #include <map>
 #include <tuple>
 
+#include "analytic/balanced_stages.h"
 #include "analytic/recompute.h"
 #include "base/index.h"
 #include "base/text/numbers.h"
@@ -80,6 +81,32 @@ Result<ModelOnCluster> ModelOnStage(ModelOnCluster model, const StageDevices& st
   return model;
 }
 
+// Returns the costs of stages whose layers `layout` gives.
+Result<ModelCosts> CostsOfGivenStages(const std::vector<ModelOnCluster>& models,
+                                      const std::vector<std::size_t>& of_stage,
+                                      const CostShape& shape) {
+  std::vector<ModelCosts> all;
+  for (const ModelOnCluster& model : models) {
+    PENSTOCK_TRY(ModelCosts costs, CostsOfModel(model, {shape.stages, shape.slices, 0}));
+    all.push_back(std::move(costs));
+  }
+  ModelCosts costs = all[of_stage.front()];
+  // Stages are on several nodes in general, so that the slowest of their links counts.
+  costs.topology = {};
+  const std::size_t slices = costs.by_slice.size() / of_stage.size();
+  for (std::size_t stage = 0; stage < of_stage.size(); ++stage) {
+    const ModelCosts& own = all[of_stage[stage]];
+    costs.stages[stage] = own.stages[stage];
+    costs.states[stage] = own.states[stage];
+    costs.comm = std::max(costs.comm, own.comm);
+    costs.message_bytes = std::max(costs.message_bytes, own.message_bytes);
+    for (std::size_t i = stage * slices; i < (stage + 1) * slices; ++i) {
+      costs.by_slice[i] = own.by_slice[i];
+    }
+  }
+  return costs;
+}
+
 }  // namespace
 
 bool HasUnlikeStages(const Scenario& scenario) {
@@ -93,33 +120,28 @@ Result<Costs> CostsOfUnlikeStages(const Scenario& scenario, const CostShape& sha
                             ": stages say themselves how many devices they have; leave `tensor`, "
                             "`context` and `data_parallel` out");
   }
+  if (shape.slices > 1 && !scenario.layout) {
+    return InvalidParameter("stage_tensor", ": with `slices`, give `layout`");
+  }
   if (shape.replicas > 1 || scenario.shards_vocabulary()) {
     return InvalidParameter("stage_tensor",
                             ": has no price with two chains of stages or a sharded vocabulary");
   }
   PENSTOCK_TRY(const std::vector<StageDevices> stages, ReadStages(scenario, shape.stages));
-  Costs costs;
-  std::map<StageDevices, Costs> known;
-  for (std::size_t i = 0; i < stages.size(); ++i) {
-    auto found = known.find(stages[i]);
-    if (found == known.end()) {
-      PENSTOCK_TRY(const ModelOnCluster of_stage, ModelOnStage(model, stages[i]));
-      PENSTOCK_TRY(Costs all, CostsOfChains(of_stage, {shape.stages, shape.slices, 0}, 1));
-      found = known.emplace(stages[i], std::move(all)).first;
+  std::vector<ModelOnCluster> models;  // one per kind of stage
+  std::vector<std::size_t> of_stage;
+  std::map<StageDevices, std::size_t> kinds;
+  for (const StageDevices& stage : stages) {
+    const auto [kind, added] = kinds.emplace(stage, models.size());
+    if (added) {
+      PENSTOCK_TRY(ModelOnCluster of_kind, ModelOnStage(model, stage));
+      models.push_back(std::move(of_kind));
     }
-    const Costs& all = found->second;
-    if (i == 0) costs = all;
-    costs.stages[i] = all.stages[i];
-    // Stages are on several nodes in general, so that the slowest of their links counts.
-    costs.comm = std::max(costs.comm, all.comm);
-    costs.message_bytes = std::max(costs.message_bytes, all.message_bytes);
-    const std::size_t slices = all.by_slice.size() / stages.size();
-    for (std::size_t slice = 0; slice < slices; ++slice) {
-      costs.by_slice[i * slices + slice] = all.by_slice[i * slices + slice];
-    }
+    of_stage.push_back(kind->second);
   }
-  costs.topology = {};
-  return costs;
+  PENSTOCK_TRY(const ModelCosts costs, scenario.layout ? CostsOfGivenStages(models, of_stage, shape)
+                                                       : CostsOfBalancedStages(models, of_stage));
+  return ChainsOf(costs, 1);
 }
 
 Result<int> DevicesOfUnlikeStages(const Scenario& scenario, int stages) {

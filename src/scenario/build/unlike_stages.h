@@ -1,7 +1,8 @@
 // Stages of a model whose devices differ: `stage_tensor`, `stage_data` and `stage_recompute`.
 //
 // Each stage divides every microbatch among its own replicas, as Aceso (Liu et al., 2024) and Alpa
-// do; the pipeline itself has no replicas.
+// do; the pipeline itself has no replicas. Without `layout`, the stages divide the layers so that
+// all take equally long.
 #pragma once
 
 #include <vector>

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <map>
 
-#include "base/mutex.h"
+#include "base/kept_files.h"
 #include "base/text/quote.h"
 #include "base/text/yaml_map.h"
 #include "scenario/fields.h"
@@ -13,8 +12,6 @@
 
 namespace penstock {
 namespace {
-
-namespace fs = std::filesystem;
 
 // A scenario without a release is that of the newest.
 constexpr std::string_view kRelease = "release";
@@ -95,24 +92,8 @@ Result<MachineFile> Read(const YAML::Node& root) {
 
 // Sweeps read the same file for every combination.
 Result<MachineFile> ReadOnce(const std::string& path) {
-  struct Kept {
-    fs::file_time_type time;
-    std::uintmax_t size = 0;
-    MachineFile machine;
-  };
-  static Mutex& mutex = *new Mutex;
-  static auto& kept = *new std::map<std::string, Kept>;
-  std::error_code error;
-  const auto time = fs::last_write_time(path, error);
-  const auto size = error ? 0 : fs::file_size(path, error);
-  const MutexLock lock(mutex);
-  const auto found = kept.find(path);
-  if (!error && found != kept.end() && found->second.time == time && found->second.size == size) {
-    return found->second.machine;
-  }
-  PENSTOCK_TRY(MachineFile machine, ReadMachineFile(path));
-  if (!error) kept[path] = {time, size, machine};
-  return machine;
+  static auto& kept = *new KeptFiles<MachineFile>;
+  return kept.Get(path, ReadMachineFile);
 }
 
 bool Applies(const MachineConstant& constant, const Scenario& scenario) {

@@ -9,8 +9,7 @@ namespace {
 
 // Runs of a model on two kinds of devices, with times that the model gives for these efficiencies
 // and bandwidths, off by up to `noise`.
-PricedRuns RunsWith(double flops_efficiency, double bandwidth_efficiency, double noise,
-                    StepEstimator& estimator) {
+PricedRuns RunsWith(double flops_efficiency, double bandwidth_efficiency, double noise) {
   MeasuredRuns runs;
   for (const char* device : {"h100", "a100"}) {
     for (const int tensor : {1, 2, 4}) {
@@ -29,25 +28,23 @@ PricedRuns RunsWith(double flops_efficiency, double bandwidth_efficiency, double
         real.flops_efficiency = flops_efficiency;
         real.bandwidth_efficiency = bandwidth_efficiency;
         const double sign = run.row % 3 - 1;
-        run.step_time = estimator.Estimate(real)->step_time * (1 + sign * noise);
+        run.step_time = EstimateStep(real)->step_time * (1 + sign * noise);
         runs.runs.push_back(std::move(run));
       }
     }
   }
-  return PriceRuns(std::move(runs), FixedColumns(), estimator);
+  return PriceRuns(std::move(runs), FixedColumns());
 }
 
 std::vector<FitConstant> Constants(const std::vector<std::string>& names,
-                                const std::vector<std::string_view>& per = {}) {
+                                   const std::vector<std::string_view>& per = {}) {
   return *FindConstants(names, per);
 }
 
 TEST(Fit, RecoversConstants) {
-  StepEstimator estimator;
-  const PricedRuns runs = RunsWith(0.45, 0.7, 0, estimator);
+  const PricedRuns runs = RunsWith(0.45, 0.7, 0);
   ASSERT_EQ(runs.runs.size(), 18u);
-  const auto fit =
-      FitConstants(runs, Constants({"flops_efficiency", "bandwidth_efficiency"}), estimator);
+  const auto fit = FitConstants(runs, Constants({"flops_efficiency", "bandwidth_efficiency"}));
   ASSERT_TRUE(fit) << fit.error().line();
   ASSERT_EQ(fit->values.size(), 4u);  // two devices
   for (const ConstantValue& value : fit->values) {
@@ -60,9 +57,8 @@ TEST(Fit, RecoversConstants) {
 }
 
 TEST(Fit, StandardErrorsCoverTheTruth) {
-  StepEstimator estimator;
-  const PricedRuns runs = RunsWith(0.45, 0.8, 0.03, estimator);
-  const auto fit = FitConstants(runs, Constants({"flops_efficiency"}), estimator);
+  const PricedRuns runs = RunsWith(0.45, 0.8, 0.03);
+  const auto fit = FitConstants(runs, Constants({"flops_efficiency"}));
   ASSERT_TRUE(fit);
   for (const ConstantValue& value : fit->values) {
     EXPECT_GT(value.error, 0.001);
@@ -73,19 +69,17 @@ TEST(Fit, StandardErrorsCoverTheTruth) {
 }
 
 TEST(Fit, AutoChoosesWhatTheRowsDetermine) {
-  StepEstimator estimator;
-  const PricedRuns runs = RunsWith(0.45, 0.8, 0, estimator);
-  const auto fit = FitDeterminedConstants(runs, {}, estimator);
+  const PricedRuns runs = RunsWith(0.45, 0.8, 0);
+  const auto fit = FitDeterminedConstants(runs, {});
   ASSERT_TRUE(fit) << fit.error().line();
   EXPECT_EQ(fit->values.front().field->name, "flops_efficiency");
   EXPECT_LT(fit->mape, 0.01);
 }
 
 TEST(Fit, RefusesMoreConstantsThanTheRowsDetermine) {
-  StepEstimator estimator;
-  PricedRuns runs = RunsWith(0.45, 0.8, 0, estimator);
-  const auto by_row = FitConstants(
-      runs, Constants({"flops_efficiency"}, {"tensor", "device", "samples"}), estimator);
+  PricedRuns runs = RunsWith(0.45, 0.8, 0);
+  const auto by_row =
+      FitConstants(runs, Constants({"flops_efficiency"}, {"tensor", "device", "samples"}));
   ASSERT_FALSE(by_row);
   EXPECT_NE(by_row.error().line().find("18 rows with a time do not determine 18 constants"),
             std::string::npos);
@@ -93,7 +87,7 @@ TEST(Fit, RefusesMoreConstantsThanTheRowsDetermine) {
   std::erase_if(runs.runs, [](const MeasuredRun& run) { return *run.scenario.tensor > 1; });
   std::erase_if(runs.predictions,
                 [](const Prediction& each) { return (each.row - 1) / 3 % 3 > 0; });
-  const auto hidden = FitConstants(runs, Constants({"hidden_communication"}), estimator);
+  const auto hidden = FitConstants(runs, Constants({"hidden_communication"}));
   ASSERT_FALSE(hidden);
   EXPECT_NE(hidden.error().line().find("changes none of their times"), std::string::npos);
 }
