@@ -138,6 +138,7 @@ struct Profile {
   bool lora = false;              // weights are frozen; what adapters cost is not counted
   int layers_at_end_in_bf16 = 0;  // with a quantized precision
   int offloaded_layers = 0;       // whose activations are in the memory of the host
+  int offloaded_modules = 0;      // of all layers, likewise: a sum of Modules (layer_work.h)
   std::string release = {};       // of the software, as year and month (2025-10); empty: the newest
 
   const Implementation& get() const;

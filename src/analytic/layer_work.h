@@ -11,8 +11,9 @@
 
 namespace penstock {
 
-// What a kernel or a tensor belongs to, as recomputation selects it by name. A sum of these.
-enum Modules : std::uint8_t {
+// What a kernel or a tensor belongs to, as recomputation and offloading select it by name. A sum of
+// these.
+enum Modules : std::uint16_t {
   kNorm = 1,
   kCoreAttention = 2,   // scores, softmax and weighted values
   kLatentUp = 4,        // latent vectors to queries, keys and values
@@ -20,6 +21,13 @@ enum Modules : std::uint8_t {
   kActivation = 16,     // of a layer or of experts
   kExpertsModule = 32,  // router, exchanges and experts
   kSharedExperts = 64,
+  // Tensors that only offloading selects.
+  kAttentionInput = 128,     // of the norm before attention
+  kFeedForwardInput = 256,   // of the norm before a feed-forward layer
+  kProjectedInputs = 512,    // queries, keys and values
+  kAttentionOutput = 1024,   // the input of the projection after attention
+  kExpertRows = 2048,        // inputs of experts
+  kExpertActivation = 4096,  // both sides of their activation
 };
 
 // One kernel of a rank and microbatch. Each reads its inputs and writes its outputs once.

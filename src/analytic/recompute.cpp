@@ -1,5 +1,6 @@
 #include "analytic/recompute.h"
 
+#include <span>
 #include <utility>
 
 #include "analytic/layer_work.h"
@@ -22,7 +23,20 @@ constexpr std::pair<std::string_view, int> kModules[] = {
     {"shared_experts", kSharedExperts},
 };
 
-Result<int> ParseModules(std::string_view text) {
+// core/pipeline_parallel/fine_grained_activation_offload.py of Megatron-LM.
+constexpr std::pair<std::string_view, int> kOffloadedModules[] = {
+    {"attn_norm", kAttentionInput},
+    {"qkv_linear", kProjectedInputs},
+    {"core_attn", kCoreAttention | kLatentUp},
+    {"attn_proj", kAttentionOutput},
+    {"mlp_norm", kFeedForwardInput},
+    {"expert_fc1", kExpertRows},
+    {"moe_act", kExpertActivation},
+};
+
+Result<int> ParseModules(std::string_view text,
+                         std::span<const std::pair<std::string_view, int>> known,
+                         const char* example) {
   int modules = 0;
   while (!text.empty()) {
     const std::string_view name = text.substr(0, text.find_first_of(", "));
@@ -30,7 +44,7 @@ Result<int> ParseModules(std::string_view text) {
     if (name.empty()) continue;
     int found = 0;
     std::vector<std::string_view> names;
-    for (const auto& [module, bit] : kModules) {
+    for (const auto& [module, bit] : known) {
       names.push_back(module);
       if (module == name) found = bit;
     }
@@ -39,7 +53,7 @@ Result<int> ParseModules(std::string_view text) {
     }
     modules |= found;
   }
-  if (modules == 0) return InvalidArgument("name the modules (selective:core_attn,mlp)");
+  if (modules == 0) return InvalidArgument("name the modules ({})", example);
   return modules;
 }
 
@@ -51,7 +65,8 @@ Result<Recompute> ParseRecompute(std::string_view text) {
   const std::string_view name = text.substr(0, colon);
   const std::string rest(colon == std::string_view::npos ? "" : text.substr(colon + 1));
   if (name == "selective") {
-    PENSTOCK_TRY(const int modules, ParseModules(colon == text.npos ? "core_attn" : rest));
+    PENSTOCK_TRY(const int modules, ParseModules(colon == text.npos ? "core_attn" : rest, kModules,
+                                                 "selective:core_attn,mlp"));
     return Recompute{kSelective, 1, modules};
   }
   if (colon == text.npos && name == "none") return Recompute{};
@@ -61,6 +76,10 @@ Result<Recompute> ParseRecompute(std::string_view text) {
     return Recompute{name == "block" ? kBlock : kUniform, *layers};
   }
   return InvalidArgument("give {}", kRecomputeForms);
+}
+
+Result<int> ParseOffloadedModules(std::string_view text) {
+  return ParseModules(text, kOffloadedModules, "expert_fc1,moe_act");
 }
 
 }  // namespace penstock

@@ -36,4 +36,8 @@ inline constexpr const char* kRecomputeForms =
 // Errors: kInvalidArgument.
 Result<Recompute> ParseRecompute(std::string_view text);
 
+// Returns the sum of Modules whose tensors are in the memory of the host between F and B, by the
+// names of Megatron-LM's offload_modules, with commas between them. Errors: kInvalidArgument.
+Result<int> ParseOffloadedModules(std::string_view text);
+
 }  // namespace penstock

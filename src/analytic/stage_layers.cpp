@@ -12,10 +12,11 @@ namespace {
 // Adds up what the parts of a stage keep.
 class KeptSum {
  public:
-  // `checkpoint` is what a layer keeps that is computed again as a whole, and `offloaded` the part
-  // of what layers keep that is in the memory of the host.
-  KeptSum(const Recompute& recompute, double checkpoint, double offloaded)
-      : recompute_(recompute), checkpoint_(checkpoint), offloaded_(offloaded) {}
+  // `checkpoint` is what a layer keeps that is computed again as a whole, `offloaded` the part of
+  // what layers keep that is in the memory of the host, and `modules` those whose tensors are
+  // there.
+  KeptSum(const Recompute& recompute, double checkpoint, double offloaded, int modules)
+      : recompute_(recompute), checkpoint_(checkpoint), offloaded_(offloaded), modules_(modules) {}
 
   void Add(StagePart part) {
     double again = 0;  // allocated again in the backward
@@ -24,6 +25,13 @@ class KeptSum {
       again = KeptFromForward(part.kept);
     } else {
       if (part.is_layer) again = Free(part.kept);
+      from_forward = KeptFromForward(part.kept);
+      after_input = KeptAfterInput(part.kept);
+    }
+    if (part.is_layer && !part.is_recomputed && modules_ != 0) {
+      const double bytes = Remove(part.kept, modules_);
+      newest_ = std::max(newest_, bytes);
+      sum_.offloaded += part.count * bytes;
       from_forward = KeptFromForward(part.kept);
       after_input = KeptAfterInput(part.kept);
     }
@@ -39,10 +47,11 @@ class KeptSum {
     sum_.transient = std::max(sum_.transient, part.transient);
     if (has_layers_) of_head_ += part.count * from_forward;
   }
-  // When the backward of a layer runs, the tensors of head and loss are gone.
+  // When the backward of a layer runs, the tensors of head and loss are gone. Of offloaded modules,
+  // one layer's tensors are in use while those of another are transferred.
   KeptBytes Take() const {
     KeptBytes sum = sum_;
-    sum.transient = std::max(sum.transient, of_layers_ - of_head_);
+    sum.transient = std::max(sum.transient, of_layers_ - of_head_) + 2 * newest_;
     return sum;
   }
 
@@ -52,24 +61,29 @@ class KeptSum {
     if (recompute_.method != Recompute::Method::kSelective) return 0;
     double most = 0;
     for (int module = 1; module <= recompute_.modules; module *= 2) {
-      if ((recompute_.modules & module) == 0) continue;
-      double bytes = 0;
-      std::erase_if(tensors, [&](const KeptTensor& tensor) {
-        const bool is_freed = (tensor.modules & module) != 0 && tensor.kept != Kept::kFromInput;
-        if (is_freed) bytes += tensor.bytes;
-        return is_freed;
-      });
-      most = std::max(most, bytes);
+      if ((recompute_.modules & module) != 0) most = std::max(most, Remove(tensors, module));
     }
     return most;
+  }
+  // Removes the tensors of modules that F keeps. Returns their bytes.
+  static double Remove(KeptTensors& tensors, int modules) {
+    double bytes = 0;
+    std::erase_if(tensors, [&](const KeptTensor& tensor) {
+      const bool is_removed = (tensor.modules & modules) != 0 && tensor.kept != Kept::kFromInput;
+      if (is_removed) bytes += tensor.bytes;
+      return is_removed;
+    });
+    return bytes;
   }
 
   const Recompute& recompute_;
   double checkpoint_;
   double offloaded_;
+  int modules_;
   KeptBytes sum_;
   bool has_layers_ = false;
   double of_layers_ = 0, of_head_ = 0;
+  double newest_ = 0;  // of one layer's offloaded modules
 };
 
 // All that the work and the tensors of a layer depend on.
@@ -151,7 +165,7 @@ KeptBytes KeptByStage(const ModelShape& shape, const LayerRange& stage, const Mi
                       const Recompute& recompute) {
   const double checkpoint = HiddenBytes(shape, batch);
   KeptSum sum(recompute, checkpoint / static_cast<double>(recompute.checkpoint_layers()),
-              batch.profile.offloaded_part(shape.layers));
+              batch.profile.offloaded_part(shape.layers), batch.profile.offloaded_modules);
   for (StagePart& part : PartsOfStage(shape, stage, batch, recompute)) sum.Add(std::move(part));
   KeptBytes kept = sum.Take();
   if (stage.has_embedding()) {

@@ -44,7 +44,10 @@ Color MemoryColor(MemoryKind kind) {
                                                                {0xe0, 0x8a, 0x3c},
                                                                {0x4a, 0xa3, 0xdb},
                                                                {0xc8, 0x74, 0xbe},
-                                                               {0xc4, 0xb0, 0x8f}}};
+                                                               {0xc4, 0xb0, 0x8f},
+                                                               {0xa8, 0x8a, 0x74},
+                                                               {0xd6, 0xd0, 0xc4},
+                                                               {0x6b, 0x6f, 0x76}}};
   return kColors[Index(kind)];
 }
 

@@ -425,7 +425,7 @@ std::vector<ScenarioField> ImplementationFields() {
     field.with_model = WithModel::kOnlyWith;
     return field;
   };
-  return {
+  std::vector<ScenarioField> fields = {
       row("implementation", &Scenario::implementation, "NAME",
           fmt::format("What computes the model: {} (default penstock)",
                       fmt::join(ImplementationNames(), ", ")),
@@ -468,9 +468,15 @@ std::vector<ScenarioField> ImplementationFields() {
           "Whether weights are frozen and adapters are trained, whose cost is not counted"),
       row("layers_at_end_in_bf16", &Scenario::layers_at_end_in_bf16, "N",
           "Last layers whose matmuls stay in bf16 with a precision of 8 or 4 bits (default 0)"),
+      row("offload_modules", &Scenario::offload_modules, "MODULE,...",
+          "Modules of all layers whose tensors are in the memory of the host: attn_norm, "
+          "qkv_linear, "
+          "core_attn, attn_proj, mlp_norm, expert_fc1, moe_act"),
       row("offloaded_layers", &Scenario::offloaded_layers, "N",
           "Layers of the model whose activations wait in the memory of the host (default 0)"),
   };
+  for (ScenarioField& field : fields) field.is_joined = field.name == "offload_modules";
+  return fields;
 }
 
 std::vector<ScenarioField> SizeFields() {

@@ -5,7 +5,7 @@ import io
 import program
 
 KINDS = ["weights", "versions", "gradients", "optimizer", "activations", "messages", "gathered", "workspace",
-         "offloaded"]
+         "offloaded", "others", "fragmentation", "context"]
 STATES = "weights=3,gradients=2,optimizer=6,workspace=0.5"
 
 
@@ -29,6 +29,36 @@ class MemoryTest(program.CommandTest):
         for memory in self.memory("interleaved", "-p", 4, "-m", 8, "--price", STATES):
             self.assertEqual([memory["peak"]["by_kind"][kind] for kind in KINDS[:4]], [3, 0, 2, 6])
             self.assertEqual(len(memory["peak"]["in_flight"]), 2)
+
+    def test_a_framework_has_buffers_and_a_context(self):
+        words = ("1f1b", "--model", "llama-3-8b", "-p", 4, "-m", 8, "--nodes", "1x8", "--tensor", 2,
+                 "--implementation", "megatron")
+        (row,) = self.run_rows("simulate", *words, "--memory", "--fragmentation", 0.1)
+        for memory in row["memory"]:
+            kinds = memory["peak"]["by_kind"]
+            self.assertAlmostEqual(sum(kinds.values()), memory["peak"]["amount"], delta=1)
+            self.assertGreater(kinds["workspace"], 64 * 2 ** 20)  # two workspaces of matmuls
+            self.assertGreater(kinds["context"], 2 ** 29)
+            self.assertGreater(kinds["messages"], 0)
+            allocated = memory["peak"]["amount"] - kinds["fragmentation"] - kinds["context"]
+            self.assertAlmostEqual(kinds["fragmentation"] / allocated, 0.1, delta=1e-6)
+        step = row["step"]
+        self.assertAlmostEqual(row["device_bytes"], max(memory["peak"]["amount"] for memory in row["memory"]), delta=1)
+        self.assertAlmostEqual(row["peak_bytes"], row["device_bytes"] - step["fragmentation"] - step["context"], delta=1)
+        (none,) = self.run_rows("simulate", *words)
+        self.assertEqual(none["step"]["fragmentation"], 0)
+        self.assertEqual(none["peak_bytes"], row["peak_bytes"])
+
+    def test_modules_that_are_computed_again_free_their_tensors(self):
+        words = ("1f1b", "--model", "llama-3-8b", "-p", 4, "-m", 8, "--implementation", "megatron")
+        def activations(recompute):
+            (row,) = self.run_rows("simulate", *words, "--recompute", recompute)
+            return row["step"]["activations"]
+        all_kept, scores = activations("none"), 32 * 4096 * 4096 * 2 * 8 * 4  # of 8 layers, 4 microbatches in flight
+        self.assertEqual(all_kept - activations("selective:core_attn") - scores,
+                         2 * 2 * 4096 * (4096 - 1024) * 8 * 4)  # repeated keys and values
+        self.assertLess(activations("selective:norm,mlp"), activations("selective:mlp"))
+        self.assertLess(activations("full"), activations("selective:core_attn,mlp"))
 
     def test_stages_of_a_configuration(self):
         self.write("c.yaml", """

@@ -22,7 +22,7 @@ class MegatronKeptList {
         linear_(LinearBytes(batch.precision)) {}
 
   void Attention() {
-    Norm(false);
+    Norm(false, kAttentionInput);
     Masked(shape_.latent ? LatentCore() : PlainCore());
   }
   // As KeptByDelta has it (kept_tensors.h), with the input of linear layers as they read it.
@@ -30,7 +30,7 @@ class MegatronKeptList {
     const DeltaShape& delta = *shape_.delta;
     const double keys = tokens() * RankSizes::Share(delta.keys(), batch_);
     const double values = tokens() * RankSizes::Share(delta.values(), batch_);
-    Norm(false);
+    Norm(false, 0);
     Add("delta: projected and convolved input", Kept::kUntilInput, 4 * keys + 3 * values);
     Add("delta: output of the rule", Kept::kUntilInput, values);
     Add("gradient of the projected input", Kept::kFromInput, 2 * keys + 2 * values);
@@ -38,7 +38,7 @@ class MegatronKeptList {
   }
   void FeedForward(std::int64_t layer) {
     const bool has_experts = shape_.has_experts(layer);
-    Norm(has_experts);
+    Norm(has_experts, kFeedForwardInput);
     if (has_experts) {
       Experts();
     } else {
@@ -53,7 +53,7 @@ class MegatronKeptList {
     const double tensor = Real(batch_.tensor), inner = Real(mamba.inner()) / tensor;
     const double states = Real(mamba.groups * mamba.state) / tensor;
     const double projected = 2 * inner + 2 * states + Real(mamba.heads) / tensor;
-    Norm(false);
+    Norm(false, 0);
     Add("mamba: projected input", Kept::kUntilInput, tokens() * projected);
     Add("mamba: output of the scan, twice", Kept::kUntilInput, 2 * tokens() * inner);
     Add("mamba: normalized output", Kept::kUntilWeight, tokens() * inner);
@@ -81,9 +81,9 @@ class MegatronKeptList {
 
   // LayerNormLinear keeps input, output, mean and deviation (module/layernorm_linear.py). The
   // norm of experts is a module of its own, whose output the router reads in full precision.
-  void Norm(bool of_experts) {
+  void Norm(bool of_experts, int modules_of_input) {
     const double elements = tokens_of_rank() * sizes_.dim;
-    Add("norm: input", Kept::kUntilInput, elements);
+    Add("norm: input", Kept::kUntilInput, elements, modules_of_input);
     AddBytes("norm: output", Kept::kUntilWeight, elements * (of_experts ? element_ : linear_),
              kNorm);
     AddBytes("norm: mean and 1 / deviation", Kept::kUntilInput,
@@ -99,7 +99,7 @@ class MegatronKeptList {
   }
   // The projection of the attention's output, whose gradient is that of the residual stream.
   void Masked(double output) {
-    AddLinearInput("attention: output", output);
+    AddLinearInput("attention: output", output, kAttentionOutput);
     Add("gradient of the residual stream", Kept::kFromInput, tokens_of_rank() * sizes_.dim);
     Mask();
   }
@@ -107,7 +107,8 @@ class MegatronKeptList {
   double PlainCore() {
     const double queries = tokens() * sizes_.heads * sizes_.head_dim;
     const double keys = tokens() * sizes_.kv_heads * sizes_.head_dim;
-    Add("attention: queries, keys and values", Kept::kUntilInput, queries + 2 * keys);
+    Add("attention: queries, keys and values", Kept::kUntilInput, queries + 2 * keys,
+        kProjectedInputs);
     Add("gradient of queries, keys and values", Kept::kFromInput, queries + 2 * keys);
     if (shape_.query_gate) Add("attention: gates", Kept::kUntilInput, 2 * queries);
     if (shape_.qk_norm) {
@@ -187,15 +188,17 @@ class MegatronKeptList {
     AddBytes("router", Kept::kUntilInput,
              3 * kFp32ElementBytes * tokens_of_rank() * Real(experts.experts), kExpertsModule);
     const double width = experts.latent > 0 ? Real(experts.latent) : sizes_.dim;
-    AddLinearInput("experts: rows", rows * width, kExpertsModule);
-    Add("activation: input", Kept::kUntilInput, inner * parts(), kExpertsModule);
-    AddLinearInput("activation: output", inner, kExpertsModule | kActivation);
+    AddLinearInput("experts: rows", rows * width, kExpertsModule | kExpertRows);
+    Add("activation: input", Kept::kUntilInput, inner * parts(),
+        kExpertsModule | kExpertActivation);
+    AddLinearInput("activation: output", inner, kExpertsModule | kActivation | kExpertActivation);
     Add("activation: gradient of the input", Kept::kFromInput, inner * parts());
     Add("experts: gradient of the output", Kept::kFromInput, rows * width);
     // Without a gate, the activation's output is kept before it is multiplied by the router's
     // probability, too (core/transformer/mlp.py: per_token_scale).
     if (!shape_.gated && ReleaseOf(batch_.profile) != MegatronRelease::kContainer2401) {
-      Add("activation: output before its weight", Kept::kUntilInput, inner, kExpertsModule);
+      Add("activation: output before its weight", Kept::kUntilInput, inner,
+          kExpertsModule | kExpertActivation);
     }
     if (experts.shared == 0) return;
     Add("shared experts", Kept::kUntilInput,

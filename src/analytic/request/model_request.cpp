@@ -172,6 +172,11 @@ Result<ModelOnCluster> ModelRequest::Load() const {
   batch.sequence_parallel = sequence_parallel.value_or(true);
   loaded.zero_ranks = zero_ranks.value_or(0);
   loaded.layout = layout.value_or("");
+  if (offload_modules) {
+    auto parsed = ParseOffloadedModules(*offload_modules);
+    if (!parsed) return InvalidParameter("offload_modules", "{}", parsed.error().line());
+    batch.profile.offloaded_modules = *parsed;
+  }
   if (recompute) {
     auto parsed = ParseRecompute(*recompute);
     if (!parsed) return tl::unexpected(About("recompute", *recompute, std::move(parsed).error()));

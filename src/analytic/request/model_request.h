@@ -48,6 +48,7 @@ struct ModelRequest : ModelSizes {
   std::optional<bool> grouped_experts = {}, attention_mask = {};
   std::optional<int> deferred_head = {};
   std::optional<double> fragmentation = {};
+  std::optional<std::string> offload_modules = {};  // "expert_fc1,moe_act"
   std::optional<bool> drops_tokens = {}, lora = {};
   std::optional<int> layers_at_end_in_bf16 = {}, offloaded_layers = {};
   std::optional<double> hidden_communication = {};

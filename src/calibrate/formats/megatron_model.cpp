@@ -6,6 +6,7 @@
 
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
+#include "model_spec/layout.h"
 
 namespace penstock {
 namespace {
@@ -68,6 +69,15 @@ Status SetAttention(const MegatronArguments& arguments, RunTexts& texts) {
   return {};
 }
 
+// One letter per layer. '|' separates stages, and '/' the layers of predictors.
+std::string PatternOf(const MegatronArguments& arguments) {
+  std::string pattern(arguments.Text("hybrid-layer-pattern"));
+  if (pattern.empty()) pattern = arguments.Text("hybrid-override-pattern");
+  pattern = pattern.substr(0, pattern.find('/'));
+  std::erase_if(pattern, [](char c) { return c == '|' || c == '"'; });
+  return pattern;
+}
+
 // "([0]*3+[1]*11)" has 3 dense layers.
 Result<int> DenseLayersOf(const MegatronArguments& arguments) {
   constexpr std::string_view kName = "moe-layer-freq", kBegin = "([0]*";
@@ -91,72 +101,63 @@ Status SetExperts(const MegatronArguments& arguments, int hidden, RunTexts& text
   texts.Set("experts", experts);
   texts.Set("top_k", top_k);
   texts.Set("expert_hidden", width);
-  if (dense_layers > 0) texts.Set("dense_layers", dense_layers);
+  if (dense_layers > 0 && PatternOf(arguments).empty()) texts.Set("dense_layers", dense_layers);
+  if (!arguments.IsTrue("moe-grouped-gemm")) texts.Set("grouped_experts", "false");
   constexpr std::string_view kShared = "moe-shared-expert-intermediate-size";
   if (!arguments.Has(kShared)) return {};
   PENSTOCK_TRY(const int shared, arguments.Count(kShared));
-  if (shared % width != 0) {
-    return InvalidParameter(kShared, "{}: no multiple of the experts' width, {}", shared, width);
-  }
-  texts.Set("shared_experts", shared / width);
+  texts.Set("shared_experts", std::max(1, shared / width));
+  texts.Set("shared_hidden", shared);
   return {};
 }
 
-// The stages of "Et*3|(tt|)*29L": a part ends at each '|', also in repetitions.
-Result<int> CountLayoutStages(std::string_view text) {
-  const auto refuse = [&] {
-    return InvalidParameter("pipeline-model-parallel-layout", "{}: cannot be read", Quote(text));
-  };
-  std::int64_t stages = 1, in_group = 0;
-  bool inside = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '(') inside = true;
-    if (text[i] == '|') ++(inside ? in_group : stages);
-    if (text[i] != ')') continue;
-    std::int64_t times = 1;
-    const std::size_t digits = text.substr(i + 1).starts_with('*') ? i + 2 : text.size();
-    if (digits < text.size()) {
-      const std::size_t end = std::min(text.find_first_not_of("0123456789", digits), text.size());
-      const auto number = ParseInt(text.substr(digits, end - digits));
-      if (!number || *number < 1) return refuse();
-      times = *number;
-    }
-    stages += times * in_group;
-    in_group = 0;
-    inside = false;
-  }
-  if (inside || stages > 100'000) return refuse();
-  return static_cast<int>(stages);
+Status SetPattern(const MegatronArguments& arguments, const std::string& pattern, int dim,
+                  RunTexts& texts) {
+  constexpr int kHeadDim = 64;
+  PENSTOCK_TRY(const int head_dim, arguments.CountOr("mamba-head-dim", kHeadDim));
+  PENSTOCK_TRY(const int heads, arguments.CountOr("mamba-num-heads", 2 * dim / head_dim));
+  PENSTOCK_TRY(const int state, arguments.CountOr("mamba-state-dim", 128));
+  PENSTOCK_TRY(const int groups, arguments.CountOr("mamba-num-groups", 8));
+  texts.Set("pattern", pattern);
+  texts.Set("mamba", fmt::format("{},{},{},{}", heads, head_dim, state, groups));
+  return {};
+}
+
+// A layout without the quotes of its shell.
+std::string LayoutOf(const MegatronArguments& arguments) {
+  std::string layout(arguments.Text("pipeline-model-parallel-layout"));
+  std::erase_if(layout, [](char c) { return c == '\\' || c == '"' || c == '\''; });
+  return layout;
 }
 
 }  // namespace
 
 Status SetMegatronModel(const MegatronArguments& arguments, int tensor, RunTexts& texts) {
-  for (const std::string_view name : {"hybrid-layer-pattern", "hybrid-override-pattern"}) {
-    if (!arguments.Has(name)) continue;
-    return InvalidParameter(name, "{}: only named models have a pattern of layers",
-                            Quote(arguments.Text(name)));
-  }
   PENSTOCK_TRY(const int dim, arguments.Count("hidden-size"));
-  PENSTOCK_TRY(const int layers, arguments.Count("num-layers"));
   PENSTOCK_TRY(const int sequence, arguments.Count("seq-length"));
   PENSTOCK_TRY(const int vocabulary, VocabularyOf(arguments, tensor));
   const bool gated = arguments.IsTrue("swiglu");
   PENSTOCK_TRY(const int hidden, arguments.CountOr("ffn-hidden-size", UsualHidden(dim, gated)));
-  const bool has_positions = !arguments.Has("position-embedding-type") ||
-                             arguments.Text("position-embedding-type") == "learned_absolute";
-  const bool has_biases = !arguments.IsTrue("disable-bias-linear");
-  const bool is_gpt = has_positions && has_biases && !gated && !arguments.Has("num-experts");
-  texts.Set("model", is_gpt ? "gpt" : "decoder");
-  texts.Set("layers", layers);
+  const std::string pattern = PatternOf(arguments);
+  texts.Set("model", "decoder");
+  if (pattern.empty()) {
+    PENSTOCK_TRY(const int layers, arguments.Count("num-layers"));
+    texts.Set("layers", layers);
+  } else {
+    PENSTOCK_TRY_STATUS(SetPattern(arguments, pattern, dim, texts));
+  }
+  const std::string_view positions = arguments.Text("position-embedding-type");
+  if (pattern.empty() && (positions.empty() || positions == "learned_absolute")) {
+    PENSTOCK_TRY(const int most, arguments.CountOr("max-position-embeddings", sequence));
+    texts.Set("positions", most);
+  }
   texts.Set("dim", dim);
   texts.Set("hidden", hidden);
   texts.Set("sequence", sequence);
   texts.Set("vocabulary", vocabulary);
-  if (!is_gpt) {
-    texts.Set("gated", gated ? "true" : "false");
-    if (has_biases) texts.Set("linear_biases", "true");
-  }
+  texts.Set("gated", gated ? "true" : "false");
+  if (!arguments.IsTrue("disable-bias-linear")) texts.Set("linear_biases", "true");
+  if (arguments.IsTrue("qk-layernorm")) texts.Set("qk_norm", "true");
   const bool tied = !arguments.IsTrue("untie-embeddings-and-output-weights");
   texts.Set("tied", tied ? "true" : "false");
   if (arguments.Has("mtp-num-layers")) {
@@ -169,18 +170,23 @@ Status SetMegatronModel(const MegatronArguments& arguments, int tensor, RunTexts
 
 Status SetMegatronStages(const MegatronArguments& arguments, int ranks, RunTexts& texts) {
   constexpr std::string_view kLayout = "pipeline-model-parallel-layout";
-  if (arguments.Has(kLayout)) {
-    PENSTOCK_TRY(const int stages, CountLayoutStages(arguments.Text(kLayout)));
-    if (stages % ranks != 0) {
+  if (const std::string layout = LayoutOf(arguments); !layout.empty()) {
+    const Result<int> stages = StagesOfLayout(layout);
+    if (!stages) return InvalidParameter(kLayout, "{}: {}", Quote(layout), stages.error().line());
+    if (*stages % ranks != 0) {
       return InvalidParameter(kLayout, "{}: its {} stages are no multiple of {} ranks",
-                              Quote(arguments.Text(kLayout)), stages, ranks);
+                              Quote(layout), *stages, ranks);
     }
-    texts.Set("layout", arguments.Text(kLayout));
-    if (stages > ranks) texts.Set("chunks", stages / ranks);
+    texts.Set("layout", layout);
+    if (*stages > ranks) texts.Set("chunks", *stages / ranks);
     return {};
   }
   if (ranks == 1) return {};
-  PENSTOCK_TRY(const int layers, arguments.Count("num-layers"));
+  const std::string pattern = PatternOf(arguments);
+  int layers = static_cast<int>(pattern.size());
+  if (pattern.empty()) {
+    PENSTOCK_TRY(layers, arguments.Count("num-layers"));
+  }
   constexpr std::string_view kLast = "decoder-last-pipeline-num-layers";
   if (arguments.Has(kLast)) {
     PENSTOCK_TRY(const int last, arguments.Count(kLast));

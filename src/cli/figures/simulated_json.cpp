@@ -41,9 +41,11 @@ Json StepJson(const StepEstimate& step) {
           {"gradients", largest->gradients},
           {"optimizer", largest->optimizer},
           {"activations", largest->activations},
-          {"workspace", largest->workspace},
+          {"gathered", largest->gathered},
           {"messages", largest->messages},
+          {"workspace", largest->workspace},
           {"others", largest->others},
+          {"fragmentation", largest->fragmentation},
           {"context", largest->context}};
 }
 
@@ -131,6 +133,7 @@ Json ToJson(const Simulated& simulated, bool with_steps) {
     object["tokens_per_second"] = simulated.step->tokens_per_second();
     object["flops_per_second_per_device"] = simulated.step->flops_per_device();
     object["peak_bytes"] = simulated.step->peak_bytes();
+    object["device_bytes"] = simulated.step->device_bytes();
     object["step"] = StepJson(*simulated.step);
   }
   if (simulated.steady_step) object["steady_step"] = *simulated.steady_step;

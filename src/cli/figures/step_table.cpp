@@ -24,7 +24,7 @@ Table StepTable(const std::vector<Simulated>& all) {
                           FormatSeconds(step.gather),
                           fmt::format("{:.0f}", step.tokens_per_second()),
                           fmt::format("{:.1f}", step.flops_per_device() / 1e12),
-                          FormatBytes(static_cast<std::int64_t>(step.peak_bytes()))});
+                          FormatBytes(static_cast<std::int64_t>(step.device_bytes()))});
   }
   return table;
 }

@@ -1,9 +1,11 @@
 #include "scenario/build/simulated.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/index.h"
+#include "scenario/build/peak_bytes.h"
 #include "simulate/memory/memory_over_time.h"
 #include "simulate/steady_state.h"
 #include "simulate/summary.h"
@@ -25,11 +27,7 @@ bool ExceedsLimit(const PricedSchedule& chosen, const SimulationResult& result) 
     return chosen.memory_limit && result.peak_memory > *chosen.memory_limit * (1 + kRounding);
   }
   for (std::size_t rank = 0; rank < result.ranks.size(); ++rank) {
-    double held = result.ranks[rank].peak_memory;
-    for (const int stage : chosen.schedule.placement.stages_of(static_cast<int>(rank))) {
-      const StageCosts& costs = chosen.costs.stages[Index(stage)];
-      held += costs.weights + costs.gradients + costs.optimizer;
-    }
+    const double held = PeakOfRank(chosen, result, static_cast<int>(rank)).total();
     if (held > *chosen.device_memory * (1 + kRounding)) return true;
   }
   return false;
@@ -158,12 +156,39 @@ bool CountsMessages(const Simulated& simulated) {
   return simulated.chosen.memory_unit == "B" && !simulated.measured;
 }
 
+namespace {
+
+// What each rank holds all the time besides states; empty without a model.
+std::vector<std::array<double, kMemoryKinds>> HeldAlways(const Simulated& simulated) {
+  std::vector<std::array<double, kMemoryKinds>> all;
+  if (!simulated.step) return all;
+  for (std::size_t rank = 0; rank < simulated.step->ranks.size(); ++rank) {
+    const PeakBytes bytes = HeldAlways(simulated.chosen, static_cast<int>(rank));
+    std::array<double, kMemoryKinds>& held = all.emplace_back();
+    held[Index(MemoryKind::kActivations)] = bytes.activations;
+    held[Index(MemoryKind::kMessages)] = bytes.messages;
+    held[Index(MemoryKind::kGathered)] = bytes.gathered;
+    held[Index(MemoryKind::kWorkspace)] = bytes.workspace;
+    held[Index(MemoryKind::kOthers)] = bytes.others;
+    held[Index(MemoryKind::kFragments)] = simulated.step->ranks[rank].fragmentation;
+    held[Index(MemoryKind::kContext)] = bytes.context;
+  }
+  return all;
+}
+
+// Whether the implementation says how large its buffers of messages are.
+bool HasMessageBuffers(const PricedSchedule& chosen) {
+  return chosen.model && chosen.model->batch.profile.get().overhead != nullptr;
+}
+
+}  // namespace
+
 void AddMemory(std::vector<Simulated>& all) {
   for (Simulated& simulated : all) {
     const PricedSchedule& chosen = simulated.chosen;
-    const double per_byte = CountsMessages(simulated) ? 1 : 0;
-    simulated.memory = MemoryByKind(
-        {chosen.schedule, simulated.timeline, simulated.messages, chosen.costs, per_byte});
+    const double per_byte = CountsMessages(simulated) && !HasMessageBuffers(chosen) ? 1 : 0;
+    simulated.memory = MemoryByKind({chosen.schedule, simulated.timeline, simulated.messages,
+                                     chosen.costs, per_byte, HeldAlways(simulated)});
   }
 }
 

@@ -48,32 +48,15 @@ UpdateTimes UpdateOf(const PricedSchedule& chosen, int rank) {
   return times;
 }
 
-PeakBytes BytesOf(const PricedSchedule& chosen, const SimulationResult& result, int rank) {
-  PeakBytes bytes;
-  for (const int stage : chosen.schedule.placement.stages_of(rank)) {
-    const StageCosts& costs = chosen.costs.stages[Index(stage)];
-    bytes.weights += costs.weights;
-    bytes.gradients += costs.gradients;
-    bytes.optimizer += costs.optimizer;
-    bytes.workspace = std::max(bytes.workspace, costs.workspace);
-  }
-  bytes.activations = result.ranks[Index(rank)].peak_memory;
-  const ModelOnCluster& model = *chosen.model;
-  if (const auto overhead_of = model.batch.profile.get().overhead) {
-    const Placement& placement = chosen.schedule.placement;
-    const RankOverhead overhead =
-        overhead_of(model.shape, model.batch, {rank, placement.ranks(), placement.chunks()});
-    bytes.workspace += overhead.workspace;
-    bytes.messages = overhead.messages;
-    bytes.others = overhead.others;
-    bytes.context = overhead.context;
-  }
-  return bytes;
-}
-
 }  // namespace
 
 double StepEstimate::peak_bytes() const {
+  double peak = 0;
+  for (const PeakBytes& rank : ranks) peak = std::max(peak, rank.allocated());
+  return peak;
+}
+
+double StepEstimate::device_bytes() const {
   double peak = 0;
   for (const PeakBytes& rank : ranks) peak = std::max(peak, rank.total());
   return peak;
@@ -87,7 +70,7 @@ StepEstimate EstimateOf(const PricedSchedule& chosen, const SimulationResult& re
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     const UpdateTimes times = UpdateOf(chosen, rank);
     if (times.total() > longest.total()) longest = times;
-    estimate.ranks.push_back(BytesOf(chosen, result, rank));
+    estimate.ranks.push_back(PeakOfRank(chosen, result, rank));
   }
   estimate.makespan = result.makespan;
   estimate.reduce = longest.reduce;

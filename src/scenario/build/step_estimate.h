@@ -5,27 +5,10 @@
 #include <vector>
 
 #include "scenario/build/build.h"
+#include "scenario/build/peak_bytes.h"
 #include "simulate/simulate.h"
 
 namespace penstock {
-
-// What one device of a pipeline rank holds at its peak.
-struct PeakBytes {
-  double weights = 0;  // with masters
-  double gradients = 0;
-  double optimizer = 0;
-  double activations = 0;
-  double workspace = 0;  // temporary, while kernels compute
-  double messages = 0;   // buffers between ranks
-  double others = 0;     // of the framework
-  // Of the driver and of libraries of collectives. A framework's allocator does not count it, so
-  // the total does not, either.
-  double context = 0;
-
-  double total() const {
-    return weights + gradients + optimizer + activations + workspace + messages + others;
-  }
-};
 
 struct StepEstimate {
   // Seconds. What follows the pipeline is that of the rank that takes longest.
@@ -42,7 +25,9 @@ struct StepEstimate {
 
   double tokens_per_second() const { return tokens / step_time; }
   double flops_per_device() const { return flops / step_time / devices; }  // per second
-  double peak_bytes() const;                                               // of the worst rank
+  // What the framework allocates on the worst rank, and what a device holds there.
+  double peak_bytes() const;
+  double device_bytes() const;
 };
 
 // Returns the estimate of a schedule that was simulated with this result. Requires: chosen.model is

@@ -81,6 +81,7 @@ class MemoryOfRanks {
 
   std::array<double, kMemoryKinds> Constant(int rank) const {
     std::array<double, kMemoryKinds> held{};
+    if (!input_.always.empty()) held = input_.always[Index(rank)];
     for (const int stage : schedule_.placement.stages_of(rank)) {
       const StageCosts& costs = input_.costs.stages[Index(stage)];
       held[Index(MemoryKind::kWeights)] += costs.weights;
@@ -213,8 +214,8 @@ class MemoryOfRanks {
 
 std::string_view NameOf(MemoryKind kind) {
   constexpr std::array<std::string_view, kMemoryKinds> kNames = {
-      "weights",  "versions", "gradients", "optimizer", "activations",
-      "messages", "gathered", "workspace", "offloaded"};
+      "weights",  "versions",  "gradients", "optimizer", "activations",   "messages",
+      "gathered", "workspace", "offloaded", "others",    "fragmentation", "context"};
   return kNames[Index(kind)];
 }
 

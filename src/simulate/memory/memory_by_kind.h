@@ -25,8 +25,11 @@ enum class MemoryKind {
   kGathered,     // shards of other replicas, from UNSHARD to RESHARD
   kWorkspace,    // temporary, while an action computes
   kOffloaded,    // in the slower pool, so in no total
+  kOthers,       // buffers and masks of the framework
+  kFragments,    // that the allocator holds besides
+  kContext,      // of the device's driver and of libraries of collectives
 };
-inline constexpr std::size_t kMemoryKinds = 9;
+inline constexpr std::size_t kMemoryKinds = 12;
 
 // "weights", "versions", ...
 std::string_view NameOf(MemoryKind kind);
@@ -58,6 +61,8 @@ struct MemoryInput {
   const Costs& costs;
   // Units of memory per byte of costs.message_bytes. Messages are not counted if it is 0.
   double per_byte = 1;
+  // What each rank holds besides, all the time; empty: nothing.
+  std::vector<std::array<double, kMemoryKinds>> always = {};
 };
 
 // Returns the memory by rank. Activations and gathered shards follow MemoryOverTime. A message is

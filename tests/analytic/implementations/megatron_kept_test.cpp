@@ -217,6 +217,23 @@ TEST(KeptByStage, FreesModulesOfOurOwnEngine) {
   EXPECT_EQ(all - StageOf("selective:core_attn", "penstock").from_forward, 4 * kLogSumExp);
 }
 
+// Modules whose tensors wait in the memory of the host leave only those of two layers.
+TEST(KeptByStage, OffloadsModules) {
+  ModelShape shape = Gpt();
+  shape.experts = ExpertShape{.experts = 8, .top_k = 2, .hidden = 1024};
+  Microbatch batch = Batch();
+  batch.profile.implementation = FindImplementation("megatron").value();
+  const LayerRange stage{.begin = 4, .end = 8};
+  const KeptBytes all = KeptByStage(shape, stage, batch);
+  batch.profile.offloaded_modules = ParseOffloadedModules("expert_fc1,attn_norm").value();
+  const KeptBytes some = KeptByStage(shape, stage, batch);
+  const double moved = 2 * 2 * kTokens * kDim + 2 * kTokens * kDim;  // rows of experts, one input
+  EXPECT_EQ(all.from_forward - some.from_forward, 4 * moved);
+  EXPECT_EQ(some.offloaded, 4 * moved);
+  EXPECT_EQ(some.transient - all.transient, 2 * moved);
+  EXPECT_FALSE(ParseOffloadedModules("mlp"));
+}
+
 // Two instances of the distributed optimizer divide states among half of the replicas, and states
 // of experts among half of theirs.
 TEST(ModelCosts, DivideStatesByInstances) {

@@ -163,6 +163,22 @@ TEST(MemoryByKindTest, UnevenStagesKeepTheirOwnStates) {
   }
 }
 
+TEST(MemoryByKindTest, WhatARankAlwaysHoldsIsPartOfItsPeak) {
+  const Simulation run = ManyRuns().front();
+  const std::vector<RankMemory> without = MemoryByKind(run.input());
+  MemoryInput input = run.input();
+  input.always.resize(without.size());
+  input.always.back()[Index(MemoryKind::kContext)] = 5;
+  input.always.back()[Index(MemoryKind::kWorkspace)] = 7;
+  const std::vector<RankMemory> with = MemoryByKind(input);
+  EXPECT_EQ(with.front().peak.amount, without.front().peak.amount);
+  EXPECT_EQ(with.back().peak.amount, without.back().peak.amount + 12);
+  EXPECT_EQ(with.back().peak.time, without.back().peak.time);
+  EXPECT_EQ(with.back().peak.by_kind[Index(MemoryKind::kContext)], 5);
+  EXPECT_FALSE(Holds(without, MemoryKind::kContext));
+  EXPECT_TRUE(Holds(with, MemoryKind::kContext));
+}
+
 TEST(MemoryByKindTest, NamesTheActionAndTheMicrobatchesInFlight) {
   const Placement placement = Placement::Looped(4, 1);
   ScheduleParams params;
