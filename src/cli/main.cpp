@@ -16,7 +16,6 @@
 #include "cli/commands.h"
 #include "cli/help/help.h"
 #include "cli/help/other_names.h"
-#include "cli/options/scenario_options.h"
 #include "cli/output/print_error.h"
 #include "cli/start_engine/engine_command.h"
 #include "cli/start_engine/launcher.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/text/deprecated_names.h"
 #include "cli/help/offered_values.h"
 #include "cli/options/option_name.h"
 #include "cli/options/pass_text.h"
@@ -99,20 +98,6 @@ std::string OptionOf(std::string_view name) {
   const ScenarioField* const field = FindField(name);
   if (field != nullptr && IsNested(*field)) return std::string(name);
   return OptionName(name);
-}
-
-std::string CurrentOption(std::string_view option, const CLI::App& app) {
-  const std::string current(CurrentName(option));
-  for (const ScenarioField& field : ScenarioFields()) {
-    if (field.former_name.empty() || current != OptionName(field.former_name)) continue;
-    const std::string renamed = OptionName(field.name);
-    const bool is_former =
-        app.get_option_no_throw(current) == nullptr && app.get_option_no_throw(renamed) != nullptr;
-    if (!is_former) continue;
-    CurrentFieldName(field.former_name);
-    return renamed;
-  }
-  return current;
 }
 
 void ScenarioOptions::DefineSource(CLI::App& app) {

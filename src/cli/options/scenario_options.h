@@ -22,9 +22,6 @@ namespace penstock {
 
 // Returns the option of a field: "--memory-limit". A field that only files give has its name.
 std::string OptionOf(std::string_view field);
-// Returns the current name of an option ("--data-parallel" for "--data") of a command that has it.
-// Returns any other option unchanged.
-std::string CurrentOption(std::string_view option, const CLI::App& app);
 
 class ScenarioOptions {
  public:
