@@ -219,8 +219,8 @@ std::vector<ScenarioField> CostFields() {
        .group = kGroup,
        .value_name = "HOW",
        .help = "What ranks do while messages are in flight: asynchronous (default), blocking "
-               "(wait until results have arrived) or batched (send and receive together, as "
-               "Megatron-LM does)",
+               "(wait until results have arrived; default with `implementation` megatron) or "
+               "batched (send and receive together, as Megatron-LM does)",
        .choices = List(kTransfersNames),
        .ordered_by = kPasses},
       {.name = "offload_sharing",

@@ -94,13 +94,6 @@ void KernelList::ExchangeContext(double queries, double keys) {
   AddInput(gradients);
 }
 
-void KernelList::Append(const Work& work) {
-  const auto append = [](const Kernels& from, Kernels& to) {
-    to.insert(to.end(), from.begin(), from.end());
-  };
-  append(work.forward, work_.forward);
-  append(work.backward_input, work_.backward_input);
-  append(work.backward_weight, work_.backward_weight);
-}
+void KernelList::Append(const Work& work) { penstock::Append(work, work_); }
 
 }  // namespace penstock

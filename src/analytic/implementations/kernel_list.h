@@ -31,7 +31,7 @@ class KernelList {
   // gradients. `keys` are the elements of both on a rank.
   void ExchangeContext(double queries, double keys);
 
-  // Kernels that move `elements` tensors of this size, each `*_bytes` per element.
+  // Add kernels that move this many bytes per element together, in F, I and W.
   void Forward(std::string_view name, double elements, double bytes, double kernels = 1) {
     AddForward({.name = name, .bytes = elements * bytes, .kernels = kernels});
   }
