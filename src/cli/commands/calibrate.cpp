@@ -183,8 +183,8 @@ class CalibrateCommand : public Command {
   }
 
   PricedRuns PriceAgain(PricedRuns priced, const Fit& fit) const {
-    MeasuredRuns runs{.path = path_, .format = format_, .runs = fit.runs};
-    runs.refused = std::move(priced.refused);
+    MeasuredRuns runs{
+        .path = path_, .format = format_, .runs = fit.runs, .refused = std::move(priced.refused)};
     return PriceRuns(std::move(runs), GroupColumns());
   }
 
