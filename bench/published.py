@@ -59,7 +59,7 @@ FIGURES = {
 def simulate(program, table, row, column):
     options = row["options"]
     schedule = column["schedule"].format(**options, **row, twice_ranks=2 * options["ranks"])
-    words = [word for key, value in options.items() if not isinstance(value, list) for word in (f"--{key}", str(value))]
+    words = [word for key, value in options.items() if not isinstance(value, list) for word in (f"--{key.replace('_', '-')}", str(value))]
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as configuration:
         json.dump({key: value for key, value in options.items() if isinstance(value, list)}, configuration)
         configuration.flush()

@@ -35,7 +35,7 @@ struct Microbatch {
   std::int64_t expert = 1;
   std::int64_t expert_tensor = 0;
   double expert_imbalance = 1;  // tokens of the busiest rank's experts, relative to the mean
-  Profile profile;
+  Profile profile{};
 
   // The tokens that a rank has after the division by `context`.
   double tokens() const {

@@ -1,5 +1,7 @@
 #include "base/notes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -26,6 +28,11 @@ void AddNote(std::string line) {
   if (std::ranges::find(notes.lines, line) == notes.lines.end()) {
     notes.lines.push_back(std::move(line));
   }
+}
+
+void NoteFormerName(std::string_view former, std::string_view current) {
+  AddNote(fmt::format("'{}' is called '{}' now; the former name works in this release only", former,
+                      current));
 }
 
 std::vector<std::string> TakeNotes() {

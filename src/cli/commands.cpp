@@ -1,9 +1,5 @@
 #include "cli/commands.h"
 
-#include "base/text/deprecated_names.h"
-#include "cli/options/option_name.h"
-#include "scenario/fields.h"
-
 namespace penstock {
 
 // Each is defined in the file with its name.
@@ -35,20 +31,6 @@ std::vector<std::unique_ptr<Command>> Commands() {
   for (auto& command : EngineDefinitions()) commands.push_back(std::move(command));
 #endif
   return commands;
-}
-
-std::string CurrentOption(std::string_view option, const CLI::App& app) {
-  const std::string current(CurrentName(option));
-  for (const ScenarioField& field : ScenarioFields()) {
-    if (field.former_name.empty() || current != OptionName(field.former_name)) continue;
-    const std::string renamed = OptionName(field.name);
-    const bool is_former =
-        app.get_option_no_throw(current) == nullptr && app.get_option_no_throw(renamed) != nullptr;
-    if (!is_former) continue;
-    CurrentFieldName(field.former_name);
-    return renamed;
-  }
-  return current;
 }
 
 }  // namespace penstock

@@ -15,8 +15,4 @@ std::vector<std::unique_ptr<Command>> Commands();
 // Returns the commands that penstock-engine runs, with their options and help but without Run().
 std::vector<std::unique_ptr<Command>> EngineDefinitions();
 
-// Returns the current name of an option ("--data-parallel" for "--data") of a command that has it.
-// Returns any other option unchanged.
-std::string CurrentOption(std::string_view option, const CLI::App& app);
-
 }  // namespace penstock

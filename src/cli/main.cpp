@@ -11,11 +11,13 @@
 #include "base/exception_line.h"
 #include "base/notes.h"
 #include "base/system/allocator.h"
+#include "base/text/deprecated_names.h"
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
 #include "cli/commands.h"
 #include "cli/help/help.h"
 #include "cli/help/other_names.h"
+#include "cli/options/option_name.h"
 #include "cli/output/print_error.h"
 #include "cli/start_engine/engine_command.h"
 #include "cli/start_engine/launcher.h"
@@ -74,6 +76,19 @@ std::string Explain(const CLI::ParseError& error, const CLI::App& app) {
     return message.substr(0, message.find(':')) + " needs a value";
   }
   return message;
+}
+
+// Returns the current name of an option of `app`, and adds a note if `option` is a former one.
+std::string CurrentOption(std::string_view option, const CLI::App& app) {
+  std::string current(CurrentName(option));
+  if (app.get_option_no_throw(current) != nullptr) return current;
+  for (const auto& [former, name] : kFormerFieldNames) {
+    const std::string renamed = OptionName(name);
+    if (current != OptionName(former) || app.get_option_no_throw(renamed) == nullptr) continue;
+    NoteFormerName(former, name);
+    return renamed;
+  }
+  return current;
 }
 
 bool IsHelp(const std::string& word) { return word == "-h" || word == "--help"; }

@@ -3,38 +3,51 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 namespace penstock {
 namespace {
 
 TEST(ModelRequest, ErrorsNameTheField) {
   struct Case {
     std::string field;
-    ModelRequest request;
+    std::function<void(ModelRequest&)> change;
   };
-  const std::vector<Case> cases = {{"model", {.model = "gtp2"}},
-                                   {"model", {.model = "openai/gpt2"}},
-                                   {"device", {.device = "h110"}},
-                                   {"nodes", {.nodes = "8y8"}},
-                                   {"nodes", {.nodes = "4"}},
-                                   {"precision", {.precision = "fp12"}},
-                                   {"micro_batch_size", {.micro_batch_size = 0}},
-                                   {"sequence", {.sequence = 0}},
-                                   {"sequence", {.sequence = 2048}},
-                                   {"tensor", {.tensor = 0}},
-                                   {"tensor", {.tensor = 3}},
-                                   {"tensor", {.nodes = "2x8", .tensor = 16}},
-                                   {"tensor", {.tensor = 8}},
-                                   {"data_parallel", {.data = 0}},
-                                   {"data_parallel", {.data = 3}},
-                                   {"expert", {.expert = -1}},
-                                   {"expert", {.data = 2, .expert = 2}},
-                                   {"zero", {.zero = 4}},
-                                   {"zero", {.zero = 1}},
-                                   {"flops_efficiency", {.flops_efficiency = 2}},
-                                   {"bandwidth_efficiency", {.bandwidth_efficiency = 0}},
-                                   {"hidden_communication", {.hidden_communication = -1}}};
-  for (auto [field, request] : cases) {
-    if (!request.model) request.model = "gpt2";
+  const std::vector<Case> cases = {
+      {"model", [](ModelRequest& r) { r.model = "gtp2"; }},
+      {"model", [](ModelRequest& r) { r.model = "openai/gpt2"; }},
+      {"device", [](ModelRequest& r) { r.device = "h110"; }},
+      {"nodes", [](ModelRequest& r) { r.nodes = "8y8"; }},
+      {"nodes", [](ModelRequest& r) { r.nodes = "4"; }},
+      {"precision", [](ModelRequest& r) { r.precision = "fp12"; }},
+      {"micro_batch_size", [](ModelRequest& r) { r.micro_batch_size = 0; }},
+      {"sequence", [](ModelRequest& r) { r.sequence = 0; }},
+      {"sequence", [](ModelRequest& r) { r.sequence = 2048; }},
+      {"tensor", [](ModelRequest& r) { r.tensor = 0; }},
+      {"tensor", [](ModelRequest& r) { r.tensor = 3; }},
+      {"tensor",
+       [](ModelRequest& r) {
+         r.nodes = "2x8";
+         r.tensor = 16;
+       }},
+      {"tensor", [](ModelRequest& r) { r.tensor = 8; }},
+      {"data_parallel", [](ModelRequest& r) { r.data = 0; }},
+      {"data_parallel", [](ModelRequest& r) { r.data = 3; }},
+      {"expert", [](ModelRequest& r) { r.expert = -1; }},
+      {"expert",
+       [](ModelRequest& r) {
+         r.data = 2;
+         r.expert = 2;
+       }},
+      {"zero", [](ModelRequest& r) { r.zero = 4; }},
+      {"zero", [](ModelRequest& r) { r.zero = 1; }},
+      {"flops_efficiency", [](ModelRequest& r) { r.flops_efficiency = 2; }},
+      {"bandwidth_efficiency", [](ModelRequest& r) { r.bandwidth_efficiency = 0; }},
+      {"hidden_communication", [](ModelRequest& r) { r.hidden_communication = -1; }}};
+  for (const auto& [field, change] : cases) {
+    ModelRequest request;
+    request.model = "gpt2";
+    change(request);
     const auto refused = request.Load();
     ASSERT_FALSE(refused) << field;
     EXPECT_EQ(refused.error().parameter, field) << refused.error().line();

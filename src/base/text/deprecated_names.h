@@ -21,4 +21,11 @@ constexpr std::string_view CurrentKey(std::string_view key) {
   return key == "parallel.pipeline" ? "pipeline.ranks" : key;
 }
 
+// Former names of a scenario's fields, which work for one release, with a note.
+struct FormerName {
+  std::string_view former, current;
+};
+inline constexpr FormerName kFormerFieldNames[] = {{"data", "data_parallel"},
+                                                   {"weights", "weight_policy"}};
+
 }  // namespace penstock

@@ -1,5 +1,4 @@
 // The commands of penstock-engine.
-#include "base/text/deprecated_names.h"
 #include "cli/commands.h"
 
 namespace penstock {
@@ -21,10 +20,6 @@ std::vector<std::unique_ptr<Command>> Commands() {
     commands.push_back(make());
   }
   return commands;
-}
-
-std::string CurrentOption(std::string_view option, const CLI::App& /*app*/) {
-  return std::string(CurrentName(option));
 }
 
 }  // namespace penstock

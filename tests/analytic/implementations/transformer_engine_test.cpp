@@ -72,7 +72,6 @@ TEST(TransformerEngine, ShortMatmulsReachLess) {
     const ModelRequest request = TransformerEngineRun(model, "h100");
     const ModelOnCluster loaded = request.Load().value();
     const Work work = WorkOfStage(loaded.shape, {1, 2}, loaded.batch);
-    LayerRange layer{1, 2};
     ModelOnCluster of_layer = loaded;
     of_layer.shape.layers = 2;
     return FlopsOf(work.forward) / CostsOfModel(of_layer, {2}).value().stages[0].forward;
