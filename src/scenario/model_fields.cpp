@@ -104,7 +104,7 @@ std::vector<ScenarioField> ModelFields() {
       row("host_launch", &Scenario::host_launch, "T",
           "Time of the host per kernel, hidden while the device is busy (5us)"),
       row("time_factor", &Scenario::time_factor, "X",
-          "Factor of all times, as `penstock calibrate` fits it (default 1)"),
+          "Factor of all times, as 'penstock calibrate' fits it (default 1)"),
   };
   for (ScenarioField field :
        {row("stage_tensor", &Scenario::stage_tensor, "N,...",

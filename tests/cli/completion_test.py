@@ -41,9 +41,16 @@ cat line.txt
 """
 
 
+# What else an option of a model needs.
+GPT = ("--model", "gpt2", "--ranks", "4")
+OF_MODELS = {option: GPT for option in ("--device", "--implementation", "--attention", "--cuda-graphs", "--dispatcher")}
+OF_MODELS["--precision"] = (*GPT, "--implementation", "transformer-engine", "--device", "b300")
+OF_MODELS["--context-exchange"] = (*GPT, "--context", "2")
+
+
 def listed(text):
     """The options in the output of --help, with their single-letter forms."""
-    return set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*(?=[ ,\n])",
+    return set(re.findall(r"(?<![\w-])--?[a-z][a-z0-9-]*(?=[ ,\n])",
                           "\n".join(re.findall(r"^  (-[^\n]*?)(?:  .*)?$", text, re.MULTILINE)) + "\n"))
 
 
@@ -191,7 +198,9 @@ class CompletionTest(program.CommandTest):
         self.assertIn("cannot start", result.stderr)
 
     def test_offered_values_are_accepted(self):
-        for option in ("--format", "--objective", "--overlap", "--transfers", "--model"):
+        sizes = ("--layers", "4", "--dim", "64", "--heads", "4", "--vocabulary", "100")
+        for option in ("--format", "--objective", "--overlap", "--transfers", "--model", "--device", "--implementation", "--attention",
+                       "--cuda-graphs", "--dispatcher", "--context-exchange", "--precision"):
             values = [value for value in self.answer("simulate", option, "") if not value.startswith(":")]
             self.assertGreater(len(values), 1, option)
             for value in values:
@@ -199,6 +208,8 @@ class CompletionTest(program.CommandTest):
                 more = ("--pass", "overlap=all") if option == "--overlap" else ()
                 more += ("--message-bytes", "1MiB") if option == "--transfers" else ()
                 more += ("--ranks", "4") if option == "--model" else ()
+                more += sizes if value in ("decoder", "gpt") else ()
+                more += OF_MODELS.get(option, ())
                 self.run_ok("simulate", schedule, option, value, *more)
         for value in self.answer("show", "--color", ""):
             self.run_ok("show", "1f1b", "--color", value)

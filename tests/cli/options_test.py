@@ -16,13 +16,42 @@ VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2"
           "--time-steps": None, "--memory": None, "--explain": None, "--moves": "3", "--repeat": "3", "--dump": "dumps", "--lower": None, "--torch": None, "--width": "300", "--paper": None,
           "--color": "never", "--format": "csv", "--json": None, "--run": None, "--output": "out.csv",
           "--docs": ".", "--passes": None, "--max-faults": "3", "--schedule": "1f1b", "--csv": "a.csv",
-          "--model": "llama-3-8b", "--device": "h200", "--nodes": "1x4", "--micro-batch-size": "2",
-          "--sequence": "1024", "--precision": "f32", "--tensor": "2", "--data-parallel": "2", "--expert": "1", "--zero": "1",
-          "--flops-efficiency": "0.5", "--bandwidth-efficiency": "0.5",
-          "--hidden-communication": "0.5", "--machine": "machine.yaml", "--sweep": "comm=0,1"}
-# Those that only --model reads.
-OF_MODELS = {"--device", "--nodes", "--micro-batch-size", "--sequence", "--precision", "--tensor", "--data-parallel", "--expert",
-             "--zero", "--flops-efficiency", "--bandwidth-efficiency", "--hidden-communication", "--machine"}
+          "--model": "llama-3-8b", "--sweep": "comm=0,1"}
+LLAMA, DEEPSEEK = ("--model", "llama-3-8b"), ("--model", "deepseek-v2-lite")
+MEGATRON, TE = ("--implementation", "megatron"), ("--implementation", "transformer-engine")
+EXPERTS = (*DEEPSEEK, "--data-parallel", 2, "--expert", 2)
+# Options that only --model reads: a value that changes the figures, and the options that it needs for that.
+OF_MODELS = {
+    "--device": ("h200", LLAMA), "--nodes": ("1x4", LLAMA), "--micro-batch-size": ("2", LLAMA), "--sequence": ("1024", LLAMA),
+    "--precision": ("f32", LLAMA), "--tensor": ("2", LLAMA), "--data-parallel": ("2", LLAMA),
+    "--expert": ("2", (*DEEPSEEK, "--data-parallel", 2)), "--expert-tensor": ("1", (*EXPERTS, "--tensor", 2, "-p", 2)),
+    "--context": ("2", (*LLAMA, "-p", 4)), "--context-exchange": ("ulysses", (*LLAMA, "--context", 2, "-p", 4)),
+    "--sequence-parallel": ("false", (*LLAMA, *MEGATRON, "--tensor", 2)), "--recompute": ("full", LLAMA),
+    "--layout": ("9,8,8,7", (*LLAMA, "-p", 4)), "--zero-ranks": ("2", (*LLAMA, "-p", 2, "--data-parallel", 4, "--zero", 1)),
+    "--zero": ("1", (*LLAMA, "--data-parallel", 2)), "--flops-efficiency": ("0.5", LLAMA),
+    "--bandwidth-efficiency": ("0.5", LLAMA), "--link-efficiency": ("0.5", (*LLAMA, "--tensor", 2)),
+    "--network-efficiency": ("0.5", (*LLAMA, "--nodes", "8x1", "-p", 8)),
+    "--hidden-communication": ("0.5", (*LLAMA, "--tensor", 2)),
+    "--hidden-gradients": ("0.5", (*LLAMA, "--data-parallel", 2)), "--device-launch": ("1ms", (*LLAMA, *MEGATRON)),
+    "--host-launch": ("1ms", (*LLAMA, *MEGATRON)), "--time-factor": ("1.5", LLAMA),
+    "--stage-tensor": ("2,2,2,2", (*LLAMA, "-p", 4)), "--stage-data": ("1,1,1,2", (*LLAMA, "--micro-batch-size", 2, "--nodes", "1x5", "-p", 4)),
+    "--stage-recompute": ("full,full,none,none", (*LLAMA, "-p", 4)), "--machine": ("machine.yaml", LLAMA),
+    "--layers": ("16", LLAMA), "--dim": ("2048", LLAMA), "--hidden": ("8192", LLAMA), "--vocabulary": ("32000", LLAMA),
+    "--heads": ("16", (*LLAMA, "--head-dim", 128)), "--kv-heads": ("4", LLAMA), "--head-dim": ("64", LLAMA), "--latent": ("0,512,128,64,64", DEEPSEEK),
+    "--window": ("512", LLAMA), "--experts": ("32", DEEPSEEK), "--top-k": ("4", DEEPSEEK), "--expert-hidden": ("1024", DEEPSEEK),
+    "--shared-experts": ("1", DEEPSEEK), "--shared-hidden": ("1024", DEEPSEEK), "--dense-layers": ("2", DEEPSEEK),
+    "--predictors": ("1", LLAMA), "--pattern": ("M-" * 16, (*LLAMA, "--mamba", "64,64,128,8")), "--mamba": ("32,64,128,8", ("--model", "nemotron-h-8b")),
+    "--positions": ("4096", LLAMA), "--qk-norm": (None, LLAMA), "--tied": (None, (*LLAMA, "--nodes", "1x1", "-p", 1)), "--gated": ("false", LLAMA),
+    "--implementation": ("megatron", LLAMA), "--attention": ("flash", (*LLAMA, *MEGATRON)), "--cuda-graphs": ("full", (*LLAMA, *TE, "--sequence", 64)),
+    "--dispatcher": ("deepep", (*EXPERTS, *TE)), "--release": ("2021-01", (*LLAMA, *MEGATRON, "--tensor", 2)),
+    "--expert-imbalance": ("1.5", (*EXPERTS,)), "--dropout": (None, (*LLAMA, *MEGATRON)), "--deterministic": (None, (*LLAMA, *MEGATRON, "--device", "a100")),
+    "--fused-loss": (None, (*LLAMA, *TE)), "--fused-experts": (None, (*EXPERTS, *TE)),
+    "--overlapped-experts": (None, (*DEEPSEEK, *TE, "--nodes", "2x8", "-p", 2, "--data-parallel", 8, "--expert", 8)), "--fp8-attention": (None, (*LLAMA, *TE, "--precision", "fp8")),
+    "--linear-biases": (None, (*LLAMA, *MEGATRON)), "--grouped-experts": ("false", (*EXPERTS, *TE)),
+    "--attention-mask": (None, (*LLAMA, *MEGATRON)), "--fragmentation": ("0.1", (*LLAMA, *MEGATRON)), "--deferred-head": ("2", (*LLAMA, *MEGATRON)),
+    "--drops-tokens": (None, (*EXPERTS, *TE)), "--lora": (None, LLAMA), "--layers-at-end-in-bf16": ("2", (*LLAMA, *TE, "--precision", "fp8")),
+    "--offload-modules": ("core_attn", (*LLAMA, *TE)), "--offloaded-layers": ("4", (*LLAMA, *TE))}
+VALUES |= {option: value for option, (value, _) in OF_MODELS.items()}
 # Those that only --jitter reads.
 OF_JITTER = {"--seed", "--runs"}
 # Options that select schedules or belong to one command. Other tests cover them.
@@ -65,7 +94,7 @@ class OptionsTest(program.CommandTest):
         self.write("rule.yaml", "events:\n  - match: '^PP:(?<action>.*)$'\n")
 
     def options(self, command):
-        found = re.findall(r"^\s+(?:-\w,\s*)?(--[a-z-]+)", self.run_ok(command, "--help"), re.MULTILINE)
+        found = re.findall(r"^\s+(?:-\w,\s*)?(--[a-z0-9-]+)", self.run_ok(command, "--help"), re.MULTILINE)
         self.assertIn("--json", found)
         return set(found)
 
@@ -88,13 +117,13 @@ class OptionsTest(program.CommandTest):
                 if command in ("schedule", "validate"):
                     unread = unread | {"--message-bytes", "--memory-limit", "--activation-bytes", "--transfers", "--offload-sharing"}
                     unread = unread | (PRICES | {"--model"} if sources[0] != "1f1b" else set()) - {"--overlap"}
-                for option in sorted(offered & (unread | OF_MODELS | OF_JITTER)):
+                for option in sorted(offered & (unread | set(OF_MODELS) | OF_JITTER)):
                     with self.subTest(command=command, sources=sources, option=option):
                         self.refuse_unread(option, command, *sources, *output.get(command, ()))
 
     def test_options_that_a_source_reads_are_accepted(self):
         for sources, unread in UNREAD.items():
-            offered = self.options("simulate") - OWN - OF_MODELS - OF_JITTER - unread - VALID_ELSEWHERE.get(sources, set())
+            offered = self.options("simulate") - OWN - set(OF_MODELS) - OF_JITTER - unread - VALID_ELSEWHERE.get(sources, set())
             for option in sorted(offered - {"--bandwidth", "--price", "--iteration", "--trace-rule", "--weight-policy", "--replicas"}):
                 with self.subTest(sources=sources, option=option):
                     self.run_ok("simulate", *sources, *given(option))
@@ -109,14 +138,21 @@ class OptionsTest(program.CommandTest):
         self.run_ok("simulate", "1f1b", "--pass", "optimizer", "--price", "step=2")
         self.run_ok("simulate", "1f1b", "--pass", "overlap=all", "--overlap", "sum")
 
+    def test_options_of_models_change_the_figures(self):
+        figures = {}
+        for option, (_, others) in OF_MODELS.items():
+            with self.subTest(option=option):
+                if others not in figures:
+                    figures[others] = self.run_ok("simulate", "1f1b", *others, "--json", "--memory")
+                self.assertNotEqual(self.run_ok("simulate", "1f1b", *others, *given(option), "--json", "--memory"), figures[others])
+
     def test_schedules_without_a_size_refuses_other_options(self):
         offered = self.options("schedules")
         for option in sorted(offered & set(VALUES) - OWN - {"--ranks", "--microbatches"}):
             with self.subTest(option=option):
                 self.refuse_unread(option, "schedules")
-                model = given("--model") if option in OF_MODELS else ()
-                needed = {"--zero": "--data-parallel", "--bandwidth": "--message-bytes"}.get(option)
-                self.run_ok("schedules", "-p", 4, *model, *(given(needed) if needed else ()), *given(option))
+                needed = OF_MODELS[option][1] if option in OF_MODELS else given("--message-bytes") if option == "--bandwidth" else ()
+                self.run_ok("schedules", *(() if "-p" in needed else ("-p", 4)), *needed, *given(option))
         for option in sorted(offered & (set(VALUES) - OWN | {"--format", "--json"})):
             self.refuse_unread(option, "schedules", "--docs", ".")
         self.assertIn("no effect", self.refuse("schedules", "-p", 4, "--chunks", 100000))

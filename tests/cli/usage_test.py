@@ -53,7 +53,7 @@ class UsageTest(program.CommandTest):
             self.assertLess(len(brief), len(text), command)
             self.assertLessEqual(max(map(len, brief.splitlines())), 80, command)
             self.assertIn(f"'penstock {command} --help' says more.", brief)
-            for option in re.findall(r"(?m)^  (?:-., )?(--[a-z-]+)", text):
+            for option in re.findall(r"(?m)^  (?:-., )?(--[a-z0-9-]+)", text):
                 self.assertIn(option, brief, command)
 
     def test_every_command_has_examples(self):
@@ -68,7 +68,7 @@ class UsageTest(program.CommandTest):
             self.assertIn(".SH EXAMPLES", page)
             for line in lines:
                 self.assertIn(f"penstock {command}", line)
-                for option in re.findall(r" (--?[a-z][a-z-]*)", line.partition(" -- ")[0].partition(" | ")[0]):
+                for option in re.findall(r" (--?[a-z][a-z0-9-]*)", line.partition(" -- ")[0].partition(" | ")[0]):
                     self.assertIn(option, text, line)
                 words = line.split()[1:]
                 if command in ("schedules", "schedule", "validate", "simulate", "show", "diff", "report"):
