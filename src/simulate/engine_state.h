@@ -57,6 +57,13 @@ struct alignas(64) StageEntry {
 };
 static_assert(sizeof(LaneState) == 64 && sizeof(StageEntry) == 64);
 
+// How ranks take turns.
+enum class Order {
+  kAny,        // each runs as far as it can: values arrive one latency later
+  kOfTime,     // what shares a link, and who waits for whom, depends on the order
+  kFreeLinks,  // as kAny, with the links' latencies and sizes
+};
+
 enum class LaneEnd {
   kWaitsOrDone,
   kMalformed,  // an action that does not belong to the rank

@@ -15,6 +15,7 @@
 #include "simulate/check_done.h"
 #include "simulate/check_input.h"
 #include "simulate/engine_state.h"
+#include "simulate/free_links.h"
 #include "simulate/message_exchange.h"
 #include "simulate/message_times.h"
 #include "simulate/noise/jitter.h"
@@ -56,11 +57,16 @@ class Engine {
     // The list has each rank at most once, so it never grows while running.
     runnable_.reserve(schedule.lanes.size());
     ranks_.resize(schedule.lanes.size());
-    if (MessageExchange::Needed(costs) || SideWork::SharesPoolLinks(schedule, costs)) {
-      exchange_.emplace(costs, ranks_);
-      held_.resize(schedule.lanes.size());
-      turns_.resize(schedule.lanes.size());
-      last_ends_.resize(schedule.lanes.size());
+    if (SideWork::SharesPoolLinks(schedule, costs)) {
+      RunsInOrderOfTime();
+    } else if (MessageExchange::Needed(costs)) {
+      const bool may_be_free = messages_ == nullptr && costs.transfers != Transfers::kBatched;
+      if (may_be_free) {
+        free_links_.emplace(costs, schedule.ranks());
+        free_at_.resize(schedule.lanes.size());
+      } else {
+        RunsInOrderOfTime();
+      }
     }
   }
 
@@ -68,12 +74,13 @@ class Engine {
     // Few schedules have actions other than compute, and those have them early. So instead of
     // searching for them first, the first one that is reached restarts the run.
     if (jitter_ != nullptr) side_.emplace(schedule_, costs_);  // the loop without it has no jitter
-    LaneEnd end = RunAll();
-    while (end == LaneEnd::kSends || end == LaneEnd::kSideWork) {
-      explicit_ = explicit_ || end == LaneEnd::kSends;
-      if (end == LaneEnd::kSideWork || side_) side_.emplace(schedule_, costs_);
+    LaneEnd end = RunToEnd();
+    if (free_links_ && free_links_->WereShared()) {
+      free_links_.reset();
+      RunsInOrderOfTime();
+      if (side_) side_.emplace(schedule_, costs_);
       arrivals_.Clear();
-      end = RunAll();
+      end = RunToEnd();
     }
     if (end == LaneEnd::kMalformed) {
       const std::size_t position = ranks_[current_].position;
@@ -84,6 +91,18 @@ class Engine {
     return CheckDone(schedule_, ranks_, arrivals_);
   }
 
+  // Runs with what the lanes turn out to have.
+  LaneEnd RunToEnd() {
+    LaneEnd end = RunAll();
+    while (end == LaneEnd::kSends || end == LaneEnd::kSideWork) {
+      explicit_ = explicit_ || end == LaneEnd::kSends;
+      if (end == LaneEnd::kSideWork || side_) side_.emplace(schedule_, costs_);
+      arrivals_.Clear();
+      end = RunAll();
+    }
+    return end;
+  }
+
   SimulationResult Collect() {
     SimulationResult result;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
@@ -91,7 +110,7 @@ class Engine {
       result.actions += state.position - state.others;
       const double peak = side_ ? side_->Peak(r) : state.peak_memory;
       // Only actions that occupy the rank advance its clock.
-      double last_end = exchange_ ? last_ends_[r] : state.clock;
+      double last_end = last_ends_.empty() ? state.clock : last_ends_[r];
       if (side_) last_end = std::max(last_end, side_->LastTransferEnd(r));
       result.ranks.push_back({state.busy, std::max(state.first_start, 0.0), last_end, peak});
     }
@@ -100,6 +119,12 @@ class Engine {
   }
 
  private:
+  void RunsInOrderOfTime() {
+    exchange_.emplace(costs_, ranks_);
+    held_.resize(ranks_.size());
+    turns_.resize(ranks_.size());
+  }
+
   void SetRanks(int stage) {
     const Placement& placement = schedule_.placement;
     StageEntry& entry = stages_[stage];
@@ -115,7 +140,12 @@ class Engine {
   }
 
   LaneEnd RunAll() {
-    arrives_later_ = explicit_ || exchange_.has_value();
+    arrives_later_ = explicit_ || exchange_ || free_links_;
+    if (exchange_ || free_links_) last_ends_.assign(ranks_.size(), 0);
+    if (free_links_) {
+      free_links_->Clear();
+      free_at_.assign(ranks_.size(), 0);
+    }
     if (messages_ != nullptr) messages_->clear();
     ranks_.assign(schedule_.lanes.size(), {});
     runnable_.clear();
@@ -138,15 +168,18 @@ class Engine {
     return LaneEnd::kWaitsOrDone;
   }
 
-  LaneEnd RunCurrent() { return exchange_ ? RunCurrentAs<true>() : RunCurrentAs<false>(); }
-  template <bool kInOrder>
+  LaneEnd RunCurrent() {
+    if (exchange_) return RunCurrentAs<Order::kOfTime>();
+    return free_links_ ? RunCurrentAs<Order::kFreeLinks>() : RunCurrentAs<Order::kAny>();
+  }
+  template <Order kOrder>
   LaneEnd RunCurrentAs() {
     if (side_) {
-      return timeline_ != nullptr ? RunLane<kInOrder, true, true>(current_)
-                                  : RunLane<kInOrder, false, true>(current_);
+      return timeline_ != nullptr ? RunLane<kOrder, true, true>(current_)
+                                  : RunLane<kOrder, false, true>(current_);
     }
-    return timeline_ != nullptr ? RunLane<kInOrder, true, false>(current_)
-                                : RunLane<kInOrder, false, false>(current_);
+    return timeline_ != nullptr ? RunLane<kOrder, true, false>(current_)
+                                : RunLane<kOrder, false, false>(current_);
   }
 
   // Runs one action at a time, and no message or transfer leaves before an earlier one: what shares
@@ -154,7 +187,6 @@ class Engine {
   LaneEnd RunInOrderOfTime() {
     exchange_->Clear();
     held_.assign(held_.size(), 0);
-    last_ends_.assign(last_ends_.size(), 0);
     turns_.assign(turns_.size(), {});
     runnable_.clear();
     for (int rank = 0; rank < schedule_.ranks(); ++rank) Proceed(rank);
@@ -227,7 +259,7 @@ class Engine {
   }
 
   // Runs the rank's lane until it has to wait or ends; in order of time, one action.
-  template <bool kInOrder, bool kWithTimes, bool kWithSide>
+  template <Order kOrder, bool kWithTimes, bool kWithSide>
   LaneEnd RunLane(int rank) {
     const Lane& lane = schedule_.lanes[rank];
     LaneState& state = ranks_[rank];
@@ -237,7 +269,7 @@ class Engine {
       Span span{state.clock, state.clock};
       if (IsCompute(action)) {
         if (!IsOurs(action, rank)) return LaneEnd::kMalformed;
-        if (!Compute<kInOrder, kWithSide>(action, rank, state, span.start))
+        if (!Compute<kOrder, kWithSide>(action, rank, state, span.start))
           return LaneEnd::kWaitsOrDone;
         span.end = state.clock;
       } else {
@@ -259,9 +291,14 @@ class Engine {
       if constexpr (kWithTimes) {
         timeline_->spans[rank].push_back(span);
       }
-      if constexpr (kInOrder) {
-        ++state.position;
+      if constexpr (kOrder != Order::kAny) {
         if (OccupiesRank(action.first.op)) last_ends_[rank] = state.clock;
+      }
+      if constexpr (kOrder == Order::kFreeLinks) {
+        state.clock = std::max(state.clock, free_at_[rank]);
+      }
+      if constexpr (kOrder == Order::kOfTime) {
+        ++state.position;
         Proceed(rank);
         return LaneEnd::kWaitsOrDone;
       }
@@ -290,7 +327,7 @@ class Engine {
   }
 
   // Runs the action if it can. Otherwise records what it waits for.
-  template <bool kInOrder, bool kWithSide>
+  template <Order kOrder, bool kWithSide>
   bool Compute(const Action& action, int rank, LaneState& state, double& start) {
     Arrivals::Key missing = Missing(action.first, rank, start);
     if (action.is_pair() && missing == kNothingMissing)
@@ -303,7 +340,7 @@ class Engine {
       ForEachPart(action,
                   [&](const Part& part) { start = std::max(start, side_->EarliestStart(part)); });
     }
-    if constexpr (kInOrder) {
+    if constexpr (kOrder == Order::kOfTime) {
       if (Defers(rank, start)) return false;
     }
     const double factor = kWithSide ? Factor(rank, state) : 1;
@@ -461,7 +498,16 @@ class Engine {
     const bool is_activation = part.op == Op::kForward || part.op == Op::kSendForward;
     const int producer = is_activation ? part.stage : schedule_.placement.previous(part.stage);
     const double size = costs_.MessageSize(producer, part);
-    exchange_->Send({key, stages_[part.stage].rank, to, time, size});
+    const int from = stages_[part.stage].rank;
+    if (exchange_) {
+      exchange_->Send({key, from, to, time, size});
+      return;
+    }
+    const double arrival = free_links_->Send(from, to, time, size);
+    arrivals_[key] = arrival;
+    if (costs_.transfers == Transfers::kBlocking)
+      free_at_[from] = std::max(free_at_[from], arrival);
+    Wake(to, key);
   }
 
   // Returns false if the lane must wait for a SEND's value. A RECV is only posted.
@@ -476,7 +522,7 @@ class Engine {
     }
     const int consumer = stages_[part.stage].consumer[static_cast<int>(kind)];
     if (consumer == kNobody) return true;
-    if (exchange_) {
+    if (exchange_ || free_links_) {
       SendOverLinks(part, key, consumer, state.clock);
     } else {
       arrivals_[key] = state.clock + comm_;
@@ -514,9 +560,12 @@ class Engine {
   Arrivals arrivals_;
   std::vector<int> runnable_;
   std::optional<MessageExchange> exchange_;  // if the ranks run in order of time
+  std::optional<FreeLinks> free_links_;      // as long as no two messages share a link
+  std::vector<double> free_at_;              // by rank, if free_links_: when its messages arrived
   std::vector<char> held_;         // by rank: whether messages keep it from its next action
   std::vector<Turn> turns_;        // by rank, if exchange_
-  std::vector<double> last_ends_;  // by rank, if exchange_: of the last action that occupies it
+  std::vector<double> last_ends_;  // by rank, if exchange_ or free_links_: of the last action that
+                                   // occupies it
   std::optional<SideWork> side_;   // set once the run has reached an action that needs it
 };
 

@@ -13,6 +13,7 @@
 #include "schedule/passes/passes.h"
 #include "schedule/text/text.h"
 #include "simulate/simulate.h"
+#include "tests/simulate/random_schedule.h"
 
 namespace penstock {
 namespace {
@@ -113,6 +114,40 @@ TEST(Network, SharesLinksEquallyAtEveryTime) {
     const std::vector<double> expected = Arrivals(costs.topology, messages);
     for (std::size_t i = 0; i < messages.size(); ++i) {
       EXPECT_NEAR(arrivals[i], expected[i], 1e-6 * expected[i]) << "trial " << trial;
+    }
+  }
+}
+
+// Messages that are asked for are sent in order of time; without them the links are first taken to
+// be free.
+TEST(Network, FreeLinksTakeTheTimesOfMessagesInOrder) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 300; ++round) {
+    const bool shared = round % 3 == 0;
+    RandomShape shape{.placement = RandomPlacement(random),
+                      .microbatches = std::uniform_int_distribution(1, 12)(random),
+                      .pairs = round % 2 == 0,
+                      .communication = round % 5 == 0};
+    const Schedule schedule = RandomSchedule(shape, random);
+    Costs costs = RandomCosts(schedule.placement, random);
+    costs.message_bytes = std::uniform_real_distribution(0.001, shared ? 3.0 : 0.1)(random);
+    costs.comm = 0.3;
+    if (round % 4 != 0)
+      costs.topology.levels = {
+          {"node", 2, 0.05, 4},
+          {.name = "network", .latency = 0.2, .bandwidth = 1, .shared = shared}};
+    costs.transfers = round % 2 == 0 ? Transfers::kAsynchronous : Transfers::kBlocking;
+    std::vector<SentMessage> messages;
+    const auto in_order = Simulate(schedule, costs, {.messages = &messages});
+    const auto free = Simulate(schedule, costs);
+    ASSERT_TRUE(in_order && free) << "round " << round;
+    EXPECT_EQ(free->makespan, in_order->makespan) << "round " << round;
+    ASSERT_EQ(free->ranks.size(), in_order->ranks.size());
+    for (std::size_t rank = 0; rank < free->ranks.size(); ++rank) {
+      EXPECT_EQ(free->ranks[rank].last_end, in_order->ranks[rank].last_end) << "round " << round;
+      EXPECT_EQ(free->ranks[rank].busy, in_order->ranks[rank].busy);
+      EXPECT_EQ(free->ranks[rank].peak_memory, in_order->ranks[rank].peak_memory);
+      EXPECT_EQ(free->ranks[rank].first_start, in_order->ranks[rank].first_start);
     }
   }
 }
