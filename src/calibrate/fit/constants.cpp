@@ -21,6 +21,28 @@ std::string TimeText(double seconds) { return fmt::format("{:.6g}us", seconds * 
 
 bool IsLogarithmic(const ScenarioField& field) { return field.fit->least > 0; }
 
+// The value that the scenario's implementation has of a constant.
+double DefaultOf(const ScenarioField& field, const Scenario& scenario) {
+  const Result<ModelOnCluster> model = scenario.Load();
+  if (!model) return field.fit->usual;
+  const Speeds& speeds = model->cluster.speeds;
+  const std::pair<std::string_view, double> values[] = {
+      {"flops_efficiency", speeds.of(model->batch.precision)},
+      {"bandwidth_efficiency", speeds.memory},
+      {"link_efficiency", speeds.link},
+      {"network_efficiency", speeds.network},
+      {"hidden_communication", speeds.hidden_tensor},
+      {"hidden_gradients", speeds.hidden_gradients},
+      {"device_launch", speeds.device_launch},
+      {"host_launch", speeds.host_launch},
+      {"time_factor", model->cluster.time_factor},
+  };
+  for (const auto& [name, value] : values) {
+    if (field.name == name) return value;
+  }
+  return field.fit->usual;
+}
+
 }  // namespace
 
 std::vector<const ScenarioField*> MachineFields() {
@@ -37,9 +59,14 @@ std::vector<std::string_view> MachineFieldNames() {
   return names;
 }
 
-FitConstant UsualConstant(const ScenarioField& field) {
-  if (field.name == "flops_efficiency") return {&field, {"device", "precision", "release"}};
-  return {&field, {"device"}};
+std::vector<std::vector<std::string_view>> UsualColumns(const ScenarioField& field) {
+  if (field.name == "flops_efficiency") {
+    return {{"device", "precision", "release"}, {"device", "precision"}, {"device"}};
+  }
+  if (field.name == "time_factor") {
+    return {{"device"}, {"device", "precision"}, {"device", "precision", "release"}};
+  }
+  return {{"device"}};
 }
 
 Result<std::vector<FitConstant>> FindConstants(std::span<const std::string> names,
@@ -59,9 +86,7 @@ Result<std::vector<FitConstant>> FindConstants(std::span<const std::string> name
     if (!seen.insert(field->name).second) {
       return InvalidArgument("{} is given twice", Quote(word));
     }
-    FitConstant constant = UsualConstant(*field);
-    if (!per.empty()) constant.per = per;
-    constants.push_back(std::move(constant));
+    constants.push_back({field, per.empty() ? UsualColumns(*field).front() : per});
   }
   return constants;
 }
@@ -93,12 +118,12 @@ void SetConstant(const ScenarioField& field, double value, Scenario& scenario) {
 }
 
 double ConstantOf(const ScenarioField& field, const Scenario& scenario) {
+  if (!IsGiven(field, scenario)) return DefaultOf(field, scenario);
   if (const auto* time = std::get_if<TextMember>(&field.member)) {
-    const std::optional<std::string>& text = scenario.*(*time);
-    const auto seconds = text ? ParseSeconds(*text) : Result<double>(field.fit->usual);
+    const auto seconds = ParseSeconds(*(scenario.*(*time)));
     return seconds ? *seconds : field.fit->usual;
   }
-  return (scenario.*std::get<NumberMember>(field.member)).value_or(field.fit->usual);
+  return *(scenario.*std::get<NumberMember>(field.member));
 }
 
 }  // namespace penstock

@@ -28,7 +28,8 @@ std::vector<std::string_view> MachineFieldNames();
 // other names and names given twice.
 Result<std::vector<FitConstant>> FindConstants(std::span<const std::string> names,
                                                const std::vector<std::string_view>& per);
-FitConstant UsualConstant(const ScenarioField& field);
+// Returns the sets of columns by which values of the constant may differ, the usual one first.
+std::vector<std::vector<std::string_view>> UsualColumns(const ScenarioField& field);
 
 // One value of a constant, for the runs that agree in the constant's columns.
 struct ConstantValue {
@@ -49,6 +50,7 @@ double SlopeOf(const ScenarioField& field, double at);
 
 // Sets a constant: a number or a time.
 void SetConstant(const ScenarioField& field, double value, Scenario& scenario);
+// Returns the value that the scenario has, or else that of its implementation.
 double ConstantOf(const ScenarioField& field, const Scenario& scenario);
 
 }  // namespace penstock

@@ -12,6 +12,13 @@ namespace {
 constexpr double kDependent = 1e-3;     // the part of a derivative that no other constant explains
 constexpr double kWorthwhile = 0.02;    // the decrease of the error for which a constant is added
 constexpr std::size_t kMostRows = 160;  // of a choice among constants
+// Of a standard error relative to the value, or to the range of a value that may be 0: the most for
+// which a choice among constants counts a constant as determined.
+constexpr double kDetermined = 0.25;
+constexpr int kReweighted = 2;  // rounds
+// Of residuals, in standard deviations, that have their full weight: 95% as efficient as least
+// squares if there are no outliers.
+constexpr double kHuber = 1.345;
 
 double MapeOf(const std::vector<double>& residuals) {
   double sum = 0;
@@ -97,6 +104,60 @@ std::optional<double> CrossValidated(const FitProblem& problem, const LeastSquar
   return MapeOf(left_out);
 }
 
+// Returns the square roots of the rows' weights by Huber (1964): those that a fit misses by far
+// more than it misses most rows pull less. Their deviation is estimated by the median.
+std::vector<double> RootWeights(std::vector<double> residuals) {
+  std::vector<double> sizes = residuals;
+  for (double& size : sizes) size = std::abs(size);
+  const auto middle = sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2);
+  std::ranges::nth_element(sizes, middle);
+  const double most = kHuber * 1.4826 * *middle;
+  for (double& residual : residuals) {
+    const double size = std::abs(residual);
+    residual = most > 0 && size > most ? std::sqrt(most / size) : 1;
+  }
+  return residuals;
+}
+
+void Scale(const std::vector<double>& factors, std::vector<double>& residuals, Matrix* jacobian) {
+  for (std::size_t row = 0; row < residuals.size(); ++row) {
+    residuals[row] *= factors[row];
+    if (jacobian == nullptr) continue;
+    for (std::size_t column = 0; column < jacobian->columns; ++column) {
+      (*jacobian)(row, column) *= factors[row];
+    }
+  }
+}
+
+// A fit with the rows' weights: its residuals and its Jacobian are multiplied by `roots`.
+struct WeightedFit {
+  LeastSquaresFit fit;
+  std::vector<double> roots;
+
+  std::vector<double> Residuals() const {
+    std::vector<double> residuals = fit.residuals;
+    for (std::size_t row = 0; row < residuals.size(); ++row) residuals[row] /= roots[row];
+    return residuals;
+  }
+};
+
+WeightedFit MinimizeWeighted(const FitProblem& problem) {
+  const LeastSquares plain = problem.Problem();
+  WeightedFit weighted{Minimize(plain, problem.Start()), {}};
+  weighted.roots.assign(weighted.fit.residuals.size(), 1);
+  for (int round = 0; round < kReweighted; ++round) {
+    weighted.roots = RootWeights(weighted.Residuals());
+    LeastSquares reweighted = plain;
+    reweighted.residuals = [&](const std::vector<double>& at, Matrix* jacobian) {
+      std::vector<double> residuals = plain.residuals(at, jacobian);
+      Scale(weighted.roots, residuals, jacobian);
+      return residuals;
+    };
+    weighted.fit = Minimize(reweighted, weighted.fit.at);
+  }
+  return weighted;
+}
+
 // Standard errors from the Jacobian: those of a linear fit with residuals of one variance.
 std::vector<ConstantValue> ValuesOf(const FitProblem& problem, const LeastSquaresFit& fit,
                                     const std::vector<FitConstant>& constants,
@@ -150,14 +211,14 @@ TimedRuns Timed(const PricedRuns& priced, std::size_t most) {
 Result<Fit> FitRuns(const TimedRuns& timed, const std::vector<FitConstant>& constants) {
   const FitProblem problem(timed.runs, timed.measured, constants);
   PENSTOCK_TRY_STATUS(CheckRows(problem, timed.runs.size()));
-  const LeastSquaresFit found = Minimize(problem.Problem(), problem.Start());
-  PENSTOCK_TRY_STATUS(CheckRank(problem, found));
+  const WeightedFit found = MinimizeWeighted(problem);
+  PENSTOCK_TRY_STATUS(CheckRank(problem, found.fit));
   Fit fit;
-  fit.values = ValuesOf(problem, found, constants, timed.runs);
+  fit.values = ValuesOf(problem, found.fit, constants, timed.runs);
   fit.rows = timed.runs.size();
   fit.mape_before = MapeOf(timed.before);
-  fit.mape = MapeOf(found.residuals);
-  fit.cross_validated = CrossValidated(problem, found);
+  fit.mape = MapeOf(found.Residuals());
+  fit.cross_validated = CrossValidated(problem, found.fit);
   return fit;
 }
 
@@ -174,6 +235,40 @@ void SetInRuns(const PricedRuns& priced, Fit& fit) {
   }
 }
 
+// Whether the rows determine all values: none is at its bound or too uncertain.
+bool AreDetermined(const Fit& fit) {
+  return std::ranges::all_of(fit.values, [](const ConstantValue& value) {
+    const ScenarioField& field = *value.field;
+    const double slope = SlopeOf(field, ToSearch(field, value.value));
+    return !value.at_bound && value.error <= kDetermined * slope;
+  });
+}
+
+struct Addition {
+  FitConstant constant;
+  double error = 0;  // of rows that are left out
+};
+
+// Returns the constant that decreases the error of rows that a fit leaves out most, if it is added.
+std::optional<Addition> BestAddition(const TimedRuns& timed, const std::vector<FitConstant>& chosen,
+                                     const std::vector<std::string_view>& per) {
+  std::optional<Addition> best;
+  for (const ScenarioField* field : MachineFields()) {
+    const bool has =
+        std::ranges::any_of(chosen, [&](const FitConstant& each) { return each.field == field; });
+    if (has) continue;
+    for (const std::vector<std::string_view>& columns :
+         per.empty() ? UsualColumns(*field) : std::vector<std::vector<std::string_view>>{per}) {
+      std::vector<FitConstant> with = chosen;
+      with.push_back({field, columns});
+      const auto fit = FitRuns(timed, with);
+      if (!fit || !fit->cross_validated || !AreDetermined(*fit)) continue;
+      if (!best || *fit->cross_validated < best->error) best = {with.back(), *fit->cross_validated};
+    }
+  }
+  return best;
+}
+
 }  // namespace
 
 Result<Fit> FitConstants(const PricedRuns& priced, const std::vector<FitConstant>& constants) {
@@ -186,33 +281,19 @@ Result<Fit> FitDeterminedConstants(const PricedRuns& priced,
                                    const std::vector<std::string_view>& per) {
   const TimedRuns some = Timed(priced, kMostRows);
   std::vector<FitConstant> chosen;
-  std::optional<double> least_error;
+  double least_error = 0;
   while (true) {
-    std::optional<FitConstant> next;
-    std::optional<double> error_with_next;
-    for (const ScenarioField* field : MachineFields()) {
-      const bool has =
-          std::ranges::any_of(chosen, [&](const FitConstant& each) { return each.field == field; });
-      if (has) continue;
-      std::vector<FitConstant> with = chosen;
-      with.push_back(UsualConstant(*field));
-      if (!per.empty()) with.back().per = per;
-      const auto fit = FitRuns(some, with);
-      if (!fit || !fit->cross_validated) continue;
-      if (!least_error) least_error = fit->mape_before;
-      if (error_with_next && *fit->cross_validated >= *error_with_next) continue;
-      error_with_next = fit->cross_validated;
-      next = with.back();
-    }
-    if (!next || *error_with_next > *least_error * (1 - kWorthwhile)) break;
-    least_error = error_with_next;
-    chosen.push_back(*next);
+    const std::optional<Addition> best = BestAddition(some, chosen, per);
+    if (!best) break;
+    const bool is_first = chosen.empty();
+    if (!is_first && best->error > least_error * (1 - kWorthwhile)) break;
+    least_error = best->error;
+    chosen.push_back(best->constant);
   }
   if (chosen.empty()) {
     return InvalidArgument(
-        "the rows determine no constant: none decreases the error of rows that a fit leaves out "
-        "by {:.0f}%",
-        kWorthwhile * 100);
+        "the rows determine no constant to a quarter of its value: give more rows, or name what "
+        "to fit");
   }
   return FitConstants(priced, chosen);
 }

@@ -1,4 +1,5 @@
-// Fits constants of the machine to measured runs, by least squares of log(predicted / measured).
+// Fits constants of the machine to measured runs, by least squares of log(predicted / measured) in
+// which outliers weigh less (Huber 1964).
 #pragma once
 
 #include <optional>
@@ -29,8 +30,8 @@ struct Fit {
 // constants: too few rows, or predictions that a constant does not change or changes as others do.
 Result<Fit> FitConstants(const PricedRuns& priced, const std::vector<FitConstant>& constants);
 
-// Chooses the constants that the rows determine: adds the one that decreases the cross-validated
-// error most, as long as it decreases by a fiftieth.
+// Chooses among the constants that the rows determine to a quarter of their values: takes the one
+// with the least cross-validated error, and adds others as long as it decreases by a fiftieth.
 Result<Fit> FitDeterminedConstants(const PricedRuns& priced,
                                    const std::vector<std::string_view>& per);
 

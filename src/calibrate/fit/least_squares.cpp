@@ -7,7 +7,7 @@ namespace penstock {
 namespace {
 
 constexpr int kMostSteps = 40;
-constexpr double kLittle = 1e-7;  // a relative decrease of the sum that ends the search
+constexpr double kLittle = 1e-5;  // a relative decrease of the sum that ends the search
 constexpr double kMostDamping = 1e8;
 constexpr double kSingular = 1e-12;  // a pivot relative to its diagonal
 

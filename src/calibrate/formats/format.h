@@ -34,6 +34,9 @@ struct RunFormat {
   std::string_view name;
   std::vector<std::string_view> columns;  // a header that has all of these is of this format
   Result<RunTexts> (*read)(const CsvRow& row);
+  // Columns of rows that compete, if they are not those that a user does not choose: in a table of
+  // one best configuration per model and device, no two rows share these.
+  std::vector<std::string_view> group_by = {};
 };
 
 // The formats of other systems.

@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "analytic/published_models.h"
 
 namespace penstock {
@@ -86,12 +88,14 @@ Status SetLayout(const CsvRow& row, const BridgeStages& stages, RunTexts& texts)
   std::vector<int> counts(static_cast<std::size_t>(count), most);
   const bool fills_from_front = stages.model == "deepseek-v3" || stages.model == "kimi-k2";
   if (fills_from_front) {
-    counts.back() = layers - most * (count - 1);
+    // The last stage may have no layer but the loss (Et|(tt|)*30mL); then the first has fewer.
+    counts.back() = std::max(0, layers - most * (count - 1));
+    counts.front() = layers - most * (count - 2) - counts.back();
   } else {
     counts.front() = most - 1;
     counts.back() = layers - most * (count - 2) - (most - 1);
   }
-  if (counts.back() < 0) {
+  if (counts.front() < 0 || counts.back() < 0) {
     return RefuseCell(row, "pp", fmt::format("{} stages do not divide {} layers", count, layers));
   }
   texts.Set("layout", fmt::format("{}", fmt::join(counts, ",")));

@@ -74,6 +74,7 @@ Result<MeasuredRuns> ReadMeasuredRuns(const std::string& path) {
   MeasuredRuns runs;
   runs.path = path;
   runs.format = format == nullptr ? "options of penstock" : format->name;
+  if (format != nullptr) runs.group_by = format->group_by;
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
     const CsvRow row(table, i);
     const int number = static_cast<int>(i) + 1;

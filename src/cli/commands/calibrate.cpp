@@ -108,7 +108,8 @@ class CalibrateCommand : public Command {
         ->type_name("FILE.yaml");
     app.add_option("--group-by", group_by_,
                    "Columns of rows that compete (default: all that a user does not choose: model, "
-                   "devices, precision, sequence, global batch, release)")
+                   "devices, precision, sequence, global batch, release; tables of one "
+                   "configuration per model have their own)")
         ->delimiter(',')
         ->allow_extra_args(false)
         ->type_name("COLUMNS");
@@ -126,7 +127,8 @@ class CalibrateCommand : public Command {
     format_ = runs.format;
     all_rows_ = runs.rows();
     for (MeasuredRun& run : runs.runs) FillOpenFields(options_.scenario, run);
-    PricedRuns priced = PriceRuns(std::move(runs), GroupColumns());
+    group_columns_ = GroupColumns(runs);
+    PricedRuns priced = PriceRuns(std::move(runs), group_columns_);
     if (priced.runs.empty()) {
       const RefusedRow& first = priced.refused.front();
       return InvalidArgument("{}: none of the {} rows can be priced; the first: line {}: {}", path_,
@@ -168,9 +170,9 @@ class CalibrateCommand : public Command {
     return {};
   }
 
-  std::vector<std::string_view> GroupColumns() const {
-    if (group_by_.empty()) return FixedColumns();
-    return {group_by_.begin(), group_by_.end()};
+  std::vector<std::string_view> GroupColumns(const MeasuredRuns& runs) const {
+    if (!group_by_.empty()) return {group_by_.begin(), group_by_.end()};
+    return runs.group_by.empty() ? FixedColumns() : runs.group_by;
   }
 
   Result<Fit> FitTo(const PricedRuns& priced) const {
@@ -185,7 +187,7 @@ class CalibrateCommand : public Command {
   PricedRuns PriceAgain(PricedRuns priced, const Fit& fit) const {
     MeasuredRuns runs{
         .path = path_, .format = format_, .runs = fit.runs, .refused = std::move(priced.refused)};
-    return PriceRuns(std::move(runs), GroupColumns());
+    return PriceRuns(std::move(runs), group_columns_);
   }
 
   Status WriteMachine(const Fit& fit) const {
@@ -270,6 +272,9 @@ class CalibrateCommand : public Command {
                fit->cross_validated ? fmt::format("of rows that it leaves out it is {}",
                                                   FormatPercent(*fit->cross_validated))
                                     : "there are too few rows to leave some out");
+    if (fit->cross_validated && *fit->cross_validated >= fit->mape_before) {
+      fmt::print("The constants that the rows had predict rows that are left out as well.\n");
+    }
     if (!output_.empty()) fmt::print("Wrote {}, for --machine.\n", output_);
   }
 
@@ -392,6 +397,7 @@ class CalibrateCommand : public Command {
   std::string path_, output_, format_;
   std::size_t all_rows_ = 0;
   std::vector<std::string> fit_, fit_per_, group_by_;
+  std::vector<std::string_view> group_columns_;
   bool rows_ = false, json_ = false;
   ScenarioOptions options_;
 };
