@@ -172,7 +172,6 @@ KeptBytes KeptByStage(const ModelShape& shape, const LayerRange& stage, const Mi
     // W reads everything, and the gradient of the output.
     kept.after_input = kept.from_forward + (stage.has_logits() ? 0 : HiddenBytes(shape, batch));
   }
-  kept.after_input = std::min(kept.after_input, kept.from_forward);
   return kept;
 }
 
