@@ -15,10 +15,9 @@ constexpr std::size_t kMostRows = 160;  // of a choice among constants
 // Of a standard error relative to the value, or to the range of a value that may be 0: the most for
 // which a choice among constants counts a constant as determined.
 constexpr double kDetermined = 0.25;
-constexpr int kReweighted = 2;  // rounds
-// Of residuals, in standard deviations, that have their full weight: 95% as efficient as least
-// squares if there are no outliers.
-constexpr double kHuber = 1.345;
+constexpr int kMostRounds = 8;
+constexpr double kLittleGain = 1e-3;     // a relative decrease of the sum that ends the rounds
+constexpr double kSmallResidual = 1e-3;  // up to which residuals have equal weights
 
 double MapeOf(const std::vector<double>& residuals) {
   double sum = 0;
@@ -104,32 +103,13 @@ std::optional<double> CrossValidated(const FitProblem& problem, const LeastSquar
   return MapeOf(left_out);
 }
 
-// Returns the square roots of the rows' weights by Huber (1964): those that a fit misses by far
-// more than it misses most rows pull less. Their deviation is estimated by the median.
-std::vector<double> RootWeights(std::vector<double> residuals) {
-  std::vector<double> sizes = residuals;
-  for (double& size : sizes) size = std::abs(size);
-  const auto middle = sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2);
-  std::ranges::nth_element(sizes, middle);
-  const double most = kHuber * 1.4826 * *middle;
-  for (double& residual : residuals) {
-    const double size = std::abs(residual);
-    residual = most > 0 && size > most ? std::sqrt(most / size) : 1;
-  }
-  return residuals;
+double SumOfSizes(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += std::abs(value);
+  return sum;
 }
 
-void Scale(const std::vector<double>& factors, std::vector<double>& residuals, Matrix* jacobian) {
-  for (std::size_t row = 0; row < residuals.size(); ++row) {
-    residuals[row] *= factors[row];
-    if (jacobian == nullptr) continue;
-    for (std::size_t column = 0; column < jacobian->columns; ++column) {
-      (*jacobian)(row, column) *= factors[row];
-    }
-  }
-}
-
-// A fit with the rows' weights: its residuals and its Jacobian are multiplied by `roots`.
+// A fit with weights of its rows: its residuals and its Jacobian are multiplied by their roots.
 struct WeightedFit {
   LeastSquaresFit fit;
   std::vector<double> roots;
@@ -141,31 +121,58 @@ struct WeightedFit {
   }
 };
 
-WeightedFit MinimizeWeighted(const FitProblem& problem) {
-  const LeastSquares plain = problem.Problem();
-  WeightedFit weighted{Minimize(plain, problem.Start()), {}};
-  weighted.roots.assign(weighted.fit.residuals.size(), 1);
-  for (int round = 0; round < kReweighted; ++round) {
-    weighted.roots = RootWeights(weighted.Residuals());
-    LeastSquares reweighted = plain;
-    reweighted.residuals = [&](const std::vector<double>& at, Matrix* jacobian) {
-      std::vector<double> residuals = plain.residuals(at, jacobian);
-      Scale(weighted.roots, residuals, jacobian);
-      return residuals;
-    };
-    weighted.fit = Minimize(reweighted, weighted.fit.at);
-  }
-  return weighted;
+LeastSquaresFit MinimizeWeighted(const LeastSquares& problem, const std::vector<double>& roots,
+                                 std::vector<double> start) {
+  LeastSquares weighted = problem;
+  weighted.residuals = [&](const std::vector<double>& at, Matrix* jacobian) {
+    std::vector<double> residuals = problem.residuals(at, jacobian);
+    for (std::size_t row = 0; row < residuals.size(); ++row) {
+      residuals[row] *= roots[row];
+      if (jacobian == nullptr) continue;
+      for (std::size_t column = 0; column < jacobian->columns; ++column) {
+        (*jacobian)(row, column) *= roots[row];
+      }
+    }
+    return residuals;
+  };
+  return Minimize(weighted, std::move(start));
 }
 
-// Standard errors from the Jacobian: those of a linear fit with residuals of one variance.
-std::vector<ConstantValue> ValuesOf(const FitProblem& problem, const LeastSquaresFit& fit,
+// Least squares, and then up to `rounds` rounds of least squares with weights that make them the
+// least sum of absolute residuals (Schlossmacher 1973): the mean error is such a sum, and rows that
+// were disturbed matter less to it.
+WeightedFit MinimizeAbsolute(const FitProblem& problem, int rounds) {
+  const LeastSquares plain = problem.Problem();
+  WeightedFit best{Minimize(plain, problem.Start()), {}};
+  best.roots.assign(best.fit.residuals.size(), 1);
+  for (int round = 0; round < rounds; ++round) {
+    WeightedFit next{{}, best.Residuals()};
+    const double sum = SumOfSizes(next.roots);
+    for (double& root : next.roots) root = 1 / std::sqrt(std::max(std::abs(root), kSmallResidual));
+    next.fit = MinimizeWeighted(plain, next.roots, best.fit.at);
+    const double next_sum = SumOfSizes(next.Residuals());
+    if (!(next_sum < sum)) break;
+    best = std::move(next);
+    if (next_sum > sum * (1 - kLittleGain)) break;
+  }
+  return best;
+}
+
+// Standard errors from the Jacobian: those of a linear fit by least absolute residuals, if these
+// have a Laplace distribution.
+std::vector<ConstantValue> ValuesOf(const FitProblem& problem, const WeightedFit& weighted,
                                     const std::vector<FitConstant>& constants,
                                     const std::vector<MeasuredRun>& runs) {
+  LeastSquaresFit fit = weighted.fit;
+  for (std::size_t row = 0; row < fit.residuals.size(); ++row) {
+    for (std::size_t column = 0; column < fit.jacobian.columns; ++column) {
+      fit.jacobian(row, column) /= weighted.roots[row];
+    }
+  }
   const std::vector<bool> held = AtBounds(problem.Problem(), fit.at);
   const auto free = static_cast<double>(std::ranges::count(held, false));
   const auto rows = static_cast<double>(fit.residuals.size());
-  const double variance = fit.sum / std::max(1.0, rows - free);
+  const double deviation = SumOfSizes(weighted.Residuals()) / std::max(1.0, rows - free);
   const std::vector<double> diagonal = InverseDiagonal(fit.jacobian, held);
   std::vector<ConstantValue> values;
   for (std::size_t i = 0; i < fit.at.size(); ++i) {
@@ -176,7 +183,7 @@ std::vector<ConstantValue> ValuesOf(const FitProblem& problem, const LeastSquare
       std::string text = ValueOf(runs[parameter.first_run], column);
       if (!text.empty()) value.of.emplace_back(column, std::move(text));
     }
-    value.error = std::sqrt(variance * diagonal[i]) * SlopeOf(field, fit.at[i]);
+    value.error = deviation * std::sqrt(diagonal[i]) * SlopeOf(field, fit.at[i]);
     value.at_bound = held[i];
     value.rows = parameter.rows;
     values.push_back(std::move(value));
@@ -208,13 +215,13 @@ TimedRuns Timed(const PricedRuns& priced, std::size_t most) {
   return timed;
 }
 
-Result<Fit> FitRuns(const TimedRuns& timed, const std::vector<FitConstant>& constants) {
+Result<Fit> FitRuns(const TimedRuns& timed, const std::vector<FitConstant>& constants, int rounds) {
   const FitProblem problem(timed.runs, timed.measured, constants);
   PENSTOCK_TRY_STATUS(CheckRows(problem, timed.runs.size()));
-  const WeightedFit found = MinimizeWeighted(problem);
+  const WeightedFit found = MinimizeAbsolute(problem, rounds);
   PENSTOCK_TRY_STATUS(CheckRank(problem, found.fit));
   Fit fit;
-  fit.values = ValuesOf(problem, found.fit, constants, timed.runs);
+  fit.values = ValuesOf(problem, found, constants, timed.runs);
   fit.rows = timed.runs.size();
   fit.mape_before = MapeOf(timed.before);
   fit.mape = MapeOf(found.Residuals());
@@ -261,7 +268,7 @@ std::optional<Addition> BestAddition(const TimedRuns& timed, const std::vector<F
          per.empty() ? UsualColumns(*field) : std::vector<std::vector<std::string_view>>{per}) {
       std::vector<FitConstant> with = chosen;
       with.push_back({field, columns});
-      const auto fit = FitRuns(timed, with);
+      const auto fit = FitRuns(timed, with, 0);
       if (!fit || !fit->cross_validated || !AreDetermined(*fit)) continue;
       if (!best || *fit->cross_validated < best->error) best = {with.back(), *fit->cross_validated};
     }
@@ -272,7 +279,7 @@ std::optional<Addition> BestAddition(const TimedRuns& timed, const std::vector<F
 }  // namespace
 
 Result<Fit> FitConstants(const PricedRuns& priced, const std::vector<FitConstant>& constants) {
-  PENSTOCK_TRY(Fit fit, FitRuns(Timed(priced, priced.runs.size()), constants));
+  PENSTOCK_TRY(Fit fit, FitRuns(Timed(priced, priced.runs.size()), constants, kMostRounds));
   SetInRuns(priced, fit);
   return fit;
 }

@@ -1,5 +1,4 @@
-// Fits constants of the machine to measured runs, by least squares of log(predicted / measured) in
-// which outliers weigh less (Huber 1964).
+// Fits constants of the machine to measured runs, by the least sum of |log(predicted / measured)|.
 #pragma once
 
 #include <optional>

@@ -91,7 +91,7 @@ class CalibrateCommand : public Command {
             return offered;
           });
     Offer(app.add_option("--fit", fit_,
-                         fmt::format("Fit these constants by least squares, or auto for those that "
+                         fmt::format("Fit these constants by least errors, or auto for those that "
                                      "the rows determine: {}",
                                      fmt::join(MachineFieldNames(), ", ")))
               ->delimiter(',')
