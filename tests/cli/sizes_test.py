@@ -37,7 +37,7 @@ class SizesTest(program.CommandTest):
         self.write("text", "some text " * 100)
         for command in (("eval", "model", "--data", "text"), ("generate", "model"), ("train", ENGLISH, "model=model"),
                         ("graph", ENGLISH, "--shapes-only", "model=model"), ("compile", ENGLISH, "model=model", "-o", "out")):
-            self.assertIn("model.layers is 1000000000; it must be at most", self.refuse(*command))
+            self.assertIn("model/config.json: num_hidden_layers is 1000000000; it must be at most", self.refuse(*command))
 
     def test_windows_of_eval(self):
         result = self.start("train", ENGLISH, "dim=16", "heads=2", "layers=4", "sequence=16", "batch=1", "steps=1", "microbatches=4",
