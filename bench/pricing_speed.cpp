@@ -37,7 +37,7 @@ constexpr Row kRows[] = {
     {"1f1b", 1024, 16, 64,
      "model=deepseek-v3:implementation=transformer-engine:precision=fp8:tensor=2:data_parallel=32:"
      "expert=32:expert_tensor=1:zero=1"},
-    {"1f1b", 1024, 128, 256, "model=gpt:layers=128:dim=8192:heads=64:tensor=8"},
+    {"1f1b", 1024, 128, 256, "model=gpt:layers=128:dim=8192:heads=64:vocabulary=51200:tensor=8"},
 };
 
 double CpuSeconds() {

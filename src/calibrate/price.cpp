@@ -5,6 +5,7 @@
 #include "base/index.h"
 #include "calibrate/on_all_cores.h"
 #include "scenario/fields.h"
+#include "scenario/machine/machine_file.h"
 
 namespace penstock {
 namespace {
@@ -35,6 +36,11 @@ std::vector<std::string_view> FixedColumns() {
 void FillOpenFields(const Scenario& open, MeasuredRun& run) {
   for (const ScenarioField& field : ScenarioFields()) {
     FillFrom(field, open, run.scenario);
+    if (!field.fit) FillFrom(field, run.usual, run.scenario);
+  }
+  // Constants that the user fitted come before those that are usual. Predict reports errors.
+  static_cast<void>(FillFromMachine(run.scenario));
+  for (const ScenarioField& field : ScenarioFields()) {
     FillFrom(field, run.usual, run.scenario);
   }
 }

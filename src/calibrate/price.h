@@ -18,7 +18,8 @@ std::vector<std::string_view> FixedColumns();
 // Returns the prediction of one run. Sets its measured time if the run has only a throughput.
 Result<Prediction> Predict(const MeasuredRun& run);
 
-// Sets the fields that a run leaves open: first to those of `open`, then to the usual ones.
+// Sets the fields that a run leaves open: first to those of `open`, then to the constants of its
+// machine, then to the usual ones.
 void FillOpenFields(const Scenario& open, MeasuredRun& run);
 
 struct PricedRuns {

@@ -1,5 +1,6 @@
 // A sweep of NeMo: Llama 3 8B on 128 GPUs. Their type is not stated. The rows reach 228 TFLOP/s,
-// and constants of A100s that other tables determine fit them, so A100s are assumed.
+// and constants of A100s that other tables determine fit them, so A100s are assumed. These
+// constants are those of `megatron`; what NeMo's layers fuse besides is given.
 #include "base/text/quote.h"
 #include "calibrate/formats/format.h"
 #include "calibrate/formats/megatron_defaults.h"
@@ -20,7 +21,11 @@ Result<RunTexts> ReadNemoRow(const CsvRow& row) {
   PENSTOCK_TRY(const int sequence, row.Count("seq"));
   PENSTOCK_TRY(const int data, ReplicasOf(row, "gpus", gpus, tensor * pipeline * context));
   PENSTOCK_TRY(const int microbatches, MicrobatchesOf(row, "gbs", micro_batch, data));
-  texts.usual = {{"device", "a100"}, {"implementation", "transformer-engine"}};
+  texts.usual = {{"device", "a100"},
+                 {"implementation", "megatron"},
+                 {"attention", "flash"},
+                 {"fused_loss", "true"},
+                 {"network_efficiency", "0.5"}};
   texts.Set("nodes", NodesOf(gpus, 8));
   texts.Set("sequence", sequence);
   texts.Set("ranks", pipeline);

@@ -68,6 +68,28 @@ TEST(Fit, StandardErrorsCoverTheTruth) {
   EXPECT_GT(*fit->cross_validated, fit->mape);
 }
 
+TEST(Fit, DisturbedRowsDoNotMoveIt) {
+  PricedRuns runs = RunsWith(0.45, 0.8, 0.01);
+  for (const std::size_t row : {2, 7, 12}) {
+    runs.runs[row].step_time = *runs.runs[row].step_time * 2;
+    runs.predictions[row].measured_step_time = runs.runs[row].step_time;
+  }
+  const auto fit = FitConstants(runs, Constants({"flops_efficiency"}));
+  ASSERT_TRUE(fit);
+  for (const ConstantValue& value : fit->values) EXPECT_NEAR(value.value, 0.45, 0.01);
+}
+
+// The host's launches matter only from some value on, which the implementation's default has
+// passed.
+TEST(Fit, StartsAtTheConstantsInEffect) {
+  Scenario scenario;
+  scenario.model = "llama-3-8b";
+  scenario.implementation = "megatron";
+  EXPECT_GT(ConstantOf(*FindField("host_launch"), scenario), 10e-6);
+  scenario.host_launch = "3us";
+  EXPECT_DOUBLE_EQ(ConstantOf(*FindField("host_launch"), scenario), 3e-6);
+}
+
 TEST(Fit, AutoChoosesWhatTheRowsDetermine) {
   const PricedRuns runs = RunsWith(0.45, 0.8, 0);
   const auto fit = FitDeterminedConstants(runs, {});

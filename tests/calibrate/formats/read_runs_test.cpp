@@ -92,6 +92,17 @@ TEST_F(ReadRunsTest, MegatronBridgeRowsHaveTheirRecipes) {
   EXPECT_EQ(run.tokens_per_second_per_device, 6288);
 }
 
+// Et|(tt|)*30mL
+TEST_F(ReadRunsTest, MegatronBridgesLastStageMayHaveOnlyTheLoss) {
+  const MeasuredRun run =
+      ReadOne(std::string(kBridge) +
+              "25.09,Pre-Training,DeepSeekV3 (dropless),DGX-H100,1024,FP8,8192,1,4096,0,2,8,1,4,64,"
+              "1297,338 (330)\n");
+  std::string layout = "1";
+  for (int stage = 1; stage < 31; ++stage) layout += ",2";
+  EXPECT_EQ(run.scenario.layout, layout + ",0");
+}
+
 TEST_F(ReadRunsTest, OfTwoValuesInACellTheFirstCounts) {
   const MeasuredRun run =
       ReadOne(std::string(kBridge) +
@@ -135,6 +146,7 @@ TEST_F(ReadRunsTest, NemoAssumesADeviceThatTheUserMayReplace) {
   MeasuredRun run =
       ReadOne(std::string(kNemo) + "llama 8B,8192,4,1,2,1,1,1024,128,23.6156,145.21\n");
   EXPECT_EQ(run.usual.device, "a100");
+  EXPECT_EQ(run.usual.attention, "flash");
   EXPECT_EQ(run.scenario.device, std::nullopt);
   EXPECT_EQ(run.scenario.context, 2);
   EXPECT_EQ(run.scenario.data, 16);
