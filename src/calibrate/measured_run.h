@@ -44,7 +44,7 @@ std::string ReasonOf(const Error& error);
 
 struct MeasuredRuns {
   std::string path;
-  std::string format;  // "columns of penstock", "vTrain", ...
+  std::string format;                           // "columns of penstock", "vTrain", ...
   std::vector<std::string_view> group_by = {};  // of the format (formats/format.h)
   std::vector<MeasuredRun> runs;
   std::vector<RefusedRow> refused;

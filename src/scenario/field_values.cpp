@@ -142,18 +142,17 @@ Status SetFromYaml(const ScenarioField& field, const YamlMap& config, Scenario& 
 
 std::string TextOf(const ScenarioField& field, const Scenario& scenario) {
   return std::visit(
-      Overloaded{[&](ListMember member) {
-                   return fmt::format("{}", fmt::join(scenario.*member, ","));
-                 },
-                 [&](Member<TimeValue> member) {
-                   const TimeValue& time = *(scenario.*member);
-                   return time.has_unit ? time.text : fmt::format("{}", time.value);
-                 },
-                 [&](Member<std::string> member) { return *(scenario.*member); },
-                 [&](Member<int> member) { return fmt::format("{}", *(scenario.*member)); },
-                 [&](Member<double> member) { return fmt::format("{}", *(scenario.*member)); },
-                 [&](Member<bool> member) { return fmt::format("{}", *(scenario.*member)); },
-                 [&](auto) { return std::string(); }},
+      Overloaded{
+          [&](ListMember member) { return fmt::format("{}", fmt::join(scenario.*member, ",")); },
+          [&](Member<TimeValue> member) {
+            const TimeValue& time = *(scenario.*member);
+            return time.has_unit ? time.text : fmt::format("{}", time.value);
+          },
+          [&](Member<std::string> member) { return *(scenario.*member); },
+          [&](Member<int> member) { return fmt::format("{}", *(scenario.*member)); },
+          [&](Member<double> member) { return fmt::format("{}", *(scenario.*member)); },
+          [&](Member<bool> member) { return fmt::format("{}", *(scenario.*member)); },
+          [&](auto) { return std::string(); }},
       field.member);
 }
 

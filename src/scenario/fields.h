@@ -107,7 +107,8 @@ bool MayContainCommas(const ScenarioField& field);
 Status SetText(const ScenarioField& field, const std::string& text, Scenario& scenario);
 // Sets a field to the value that a configuration has for it, if any.
 Status SetFromYaml(const ScenarioField& field, const YamlMap& config, Scenario& scenario);
-// Returns the value as SetText reads it. Requires: IsGiven, and !IsNested(field); a list has commas.
+// Returns the value as SetText reads it. Requires: IsGiven, and !IsNested(field); a list has
+// commas.
 std::string TextOf(const ScenarioField& field, const Scenario& scenario);
 // The field as lines of YAML that SetFromYaml reads. Requires IsGiven.
 std::string ToYaml(const ScenarioField& field, const Scenario& scenario);

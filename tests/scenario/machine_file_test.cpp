@@ -50,9 +50,9 @@ TEST_F(MachineFileTest, FillsWhatTheScenarioLeavesOpen) {
   ASSERT_TRUE(FillFromMachine(scenario));
   EXPECT_EQ(scenario.flops_efficiency, 0.9);
   scenario = On("b200");
-  EXPECT_NE(FillFromMachine(scenario).error().line().find(
-                "it has no flops_efficiency for `device` b200"),
-            std::string::npos);
+  EXPECT_NE(
+      FillFromMachine(scenario).error().line().find("it has no flops_efficiency for `device` b200"),
+      std::string::npos);
   scenario.flops_efficiency = 0.6;
   EXPECT_TRUE(FillFromMachine(scenario));
 }
@@ -78,8 +78,9 @@ TEST_F(MachineFileTest, RefusalsNameTheLine) {
   EXPECT_NE(Refusal("constants:\n  - flops: 0.5\n").find("did you mean"), std::string::npos);
   EXPECT_NE(Refusal("constants:\n  - flops_efficiency: x\n").find(": line 2: flops_efficiency"),
             std::string::npos);
-  EXPECT_NE(Refusal("constants:\n  - for: {gpu: a}\n    flops_efficiency: 0.5\n").find("line 2: gpu"),
-            std::string::npos);
+  EXPECT_NE(
+      Refusal("constants:\n  - for: {gpu: a}\n    flops_efficiency: 0.5\n").find("line 2: gpu"),
+      std::string::npos);
   EXPECT_NE(Refusal("constants:\n  - flops_efficiency: {error: 1}\n").find("give its value"),
             std::string::npos);
 }

@@ -1,5 +1,4 @@
 #include "analytic/implementation.h"
-
 #include "analytic/implementations/megatron.h"
 #include "analytic/implementations/penstock.h"
 #include "analytic/implementations/torch.h"

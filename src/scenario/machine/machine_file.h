@@ -42,10 +42,10 @@ std::string ToYaml(const MachineFile& machine);
 // Errors: those of LoadYaml; kInvalidArgument with file, line and key.
 Result<MachineFile> ReadMachineFile(const std::string& path);
 
-// Sets the constants that the scenario's machine has and the scenario leaves open. Of several values
-// that apply the last counts, so that a scenario without a release has that of the newest. Errors:
-// those of ReadMachineFile, and kInvalidArgument about `machine` if it has a constant, but none for
-// this device and precision.
+// Sets the constants that the scenario's machine has and the scenario leaves open. Of several
+// values that apply the last counts, so that a scenario without a release has that of the newest.
+// Errors: those of ReadMachineFile, and kInvalidArgument about `machine` if it has a constant, but
+// none for this device and precision.
 Status FillFromMachine(Scenario& scenario);
 
 }  // namespace penstock

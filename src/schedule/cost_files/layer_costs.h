@@ -20,8 +20,8 @@ inline constexpr int kMostLayers = 1 << 20;
 std::int64_t CountLayers(const std::vector<LayerGroup>& groups);
 
 // Returns the costs of `replicas` chains of `stages` stages each, for one of `slices` slices of a
-// microbatch. Layers are divided as in `penstock train` (DivideLayers). A stage costs the sum of its
-// layers. Errors: kInvalidArgument for fewer layers than stages.
+// microbatch. Layers are divided as in `penstock train` (DivideLayers). A stage costs the sum of
+// its layers. Errors: kInvalidArgument for fewer layers than stages.
 Result<std::vector<StageCosts>> StagesOfLayers(const std::vector<LayerGroup>& groups, int stages,
                                                int replicas, int slices);
 

@@ -12,7 +12,8 @@
 
 namespace penstock {
 
-// Reads a list of levels that have the keys `known`, and checks them (CheckLevel). Errors: kInvalidArgument, naming the line and the key.
+// Reads a list of levels that have the keys `known`, and checks them (CheckLevel). Errors:
+// kInvalidArgument, naming the line and the key.
 Result<Topology> ReadLevels(const YamlMap& map, const std::string& key,
                             const std::vector<std::string_view>& known);
 
