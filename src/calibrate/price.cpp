@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/index.h"
-#include "calibrate/on_all_cores.h"
+#include "base/system/on_all_cores.h"
 #include "scenario/fields.h"
 #include "scenario/machine/machine_file.h"
 

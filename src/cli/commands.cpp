@@ -7,6 +7,7 @@ std::unique_ptr<Command> MakeSchedulesCommand();
 std::unique_ptr<Command> MakeScheduleCommand();
 std::unique_ptr<Command> MakeValidateCommand();
 std::unique_ptr<Command> MakeSimulateCommand();
+std::unique_ptr<Command> MakePlanCommand();
 std::unique_ptr<Command> MakeShowCommand();
 std::unique_ptr<Command> MakeDiffCommand();
 std::unique_ptr<Command> MakeReportCommand();
@@ -22,9 +23,9 @@ std::vector<std::unique_ptr<Command>> Commands() {
   std::vector<std::unique_ptr<Command>> commands;
   for (const auto make :
        {MakeSchedulesCommand, MakeScheduleCommand, MakeValidateCommand, MakeSimulateCommand,
-        MakeShowCommand, MakeDiffCommand, MakeReportCommand, MakeCalibrateCommand, MakeWatchCommand,
-        MakeCheckpointCommand, MakeTokenizeCommand, MakeLaunchCommand, MakeCompletionCommand,
-        MakeManCommand}) {
+        MakePlanCommand, MakeShowCommand, MakeDiffCommand, MakeReportCommand, MakeCalibrateCommand,
+        MakeWatchCommand, MakeCheckpointCommand, MakeTokenizeCommand, MakeLaunchCommand,
+        MakeCompletionCommand, MakeManCommand}) {
     commands.push_back(make());
   }
 #ifdef PENSTOCK_ENGINE

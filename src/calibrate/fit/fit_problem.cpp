@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "calibrate/on_all_cores.h"
+#include "base/system/on_all_cores.h"
 
 namespace penstock {
 namespace {

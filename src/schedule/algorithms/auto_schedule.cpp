@@ -12,6 +12,8 @@
 // ZB-H2.
 // Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 3 (automatic scheduling); Qi et
 // al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024, section 3.
+#include "schedule/algorithms/auto_schedule.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -30,9 +32,13 @@ namespace {
 // The number of building blocks that v-auto starts from.
 constexpr std::size_t kUniformBlocks = 8;
 
+// Limits between two amounts that a rank can hold are the same limit, so that they have the same
+// result.
 double Limit(const ScheduleParams& params, const Placement& placement, const Costs& costs) {
-  if (params.memory_limit) return *params.memory_limit;
-  return 2.0 * params.ranks * LeastMemory(placement, costs);
+  if (!params.memory_limit) return 2.0 * params.ranks * LeastMemory(placement, costs);
+  if (params.costs || params.kept_for_weight != 1) return *params.memory_limit;
+  const double chunks = placement.chunks();
+  return std::floor(*params.memory_limit * chunks * (1 + kRounding)) / chunks;
 }
 
 // Returns ZB-H1's turns with the warm-up that fits the limit: `reach` forwards per downstream rank
@@ -70,6 +76,43 @@ std::vector<std::vector<Lane>> KnownLanes(const Problem& problem, ScheduleParams
   return known;
 }
 
+}  // namespace
+
+std::vector<Lane> SearchLinear(const Problem& problem) {
+  return SearchLanes(problem, [](const Problem& part) {
+    return Seeds{TurnsWithin(part, 1), TurnsWithin(part, 2)};
+  });
+}
+
+std::vector<std::vector<Lane>> KnownOnLinear(const Problem& problem, const ScheduleParams& params) {
+  return KnownLanes(problem, params, {ZbH1(), ZbH2()}, {OneFOneB(), GPipe(), Naive()});
+}
+
+std::vector<Lane> SearchVee(const Problem& problem, const std::vector<std::vector<Lane>>& known) {
+  const std::vector<PeriodPattern> blocks = BestUniformBlocks(problem, kUniformBlocks);
+  return SearchLanes(problem, [&](const Problem& part) {
+    Seeds seeds;
+    for (const PeriodPattern& block : blocks) seeds.push_back(LanesOf(part, block));
+    for (const auto make : {ZbvSeeds, VHalfSeeds, VMinSeeds}) {
+      seeds.push_back(make(part).front());
+    }
+    if (part.indices == problem.indices) {
+      // The first three split every backward, as the search does.
+      seeds.insert(seeds.end(), known.begin(), known.begin() + 3);
+    }
+    return seeds;
+  });
+}
+
+std::vector<std::vector<Lane>> KnownOnVee(const Problem& problem, const ScheduleParams& params) {
+  std::vector<std::vector<Lane>> known =
+      KnownLanes(problem, params, {Zbv(), VHalf(), VMin()}, {V1f1b()});
+  known.push_back(ZbvLanes(params.ranks, params.microbatches));
+  return known;
+}
+
+namespace {
+
 Schedule GenerateZbAuto(const ScheduleParams& params) {
   Schedule schedule = EmptySchedule(Placement::Linear(params.ranks), params);
   const Costs costs = CostsOf(params, schedule.placement);
@@ -80,14 +123,7 @@ Schedule GenerateZbAuto(const ScheduleParams& params) {
                            true,
                            Limit(params, schedule.placement, costs),
                            params.objective};
-  const auto search = [](const Problem& within) {
-    return SearchLanes(within, [](const Problem& part) {
-      return Seeds{TurnsWithin(part, 1), TurnsWithin(part, 2)};
-    });
-  };
-  schedule.lanes = BestWithinLimit(
-      problem, search,
-      KnownLanes(problem, params, {ZbH1(), ZbH2()}, {OneFOneB(), GPipe(), Naive()}));
+  schedule.lanes = BestWithinLimit(problem, SearchLinear, KnownOnLinear(problem, params));
   return schedule;
 }
 
@@ -101,25 +137,9 @@ Schedule GenerateVAuto(const ScheduleParams& params) {
                            true,
                            Limit(params, schedule.placement, costs),
                            params.objective};
-  std::vector<std::vector<Lane>> known =
-      KnownLanes(problem, params, {Zbv(), VHalf(), VMin()}, {V1f1b()});
-  known.push_back(ZbvLanes(params.ranks, params.microbatches));
-  const auto search = [&](const Problem& within) {
-    const std::vector<PeriodPattern> blocks = BestUniformBlocks(within, kUniformBlocks);
-    return SearchLanes(within, [&](const Problem& part) {
-      Seeds seeds;
-      for (const PeriodPattern& block : blocks) seeds.push_back(LanesOf(part, block));
-      for (const auto make : {ZbvSeeds, VHalfSeeds, VMinSeeds}) {
-        seeds.push_back(make(part).front());
-      }
-      if (part.indices == problem.indices) {
-        // The first three split every backward, as the search does.
-        seeds.insert(seeds.end(), known.begin(), known.begin() + 3);
-      }
-      return seeds;
-    });
-  };
-  schedule.lanes = BestWithinLimit(problem, search, known);
+  const std::vector<std::vector<Lane>> known = KnownOnVee(problem, params);
+  schedule.lanes = BestWithinLimit(
+      problem, [&](const Problem& within) { return SearchVee(within, known); }, known);
   return schedule;
 }
 

@@ -1,0 +1,71 @@
+// Automatic scheduling: the best schedule for given costs within a memory limit, over all
+// placements.
+//
+// Candidates are all schedules of the catalog that flush, and searches on linear, looped, vee and
+// zigzag placements. Each search runs within fixed limits, the multiples of half a microbatch, from
+// the lowest to the highest that is allowed. What is searched within one limit depends on lower
+// limits only, so a larger limit never gives a worse result. A search is left out if a lower bound
+// shows that it cannot help.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "schedule/catalog.h"
+#include "schedule/costs.h"
+#include "schedule/schedule.h"
+
+namespace penstock {
+
+struct ScheduleQuestion {
+  // The sizes, times, limit and objective; `chunks` and what only some schedules read are ignored.
+  ScheduleParams params;
+  // The numbers of stages per rank that are allowed.
+  std::vector<int> chunks = {1, 2, 3, 4};
+  // The costs of a placement; empty: those of `params`.
+  std::function<Costs(const Placement&)> costs = {};
+  // Returns true to end early, with the best so far. Asked between searches, on any thread.
+  std::function<bool()> stop = {};
+  // Called whenever a better schedule is found, with its length.
+  std::function<void(double length)> improved = {};
+  // Called after every search, with the part of the work that is done.
+  std::function<void(double part)> progress = {};
+};
+
+struct PlannedSchedule {
+  // The name of the catalog, with its options ("interleaved-zb:group=4"), or the name of a search:
+  // "linear-search", "looped-search", "vee-search", "zigzag-search".
+  std::string name;
+  Schedule schedule;
+  Costs costs;
+  double length = 0;  // the makespan, or the longest span
+  double makespan = 0;
+  double peak_memory = 0;  // of the worst rank
+  // No schedule of the placements that were considered is shorter within this memory.
+  double lower_bound = 0;
+  // No schedule of its own placement is shorter within the question's limit.
+  double placement_bound = 0;
+};
+
+struct SchedulePlan {
+  // By memory, ascending, each shorter than the previous one. The last one is the best within the
+  // limit.
+  std::vector<PlannedSchedule> front;
+  // No schedule of the placements that were considered is shorter within the question's limit.
+  double lower_bound = 0;
+  int searches = 0;
+  bool stopped = false;  // whether stop() ended it
+
+  const PlannedSchedule& best() const { return front.back(); }
+};
+
+// Deterministic unless stopped: the number of cores does not change the result.
+// Errors: kInvalidArgument about `memory_limit` if it is below the memory of one microbatch, about
+// `chunks`, or about another size that no schedule has.
+Result<SchedulePlan> PlanSchedule(const ScheduleQuestion& question);
+
+}  // namespace penstock

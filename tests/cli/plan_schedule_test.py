@@ -1,0 +1,79 @@
+"""plan without a model: the best schedule for costs and a memory limit."""
+import json
+
+import program
+
+QUESTION = ("plan", "--ranks", 4, "--microbatches", 8)
+COSTS = ("--cost", "1,1.2,0.8", "--comm", "0.2")
+
+
+class PlanScheduleTest(program.CommandTest):
+    def plan(self, limit, *words):
+        return self.run_json(*QUESTION, "--memory-limit", limit, *words)
+
+    def simulate(self, *words):
+        (row,) = self.run_rows("simulate", *words)
+        return row
+
+    def test_json_has_the_documented_keys(self):
+        plan = self.plan(3, *COSTS)
+        self.assertEqual(list(plan), ["best", "front", "searched", "stopped", "seconds", "improvements"])
+        figures = ["schedule", "ranks", "chunks", "microbatches", "makespan", "peak_memory", "lower_bound", "gap"]
+        self.assertEqual(list(plan["best"]), [*figures, "placement_bound"])
+        for row in plan["front"]:
+            self.assertEqual(list(row), figures)
+            self.assertGreaterEqual(row["makespan"], row["lower_bound"] - 1e-9)
+            self.assertAlmostEqual(row["gap"], row["makespan"] / row["lower_bound"] - 1)
+        self.assertEqual(plan["front"][-1]["makespan"], plan["best"]["makespan"])
+        self.assertEqual(plan["improvements"][-1]["length"], plan["best"]["makespan"])
+
+    def test_the_csv_is_valid_and_simulates_to_the_same_figures(self):
+        for limit, words in ((1.5, ()), (2, COSTS), (4, COSTS), (8, ("--chunks", "3"))):
+            best = self.plan(limit, *words, "-o", "best.csv")["best"]
+            self.assertEqual(best["csv"], "best.csv")
+            self.assertTrue(self.run_json("validate", "best.csv")["valid"])
+            row = self.simulate("best.csv", *(COSTS if words == COSTS else ()))
+            self.assertAlmostEqual(row["makespan"], best["makespan"])
+            self.assertAlmostEqual(row["peak_memory"], best["peak_memory"])
+            self.assertLessEqual(best["peak_memory"], limit)
+
+    def test_no_named_schedule_that_fits_is_shorter(self):
+        limit = 3
+        best = self.plan(limit, *COSTS)["best"]["makespan"]
+        fits = 0
+        for row in self.run_json("schedules")["schedules"]:
+            for chunks in (1, 2, 4):
+                name = f"{row['name']}:chunks={chunks}"
+                for words in ((), ("--memory-limit", limit)):
+                    run = self.start("simulate", name, "-p", 4, "-m", 8, *COSTS, "--overlap", "sum", *words, "--json")
+                    if run.returncode:
+                        continue
+                    (figures,) = json.loads(run.stdout)["schedules"]
+                    if figures["peak_memory"] <= limit:
+                        fits += 1
+                        self.assertLessEqual(best, figures["makespan"] + 1e-9, name)
+        self.assertGreater(fits, 5)
+
+    def test_more_memory_is_never_worse(self):
+        previous = float("inf")
+        for limit in (1, 1.5, 2, 2.2, 3, 4, 6, 8):
+            makespan = self.plan(limit, *COSTS)["best"]["makespan"]
+            self.assertLessEqual(makespan, previous)
+            previous = makespan
+
+    def test_chunks_restrict_the_placements(self):
+        self.assertEqual(self.plan(4, "--chunks", "1")["best"]["chunks"], 1)
+        self.assertEqual(self.plan(4, "--chunks", "3")["best"]["chunks"], 3)
+
+    def test_the_table_has_the_front_and_the_bound(self):
+        run = self.start(*QUESTION, "--memory-limit", 4)
+        self.assertEqual(run.returncode, 0)
+        self.assertIn("makespan", run.stdout)
+        self.assertIn("no schedule of these placements takes less than", run.stdout)
+
+    def test_refuses_what_has_no_schedule(self):
+        for words in (("--memory-limit", "0.5"), ("--chunks", "1,x"), ("--cost", "1,x,1")):
+            self.assertIn(words[0], self.refuse(*QUESTION, *words))
+
+
+program.main()
