@@ -44,8 +44,10 @@ class PlanScheduleTest(program.CommandTest):
         for row in self.run_json("schedules")["schedules"]:
             for chunks in (1, 2, 4):
                 name = f"{row['name']}:chunks={chunks}"
-                for words in ((), ("--memory-limit", limit)):
-                    run = self.start("simulate", name, "-p", 4, "-m", 8, *COSTS, "--overlap", "sum", *words, "--json")
+                for words in ((), ("--overlap", "sum"), ("--memory-limit", limit)):
+                    if row["name"].startswith("dualpipe") and "--overlap" not in words:
+                        continue
+                    run = self.start("simulate", name, "-p", 4, "-m", 8, *COSTS, *words, "--json")
                     if run.returncode:
                         continue
                     (figures,) = json.loads(run.stdout)["schedules"]

@@ -41,6 +41,8 @@ constexpr Example kExamples[] = {
     {"report", "penstock report 1f1b zb-h1 -p 4 -m 8 -o a.html", "Write a page with timelines"},
     {"report", "penstock report zbv -o zbv.svg", "Write a picture"},
 
+    {"plan", "penstock plan --ranks 8 --microbatches 32 --comm 0.2 --memory-limit 6 -o best.csv",
+     "Find the best schedule for a memory limit"},
     {"calibrate", "penstock calibrate runs.csv", "Compare predictions with measured runs"},
     {"calibrate", "penstock calibrate runs.csv --fit auto -o machine.yaml",
      "Fit constants of the machine, which --machine then reads"},

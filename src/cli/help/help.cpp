@@ -152,8 +152,9 @@ std::vector<HelpGroup> CommandGroups(const std::vector<std::unique_ptr<Command>>
   HelpGroup& help = groups.back();
   help.entries = {{"help", "Print this help, or that of a command: penstock help simulate"},
                   {"version", "Print the version"}};
-  constexpr std::string_view kOfSchedules[] = {"schedules", "schedule", "validate", "simulate",
-                                               "show",      "diff",     "report",   "calibrate"};
+  constexpr std::string_view kOfSchedules[] = {"schedules", "schedule", "validate",
+                                               "simulate",  "plan",     "show",
+                                               "diff",      "report",   "calibrate"};
   for (const auto& command : commands) {
     const std::string name = command->Name();
     const bool of_help = name == "completion" || name == "man";
