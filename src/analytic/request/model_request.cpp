@@ -144,6 +144,9 @@ Result<ModelOnCluster> ModelRequest::Load() const {
     PENSTOCK_TRY_STATUS(CheckCountOf(name, *value, 1, static_cast<int>(kMostShapeSize)));
   }
   PENSTOCK_TRY_STATUS(CheckCountOf("zero", zero, 0, 3));
+  PENSTOCK_TRY_STATUS(CheckCountOf("offloaded_layers", offloaded_layers, 0, loaded.shape.layers));
+  PENSTOCK_TRY_STATUS(
+      CheckCountOf("layers_at_end_in_bf16", layers_at_end_in_bf16, 0, loaded.shape.layers));
   Microbatch& batch = loaded.batch;
   PENSTOCK_TRY(batch.profile, ReadProfile(*this));
   batch.profile.generation = GenerationOf(cluster.device);
@@ -160,8 +163,9 @@ Result<ModelOnCluster> ModelRequest::Load() const {
     cluster.time_factor = implementation.time_factor(cluster.device, batch.precision);
   }
   cluster.time_factor = time_factor.value_or(cluster.time_factor);
-  if (expert_imbalance && *expert_imbalance < 1) {
-    return InvalidParameter("expert_imbalance", "{}: at least 1 is needed", *expert_imbalance);
+  if (expert_imbalance && (*expert_imbalance < 1 || *expert_imbalance > expert.value_or(1))) {
+    return InvalidParameter("expert_imbalance", "{}: 1 to `expert` ({}) is needed",
+                            *expert_imbalance, expert.value_or(1));
   }
   batch.expert_imbalance = expert_imbalance.value_or(1);
   PENSTOCK_TRY(batch.context_exchange,

@@ -22,6 +22,17 @@ Status CheckParts(const ModelRequest& request) {
   return CheckPart("hidden_gradients", request.hidden_gradients, true);
 }
 
+// "2026-04" or, with the number of a patch, "2026-04-01".
+bool IsRelease(std::string_view text) {
+  constexpr std::string_view kForm = "0000-00-00";
+  if (text.size() != 7 && text.size() != kForm.size()) return false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool is_digit = text[i] >= '0' && text[i] <= '9';
+    if (kForm[i] == '0' ? !is_digit : text[i] != '-') return false;
+  }
+  return true;
+}
+
 Status SetTime(const char* field, const std::optional<std::string>& text, double& seconds) {
   if (!text) return {};
   const Result<double> parsed = ParseSeconds(*text);
@@ -68,6 +79,9 @@ Result<Profile> ReadProfile(const ModelRequest& request) {
   profile.deferred_head = request.deferred_head.value_or(0);
   profile.layers_at_end_in_bf16 = request.layers_at_end_in_bf16.value_or(0);
   profile.offloaded_layers = request.offloaded_layers.value_or(0);
+  if (request.release && !IsRelease(*request.release)) {
+    return InvalidParameter("release", "{}: YYYY-MM is needed", Quote(*request.release));
+  }
   profile.release = request.release.value_or("");
   return profile;
 }
