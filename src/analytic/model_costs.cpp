@@ -138,7 +138,8 @@ StageCosts MeanOfSlices(const std::vector<StageCosts>& slices) {
 // Groups of `zero_ranks` replicas divide the replicas of experts, too, which are fewer.
 Sharding ShardingOf(const ModelOnCluster& model, double replicas) {
   if (model.zero_ranks == 0) return {model.zero, replicas};
-  const auto all = static_cast<double>(model.ranks_per_stage() / model.batch.tensor);
+  const auto ranks = model.ranks_per_stage() / model.batch.tensor;
+  const auto all = static_cast<double>(ranks);
   return {model.zero, std::clamp(replicas * model.zero_ranks / all, 1.0, replicas)};
 }
 

@@ -132,7 +132,8 @@ double Roofline::OfLink(double bytes, const Reach& reach, double of_link, double
   const double network = cluster_.device.network_bandwidth * of_network;
   if (devices <= linked_) return bytes / link;
   if (stride == 0 || stride >= linked_) return bytes / network;
-  const auto ranks = static_cast<double>(devices / stride);
+  const std::int64_t members = devices / stride;
+  const auto ranks = static_cast<double>(members);
   const double outside =
       (ranks - static_cast<double>(linked_) / static_cast<double>(stride)) / (ranks - 1);
   return std::max(bytes * outside / network, bytes * (1 - outside) / link);
