@@ -40,10 +40,8 @@ void SetDeepseek(const BridgeRun& run, BridgeRecipe& recipe) {
 
 void SetQwen30(const BridgeRun& run, BridgeRecipe& recipe) {
   recipe.graphs = run.device == "h100" ? "none" : "partial";
-  // The string compares up to the month, so that a patch of February counts as February.
-  if (run.device == "b200" && run.release.substr(0, kFeb26.size()) <= kFeb26) {
-    recipe.dispatcher = "all-to-all";
-  }
+  // The patch of February, 2026-02-01, has HybridEP.
+  if (run.device == "b200" && run.release <= kFeb26) recipe.dispatcher = "all-to-all";
   if (run.device == "h100" && run.release < kFeb26) {
     recipe.dispatcher = "all-to-all";
     recipe.overlapped_experts = true;

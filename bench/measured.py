@@ -1,0 +1,220 @@
+"""Predictions next to what others measured (docs/measured.md): scores of every table, and a picture.
+
+The tables are those that `penstock calibrate` recognizes by their header; tests/calibrate/tables has some rows of each.
+"""
+import argparse
+import csv
+import json
+import math
+import pathlib
+import subprocess
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+TIME, MEMORY = ("step_time", "measured_step_time"), ("peak_bytes", "measured_peak_bytes")
+# Title, table, what is fitted, and what the picture shows, in which unit.
+SETS = [
+    ("A100, several nodes", "a100_multi_node", [], TIME, "s"),
+    ("A100, one node", "a100_single_node", ["--fit", "host_launch,flops_efficiency"], TIME, "s"),
+    ("NVIDIA's pages", "megatron_bridge", ["--fit", "flops_efficiency"], TIME, "s"),
+    ("Llama 8B by NeMo", "nemo_sweep", [], TIME, "s"),
+    ("uneven stages", "uneven_stages", [], TIME, "s"),
+    ("Memory of Megatron-LM's tests", "megatron_tests", [], MEMORY, "GiB"),
+]
+# One layer of experts on 8 H100 (Megatron-LM, tests/functional_tests/test_cases/common/moe_perf): 4096 tokens per rank.
+EXPERT_LAYERS = {
+    "mixtral": {"dim": 4096, "experts": 8, "top-k": 2, "expert-hidden": 14336, "heads": 32},
+    "deepseek": {"dim": 7168, "experts": 32, "top-k": 8, "expert-hidden": 2048, "heads": 64, "shared-experts": 1},
+}
+DISPATCHERS = {"a2a": "all-to-all", "deepep": "deepep", "hybridep": "hybridep"}
+PRECISIONS = {"bf16": "bf16", "fp8": "fp8-blockwise"}
+
+
+def run(program, *words):
+    done = subprocess.run([program, *map(str, words)], capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(done.stderr.strip())
+    return json.loads(done.stdout)
+
+
+def percent(value):
+    return "-" if value is None else f"{100 * value:.1f}%"
+
+
+def score_row(title, scores):
+    time, groups = scores["time"], scores["groups"]
+    found = sum(group["best_found"] for group in groups)
+    regrets = [group["regret"] for group in groups] or [0]
+    fitted = scores["fitted"]
+    cells = [title, f"{scores['priced']} of {scores['rows']}", percent(time["mape"]), percent(time["bias"]),
+             percent(time["pairs_in_order"]), f"{found} of {len(groups)}",
+             f"{percent(sum(regrets) / len(regrets))}, {percent(max(regrets))}",
+             percent(fitted and fitted["cross_validated_mape"])]
+    print("| " + " | ".join(cells) + " |")
+
+
+def show_scores(program, tables):
+    print("| table | priced | mean error | bias | pairs in order | best found | regret: mean, largest | of rows left out |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    for title, table, fit, what, _ in SETS:
+        path = tables / f"{table}.csv"
+        if what != TIME or not path.exists():
+            continue
+        score_row(title, run(program, "calibrate", path, "--json"))
+        if fit:
+            score_row(f"{title}, `{' '.join(fit)}`", run(program, "calibrate", path, *fit, "--json"))
+
+
+def rows_of(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def show_memory(program, tables):
+    """Of dense models and of those with experts."""
+    path = tables / "megatron_tests.csv"
+    if not path.exists():
+        return
+    rows = rows_of(path)
+    print("\n| peak memory | rows | within 2% | within 5% | within 10% | bias |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    errors = {"dense": [], "with experts": []}
+    for each in run(program, "calibrate", path, "--json", "--rows")["predictions"]:
+        if each["measured_peak_bytes"]:
+            kind = "with experts" if rows[each["row"] - 1]["num-experts"] else "dense"
+            errors[kind].append(each["peak_bytes"] / each["measured_peak_bytes"] - 1)
+    for kind, all_errors in errors.items():
+        shares = [percent(sum(abs(error) <= most for error in all_errors) / len(all_errors)) for most in (0.02, 0.05, 0.1)]
+        print(f"| {kind} | {len(all_errors)} | {' | '.join(shares)} | {percent(sum(all_errors) / len(all_errors))} |")
+
+
+def show_transfer(program, tables, folder):
+    """One efficiency from all rows but those of a group, scored on that group."""
+    path = tables / "a100_multi_node.csv"
+    if not path.exists():
+        return
+    rows = rows_of(path)
+    print("\n| A100, several nodes: `flops_efficiency` from all other models | mean error |")
+    print("| --- | ---: |")
+    for size in sorted({row["parameters_billion"] for row in rows}, key=float):
+        for name, keep in (("others.csv", False), ("group.csv", True)):
+            with open(folder / name, "w", newline="") as file:
+                writer = csv.DictWriter(file, rows[0].keys())
+                writer.writeheader()
+                writer.writerows(row for row in rows if (row["parameters_billion"] == size) == keep)
+        machine = folder / "machine.yaml"
+        run(program, "calibrate", folder / "others.csv", "--fit", "flops_efficiency", "-o", machine, "--json")
+        scores = run(program, "calibrate", folder / "group.csv", "--machine", machine, "--json")
+        print(f"| {size}B | {percent(scores['time']['mape'])} |")
+
+
+def step_of(program, shape, precision, dispatcher, layers, dense_layers):
+    words = [word for key, value in EXPERT_LAYERS[shape].items() for word in (f"--{key}", value)]
+    (result,) = run(program, "simulate", "1f1b", "-p", 1, "-m", 1, "--model", "decoder", "--vocabulary", 1024, "--hidden", 64,
+                    "--layers", layers, "--dense-layers", dense_layers, *words, "--sequence", 4096, "--nodes", "1x8",
+                    "--data-parallel", 8, "--expert", 8, "--implementation", "transformer-engine", "--precision", precision,
+                    "--dispatcher", dispatcher, "--cuda-graphs", "full", "--time-factor", 1, "--json")["schedules"]
+    return result["makespan"]
+
+
+def show_expert_layer(program, tables):
+    """A layer of experts without attention: what a layer with experts takes more than one without."""
+    path = tables / "moe_layer_h100.json"
+    if not path.exists():
+        return
+    print("\n| one layer of experts, F and B | measured ms | predicted ms | ratio | over the median ratio |")
+    print("| --- | ---: | ---: | ---: | ---: |")
+    rows = []
+    for name, measured in json.loads(path.read_text()).items():
+        shape, dispatcher, _, precision = name.split("_")
+        words = (program, shape, PRECISIONS[precision], DISPATCHERS[dispatcher])
+        predicted = 1e3 * (step_of(*words, 3, 1) - step_of(*words, 3, 2))
+        took = measured["forward_ms"] + measured["backward_ms"]
+        rows.append((f"{shape}, {DISPATCHERS[dispatcher]}, {precision}", took, predicted, predicted / took))
+    median = sorted(row[3] for row in rows)[len(rows) // 2]
+    for name, took, predicted, ratio in rows:
+        print(f"| {name} | {took:.1f} | {predicted:.1f} | {ratio:.2f} | {100 * (ratio / median - 1):+.0f}% |")
+
+
+class Panel:
+    """Predicted against measured values, both logarithmic, with lines at equality and 10% beside it."""
+
+    SIZE, LEFT, TOP = 216, 62, 34
+
+    def __init__(self, title, points, unit):
+        self.title, self.points, self.unit = title, points, unit
+        values = [value for point in points for value in point]
+        self.least, self.most = math.log10(min(values) / 1.15), math.log10(max(values) * 1.15)
+
+    def at(self, value):
+        return self.SIZE * (math.log10(value) - self.least) / (self.most - self.least)
+
+    def ticks(self):
+        decades = self.most - self.least
+        steps = (1,) if decades > 2.2 else (1, 3) if decades > 1.2 else (1, 2, 5) if decades > 0.5 else (1, 1.5, 2, 2.5, 3, 4, 5, 7)
+        for exponent in range(math.floor(self.least), math.ceil(self.most) + 1):
+            for step in steps:
+                if self.least <= math.log10(step * 10**exponent) <= self.most:
+                    yield step * 10**exponent
+
+    def line(self, factor, kind):
+        low, high = 10**self.least, 10**self.most
+        begin, end = max(low, low / factor), min(high, high / factor)
+        return (f'<path class="{kind}" d="M{self.at(begin):.1f} {self.SIZE - self.at(begin * factor):.1f}'
+                f'L{self.at(end):.1f} {self.SIZE - self.at(end * factor):.1f}"/>')
+
+    def svg(self, column, row):
+        size = self.SIZE
+        parts = [f'<g transform="translate({self.LEFT + column * (size + 84)} {self.TOP + row * (size + 84)})">',
+                 f'<text class="title" x="0" y="-10">{self.title}</text>', f'<rect class="frame" width="{size}" height="{size}"/>']
+        for tick in self.ticks():
+            at, text = self.at(tick), f"{tick:g}"
+            parts.append(f'<path class="grid" d="M{at:.1f} 0V{size}M0 {size - at:.1f}H{size}"/>'
+                         f'<text x="{at:.1f}" y="{size + 16}" text-anchor="middle">{text}</text>'
+                         f'<text x="-6" y="{size - at + 4:.1f}" text-anchor="end">{text}</text>')
+        parts += [self.line(1, "equal"), self.line(1.1, "band"), self.line(1 / 1.1, "band")]
+        dots = "".join(f"M{self.at(measured):.1f} {size - self.at(predicted):.1f}h0" for predicted, measured in self.points)
+        parts.append(f'<path class="dot" d="{dots}"/>'
+                     f'<text x="{size / 2}" y="{size + 34}" text-anchor="middle">measured, {self.unit}</text>'
+                     f'<text transform="translate(-46 {size / 2}) rotate(-90)" text-anchor="middle">predicted, {self.unit}</text></g>')
+        return "".join(parts)
+
+
+def draw(program, tables, path):
+    panels = []
+    for title, table, fit, (predicted, measured), unit in SETS:
+        file = tables / f"{table}.csv"
+        if not file.exists():
+            raise SystemExit(f"{file} is missing: the picture shows all tables")
+        scale = 2**-30 if unit == "GiB" else 1
+        rows = run(program, "calibrate", file, *fit, "--rows", "--json")["predictions"]
+        panels.append(Panel(title, [(row[predicted] * scale, row[measured] * scale) for row in rows if row[measured]], unit))
+    pitch = Panel.SIZE + 84
+    style = ("text{fill:#5f6b7a}.title{fill:#18212f;font-weight:600}.frame{fill:none;stroke:#18212f;stroke-opacity:.3}"
+             ".grid{stroke:#18212f;stroke-opacity:.09}.equal{stroke:#18212f}.band{stroke:#18212f;stroke-dasharray:3 4;stroke-opacity:.5}"
+             ".dot{stroke:#2563eb;stroke-opacity:.55;stroke-width:5;stroke-linecap:round}path{fill:none}")
+    width, height = 3 * pitch, 2 * pitch
+    path.write_text(f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+                    f"font-family=\"system-ui, -apple-system, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif\" font-size=\"12\">"
+                    f'<style>{style}</style><rect width="{width}" height="{height}" fill="#ffffff"/>'
+                    + "".join(panel.svg(i % 3, i // 3) for i, panel in enumerate(panels)) + "</svg>\n")
+    print(f"\nWrote {path}.")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--program", default="build/penstock")
+    parser.add_argument("--tables", type=pathlib.Path, default=ROOT / "tests/calibrate/tables", help="a folder with the tables")
+    parser.add_argument("--picture", type=pathlib.Path, help="draw docs/pictures/measured.svg, or another file")
+    options = parser.parse_args()
+    show_scores(options.program, options.tables)
+    show_memory(options.program, options.tables)
+    with tempfile.TemporaryDirectory() as folder:
+        show_transfer(options.program, options.tables, pathlib.Path(folder))
+    show_expert_layer(options.program, options.tables)
+    if options.picture:
+        draw(options.program, options.tables, options.picture)
+
+
+if __name__ == "__main__":
+    main()
