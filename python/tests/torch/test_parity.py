@@ -55,7 +55,7 @@ _SYNCHRONOUS = [each.name for each in penstock.schedules() if each.name not in _
 @pytest.mark.parametrize("name", _SYNCHRONOUS)
 def test_gradients_are_those_of_autograd(name: str, ranks: int) -> None:
     schedule = penstock.schedule(name, ranks=ranks, microbatches=8)
-    assert schedule.weights == "flush"
+    assert schedule.weight_policy == "flush"
     difference = _train(schedule, schedule.stages // schedule.replicas)
     assert difference < 1e-6 if name in _ROUNDS else difference == 0
 
