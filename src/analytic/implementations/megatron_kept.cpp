@@ -250,8 +250,8 @@ MegatronRelease ReleaseOf(const Profile& profile) {
 // TransformerEngine's attention/dot_product_attention/utils.py: get_attention_backend.
 AttentionKernel MegatronAttention(const Profile& profile, MegatronKernels kernels) {
   using enum AttentionKernel;
-  if (kernels == MegatronKernels::kLocal) return kUnfused;
   if (profile.attention != kAuto) return profile.attention;
+  if (kernels == MegatronKernels::kLocal) return kUnfused;
   if (profile.deterministic && ReleaseOf(profile) == MegatronRelease::kContainer2401) {
     return kUnfused;
   }

@@ -91,7 +91,10 @@ double BuffersOf(const ModelShape& shape, const Microbatch& batch, const RankPla
   const double element = batch.element_bytes();
   double bytes = 0;
   // Scores are computed into one buffer (core/transformer/dot_product_attention.py: "mpu").
-  if (kernels == MegatronKernels::kLocal) bytes += element * MegatronScoreElements(shape, batch);
+  if (kernels == MegatronKernels::kLocal &&
+      MegatronAttention(profile, kernels) == AttentionKernel::kUnfused) {
+    bytes += element * MegatronScoreElements(shape, batch);
+  }
   // The data loader's mask of one byte per pair of tokens (create_attention_mask_in_dataloader).
   if (profile.attention_mask) {
     bytes += Real(batch.samples) * Real(batch.sequence) * Real(batch.sequence);

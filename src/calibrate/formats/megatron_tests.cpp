@@ -153,10 +153,10 @@ void SetImplementation(const MegatronArguments& arguments, RunTexts& texts) {
     texts.Set("release", is_long_term ? "2024-10" : "2025-10");
   }
   const std::string_view backend = arguments.Text("attention-backend");
-  if (backend == "flash" || backend == "fused" || backend == "unfused") {
-    texts.Set("attention", backend);
-  } else if (is_local || backend == "local") {
+  if (is_local || backend == "local") {
     texts.Set("attention", "unfused");
+  } else if (backend == "flash" || backend == "fused" || backend == "unfused") {
+    texts.Set("attention", backend);
   }
   if (arguments.IsTrue("deterministic-mode")) texts.Set("deterministic", "true");
   if (arguments.IsTrue("cross-entropy-loss-fusion")) texts.Set("fused_loss", "true");

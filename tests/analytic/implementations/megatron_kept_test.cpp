@@ -79,9 +79,12 @@ TEST(MegatronKept, HasScoresOfUnfusedAttentionAndRepeatedKeys) {
             2 * kScores - kLogSumExp + 4 * kTokens * kDim * 6 / 8);
 }
 
-TEST(MegatronKept, OwnKernelsStoreScoresWhateverTheUserAsksFor) {
-  EXPECT_EQ(KeptBy(Gpt(), Batch(), MegatronKernels::kLocal),
+// --use-flash-attn of Megatron-LM's own layers.
+TEST(MegatronKept, OwnKernelsStoreScoresUnlessFlashAttentionIsAskedFor) {
+  EXPECT_EQ(KeptBy(Gpt(), Batch(AttentionKernel::kAuto), MegatronKernels::kLocal),
             KeptBy(Gpt(), Batch(AttentionKernel::kUnfused)));
+  EXPECT_EQ(KeptBy(Gpt(), Batch(AttentionKernel::kFlash), MegatronKernels::kLocal),
+            KeptBy(Gpt(), Batch(AttentionKernel::kFlash)));
 }
 
 TEST(MegatronKept, IsDividedByTensorParallelismWithTheSequence) {
@@ -180,13 +183,14 @@ TEST(MegatronOverhead, HasMessagesAndMasks) {
   EXPECT_EQ(MegatronOverhead(Gpt(), batch, {}, kEngine).others, 0);
   batch.profile.attention_mask = true;
   EXPECT_EQ(MegatronOverhead(Gpt(), batch, {}, kEngine).others, 4 * 1024 * 1024);
+  batch.profile.attention = AttentionKernel::kAuto;
   EXPECT_EQ(MegatronOverhead(Gpt(), batch, {}, MegatronKernels::kLocal).others,
             4 * 1024 * 1024 + 2 * kScores);
 }
 
 // What a stage of four layers keeps, and what it needs besides.
 KeptBytes StageOf(const char* recompute, const char* implementation = "megatron") {
-  Microbatch batch = Batch();
+  Microbatch batch = Batch(AttentionKernel::kAuto);
   batch.profile.implementation = FindImplementation(implementation).value();
   batch.profile.dropout = true;
   return KeptByStage(Gpt(), {.begin = 4, .end = 8}, batch, ParseRecompute(recompute).value());
