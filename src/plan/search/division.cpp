@@ -1,0 +1,149 @@
+#include "plan/search/division.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace penstock {
+namespace {
+
+constexpr int kMostMicroBatch = 16;
+constexpr std::int64_t kLeastTokens = 4096;  // of a rank's share of a sample's context
+
+// Returns 1, 2, 4, ... up to `most`, or only the value that is given.
+std::vector<int> PowersOfTwo(const std::optional<int>& given, std::int64_t most) {
+  if (given) return {*given};
+  std::vector<int> powers;
+  for (int power = 1; power <= most; power *= 2) powers.push_back(power);
+  return powers;
+}
+
+std::vector<int> Divisors(const std::optional<int>& given, int number, std::int64_t most) {
+  if (given) return {*given};
+  std::vector<int> divisors;
+  for (int divisor = 1; divisor <= std::min<std::int64_t>(number, most); ++divisor) {
+    if (number % divisor == 0) divisors.push_back(divisor);
+  }
+  return divisors;
+}
+
+std::int64_t Least(std::int64_t bound, int most) {
+  return most > 0 ? std::min<std::int64_t>(bound, most) : bound;
+}
+
+class Enumeration {
+ public:
+  explicit Enumeration(const DivisionQuestion& question)
+      : question_(question), fixed_(*question.scenario) {}
+
+  std::vector<Division> Take() {
+    const std::int64_t most_tensor =
+        Least(std::min<std::int64_t>(question_.linked_devices, question_.shape.heads),
+              question_.most_tensor);
+    const std::int64_t most_context =
+        Least(question_.sequence / kLeastTokens, question_.most_context);
+    for (const int tensor : PowersOfTwo(fixed_.tensor, most_tensor)) {
+      for (const int context :
+           PowersOfTwo(fixed_.context, std::max<std::int64_t>(most_context, 1))) {
+        AddPipelines(tensor, context);
+      }
+    }
+    return std::move(divisions_);
+  }
+
+ private:
+  void AddPipelines(int tensor, int context) {
+    const int stage_ranks = tensor * context;
+    if (question_.devices % stage_ranks != 0) return;
+    const int rest = question_.devices / stage_ranks;
+    for (const int pipeline : Divisors(fixed_.ranks, rest, question_.shape.layers)) {
+      if (rest % pipeline != 0) continue;
+      const int data = rest / pipeline;
+      if (fixed_.data && *fixed_.data != data) continue;
+      if (question_.global_batch % data != 0) continue;
+      Division division;
+      division.tensor = tensor;
+      division.context = context;
+      division.pipeline = pipeline;
+      division.data = data;
+      AddExperts(division);
+    }
+  }
+
+  void AddExperts(Division division) {
+    const int ranks = division.tensor * division.context * division.data;
+    const std::int64_t experts = question_.shape.experts ? question_.shape.experts->experts : 1;
+    // Whole experts on each rank need fewer bytes between ranks than divided ones.
+    const bool folds = question_.shape.experts && division.tensor > 1 && !fixed_.expert_tensor;
+    division.expert_tensor = folds ? 1 : fixed_.expert_tensor.value_or(0);
+    for (const int expert : PowersOfTwo(fixed_.expert, std::min<std::int64_t>(ranks, experts))) {
+      if (experts % expert != 0) continue;
+      division.expert = expert;
+      AddStates(division);
+    }
+  }
+
+  void AddStates(Division division) {
+    const bool has_replicas = division.data * division.context > 1;
+    if (!has_replicas) return AddBatches(division);
+    for (int zero = 1; zero <= 3; ++zero) {
+      if (fixed_.zero ? *fixed_.zero != zero : zero > question_.most_zero) continue;
+      division.zero = zero;
+      AddBatches(division);
+    }
+    if (fixed_.zero == 0) AddBatches(division);
+  }
+
+  void AddBatches(Division division) {
+    const std::int64_t samples = question_.global_batch / division.data;
+    for (const int size : PowersOfTwo(fixed_.micro_batch_size, kMostMicroBatch)) {
+      if (samples % size != 0) continue;
+      if (fixed_.microbatches && samples / size != *fixed_.microbatches) continue;
+      division.micro_batch = size;
+      division.microbatches = static_cast<int>(samples / size);
+      AddRecompute(division);
+    }
+  }
+
+  void AddRecompute(Division division) {
+    if (fixed_.recompute) {
+      division.recompute = *fixed_.recompute;
+      divisions_.push_back(division);
+      return;
+    }
+    const int layers = question_.shape.layers / division.pipeline;
+    std::vector<std::string> policies = {"none", "full"};
+    for (const int part : {1, 2, 3}) {
+      const int some = layers * part / 4;
+      if (some > 0) policies.push_back("block:" + std::to_string(some));
+    }
+    for (const std::string& policy : policies) {
+      division.recompute = policy;
+      divisions_.push_back(division);
+    }
+  }
+
+  const DivisionQuestion& question_;
+  const Scenario& fixed_;
+  std::vector<Division> divisions_;
+};
+
+}  // namespace
+
+std::vector<Division> Divisions(const DivisionQuestion& question) {
+  return Enumeration(question).Take();
+}
+
+void SetDivision(const Division& division, Scenario& scenario) {
+  scenario.tensor = division.tensor;
+  scenario.context = division.context;
+  scenario.ranks = division.pipeline;
+  scenario.data = division.data;
+  scenario.expert = division.expert;
+  if (division.expert_tensor > 0) scenario.expert_tensor = division.expert_tensor;
+  scenario.zero = division.zero;
+  scenario.micro_batch_size = division.micro_batch;
+  scenario.microbatches = division.microbatches;
+  scenario.recompute = division.recompute;
+}
+
+}  // namespace penstock

@@ -1,0 +1,40 @@
+// How a training job divides a model and its batch among devices.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model_spec/model_shape.h"
+#include "scenario/scenario.h"
+
+namespace penstock {
+
+struct Division {
+  int tensor = 1, context = 1, pipeline = 1, data = 1;
+  int expert = 1, expert_tensor = 0;  // as in Scenario; 0: `tensor`
+  int zero = 0;
+  int micro_batch = 1;   // samples
+  int microbatches = 1;  // of each replica
+  std::string recompute = "none";
+};
+
+// What there is to divide.
+struct DivisionQuestion {
+  const Scenario* scenario = nullptr;  // its dimensions are fixed; borrowed
+  ModelShape shape;
+  int devices = 1, linked_devices = 1;    // in all, and with the fast links of a node
+  std::int64_t global_batch = 1;          // samples of a step, of all replicas
+  std::int64_t sequence = 1;              // tokens of a sample
+  int most_tensor = 0, most_context = 0;  // of the framework; 0: no bound
+  int most_zero = 3;
+};
+
+// Returns the divisions that use all devices and the whole batch. Some may still be refused when
+// they are priced.
+std::vector<Division> Divisions(const DivisionQuestion& question);
+
+// Sets the scenario's dimensions.
+void SetDivision(const Division& division, Scenario& scenario);
+
+}  // namespace penstock

@@ -1,0 +1,25 @@
+// What a training framework can run, as far as a plan must know.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace penstock {
+
+struct Framework {
+  std::string_view name;
+  std::vector<std::string> schedules;     // empty: all
+  int most_tensor = 0, most_context = 0;  // 0: no bound
+  int most_zero = 3;
+  std::string_view implementation;  // that prices it, unless the user names one
+};
+
+std::vector<std::string_view> FrameworkNames();
+
+// Errors: kNotFound, with the names.
+Result<Framework> FindFramework(std::string_view name);
+
+}  // namespace penstock

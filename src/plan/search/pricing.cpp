@@ -1,0 +1,94 @@
+#include "plan/search/pricing.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "plan/bound/makespan_bound.h"
+#include "scenario/build/build.h"
+#include "scenario/build/simulated.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kMostChunks = 8;
+constexpr int kSlices[] = {1, 2, 4};
+
+Candidate CandidateOf(const ScheduleChoice& choice, const Algorithm& algorithm) {
+  Candidate candidate{.name = choice.name};
+  if (algorithm.supported.max_chunks > algorithm.supported.min_chunks) {
+    candidate.options.emplace_back("chunks", std::to_string(choice.chunks));
+  }
+  if (choice.slices > 1) candidate.options.emplace_back("slices", std::to_string(choice.slices));
+  return candidate;
+}
+
+}  // namespace
+
+std::vector<ScheduleChoice> ScheduleChoices(int pipeline, int layers,
+                                            const std::vector<std::string>& allowed,
+                                            const std::vector<std::string>& excluded) {
+  const auto has = [](const std::vector<std::string>& list, std::string_view name) {
+    return std::ranges::find(list, name) != list.end();
+  };
+  if (pipeline == 1) return {{.name = "1f1b"}};
+  std::vector<ScheduleChoice> choices;
+  for (const Algorithm& algorithm : Catalog()) {
+    const SupportedParameters& supported = algorithm.supported;
+    // Schedules of several steps train with weights of different ages.
+    if (supported.steps || has(excluded, algorithm.name)) continue;
+    if (!allowed.empty() && !has(allowed, algorithm.name)) continue;
+    const int most = std::min({supported.max_chunks, kMostChunks, layers / pipeline});
+    for (int chunks = supported.min_chunks; chunks <= most; ++chunks) {
+      if (chunks == 1 && supported.default_chunks > 1) continue;  // that is a schedule without
+      for (const int slices : kSlices) {
+        if (slices > 1 && !supported.slices) break;
+        if (slices == 1 && supported.slices) continue;  // the same as one without slices
+        choices.push_back({std::string(algorithm.name), chunks, slices, supported.objective});
+      }
+    }
+  }
+  return choices;
+}
+
+Result<TrainingPlan> PriceOf(const Scenario& base, const Division& division,
+                             const ScheduleChoice& choice) {
+  TrainingPlan plan{.division = division,
+                    .schedule = choice.name,
+                    .chunks = choice.chunks,
+                    .slices = choice.slices,
+                    .scenario = base,
+                    .estimate = {}};
+  Scenario& scenario = plan.scenario;
+  SetDivision(division, scenario);
+  PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(choice.name));
+  scenario.schedules = {CandidateOf(choice, *algorithm)};
+  const Candidate& candidate = scenario.schedules.front();
+  PENSTOCK_TRY(const Scenario own, ScenarioOf(scenario, candidate));
+  PENSTOCK_TRY(PricedSchedule chosen, BuildOne(own, candidate, {}));
+  PENSTOCK_TRY(const Simulated simulated, SimulateOne(std::move(chosen), false));
+  plan.estimate = *simulated.step;
+  const std::vector<RankResult>& ranks = simulated.result.ranks;
+  for (const RankResult& rank : ranks) {
+    plan.busy = std::max(plan.busy, rank.busy);
+    plan.mean_busy += rank.busy / static_cast<double>(ranks.size());
+  }
+  plan.idle = simulated.result.makespan - plan.busy;
+  return plan;
+}
+
+void AddBound(TrainingPlan& plan) {
+  plan.lower_bound = plan.busy + plan.step_time() - plan.estimate.makespan;
+  if (plan.slices > 1) return;
+  const Candidate& candidate = plan.scenario.schedules.front();
+  const auto own = ScenarioOf(plan.scenario, candidate);
+  if (!own) return;
+  const auto chosen = BuildOne(*own, candidate, {});
+  if (!chosen) return;
+  const Schedule& schedule = chosen->schedule;
+  const double pipeline =
+      LengthBound(schedule.placement, chosen->costs, schedule.microbatches,
+                  std::numeric_limits<double>::infinity(), Objective::kMakespan);
+  plan.lower_bound = pipeline + plan.step_time() - plan.estimate.makespan;
+}
+
+}  // namespace penstock

@@ -1,0 +1,29 @@
+// The price of one configuration of a job.
+#pragma once
+
+#include "base/result.h"
+#include "plan/search/training_plan.h"
+
+namespace penstock {
+
+// A schedule of the catalog with the parameters that a search varies.
+struct ScheduleChoice {
+  std::string name;
+  int chunks = 1, slices = 1;
+  bool searches = false;  // takes long to generate
+};
+
+// Returns the schedules for this many pipeline ranks and layers. An empty list of allowed ones:
+// all that keep weights in step.
+std::vector<ScheduleChoice> ScheduleChoices(int pipeline, int layers,
+                                            const std::vector<std::string>& allowed,
+                                            const std::vector<std::string>& excluded);
+
+// Prices a configuration, without its lower bound. Errors: those of BuildOne.
+Result<TrainingPlan> PriceOf(const Scenario& base, const Division& division,
+                             const ScheduleChoice& choice);
+
+// Sets the plan's lower bound.
+void AddBound(TrainingPlan& plan);
+
+}  // namespace penstock

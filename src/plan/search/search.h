@@ -1,0 +1,44 @@
+// Searches for the fastest ways to train a model on a cluster: over divisions of the model and the
+// batch, schedules, recomputation and the layers of stages.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "plan/search/training_plan.h"
+
+namespace penstock {
+
+struct PlanQuestion {
+  Scenario scenario;              // the model and its devices; dimensions that it has are fixed
+  std::int64_t global_batch = 0;  // samples of a step, of all replicas
+  // Bytes of a device that a plan may need. 0: 95% of its memory, since drivers and allocators
+  // need more than is modelled.
+  double memory_limit = 0;
+  std::vector<int> chunks;             // stages per rank that are allowed; empty: 1 to 8
+  std::vector<std::string> schedules;  // that are allowed; empty: all that keep weights in step
+  std::vector<std::string> excluded;   // schedules
+  int most_tensor = 0, most_context = 0, most_zero = 3;       // of the framework; 0: no bound
+  std::function<void(double done)> progress = [](double) {};  // the part of the work, 0 to 1
+  std::function<bool()> stop = [] { return false; };          // ends with the best so far
+};
+
+struct PlanAnswer {
+  // The plans that none beats in both time and memory, the fastest first, and the best of each
+  // division that lost.
+  std::vector<TrainingPlan> front, runners_up;
+  std::size_t searched = 0;  // configurations that were priced
+  double memory_limit = 0;   // that held
+  bool stopped = false;
+
+  const TrainingPlan& best() const { return front.front(); }
+};
+
+// The answer does not depend on the number of threads. Errors: kInvalidArgument about a field, and
+// if nothing fits into the memory: then with the division that needs least, and by how much.
+Result<PlanAnswer> SearchPlans(const PlanQuestion& question);
+
+}  // namespace penstock

@@ -1,0 +1,39 @@
+// One way to train a model on a cluster, with what it costs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/search/division.h"
+#include "scenario/build/step_estimate.h"
+#include "scenario/scenario.h"
+
+namespace penstock {
+
+struct TrainingPlan {
+  Division division;
+  std::string schedule;  // the algorithm's name
+  int chunks = 1, slices = 1;
+  Scenario scenario;  // complete: `penstock simulate` of it gives these figures
+  StepEstimate estimate;
+  // Seconds of the step.
+  double busy = 0;         // of the rank that computes most
+  double mean_busy = 0;    // of all ranks
+  double idle = 0;         // the makespan without `busy`
+  double lower_bound = 0;  // of every schedule with this division and placement
+
+  double step_time() const { return estimate.step_time; }
+  double bytes() const { return estimate.device_bytes(); }
+  double bubble() const { return idle / estimate.makespan; }
+};
+
+// Returns whether `plan` is as fast and needs as little memory as `other`, and better in one.
+bool Dominates(const TrainingPlan& plan, const TrainingPlan& other);
+
+// Returns the plans that no other one dominates, the fastest first.
+std::vector<TrainingPlan> FrontOf(std::vector<TrainingPlan> plans);
+
+// Says why `plan` loses against `best`: the part of its step that is longer, or its memory.
+std::string WhyNot(const TrainingPlan& plan, const TrainingPlan& best);
+
+}  // namespace penstock
