@@ -66,6 +66,7 @@ Result<TrainingPlan> PriceOf(const Scenario& base, const Division& division,
   PENSTOCK_TRY(const Scenario own, ScenarioOf(scenario, candidate));
   PENSTOCK_TRY(PricedSchedule chosen, BuildOne(own, candidate, {}));
   PENSTOCK_TRY(const Simulated simulated, SimulateOne(std::move(chosen), false));
+  if (!simulated.step) return InvalidParameter("model", ": is missing");
   plan.estimate = *simulated.step;
   const std::vector<RankResult>& ranks = simulated.result.ranks;
   for (const RankResult& rank : ranks) {

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <optional>
+#include <tuple>
 
 #include "base/index.h"
 #include "base/system/on_all_cores.h"
@@ -16,7 +18,7 @@ namespace penstock {
 namespace {
 
 constexpr double kUsableMemory = 0.95;
-constexpr double kSlowest = 1.25;     // plans of the front, relative to the fastest
+constexpr double kSlowest = 1.1;      // plans of the front, relative to the fastest
 constexpr std::size_t kBatch = 16;    // divisions that are priced before others are ruled out
 constexpr std::size_t kSearched = 8;  // divisions whose schedules are searched
 constexpr std::size_t kSplit = 6;     // plans whose layers are moved
@@ -89,9 +91,29 @@ class PlanSearch {
       divisions_.push_back(std::move(priced));
     }
     if (divisions_.empty()) return InvalidArgument("no division can be priced: {}", refused_);
+    PENSTOCK_TRY_STATUS(RefuseIfNothingFits());
+    RemoveNeedless();
     std::ranges::stable_sort(divisions_, {}, &PricedDivision::least_time);
     question_.progress(kDivisionsDone);
-    return RefuseIfNothingFits();
+    return {};
+  }
+
+  // Recomputation and sharding cost time to save memory. Where 1F1B fits, more of either is no use.
+  void RemoveNeedless() {
+    std::map<std::tuple<int, int, int, int, int>, double> least_needed;
+    const auto key = [](const PricedDivision& priced) {
+      const Division& of = priced.plan.division;
+      return std::tuple(of.tensor, of.context, of.pipeline, of.expert, of.micro_batch);
+    };
+    for (const PricedDivision& priced : divisions_) {
+      if (!Fits(priced.plan)) continue;
+      const auto [found, added] = least_needed.emplace(key(priced), priced.plan.step_time());
+      if (!added) found->second = std::min(found->second, priced.plan.step_time());
+    }
+    std::erase_if(divisions_, [&](const PricedDivision& priced) {
+      const auto found = least_needed.find(key(priced));
+      return found != least_needed.end() && priced.plan.step_time() > found->second;
+    });
   }
 
   static void SetLeast(PricedDivision& priced) {
