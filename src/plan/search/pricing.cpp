@@ -11,6 +11,9 @@ namespace penstock {
 namespace {
 
 constexpr int kMostChunks = 8;
+// A search generates them, which takes a tenth of a second or more.
+constexpr std::string_view kSearches[] = {"hanayo", "v-min",   "v-half",
+                                          "v-1f1b", "zb-auto", "v-auto"};
 constexpr int kSlices[] = {1, 2, 4};
 
 Candidate CandidateOf(const ScheduleChoice& choice, const Algorithm& algorithm) {
@@ -43,7 +46,8 @@ std::vector<ScheduleChoice> ScheduleChoices(int pipeline, int layers,
       for (const int slices : kSlices) {
         if (slices > 1 && !supported.slices) break;
         if (slices == 1 && supported.slices) continue;  // the same as one without slices
-        choices.push_back({std::string(algorithm.name), chunks, slices, supported.objective});
+        const bool searches = std::ranges::find(kSearches, algorithm.name) != std::end(kSearches);
+        choices.push_back({std::string(algorithm.name), chunks, slices, searches});
       }
     }
   }
