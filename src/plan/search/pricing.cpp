@@ -11,9 +11,11 @@ namespace penstock {
 namespace {
 
 constexpr int kMostChunks = 8;
-// A search generates them, which takes a tenth of a second or more.
-constexpr std::string_view kSearches[] = {"hanayo", "v-min",   "v-half",
-                                          "v-1f1b", "zb-auto", "v-auto"};
+// Rules give these in a millisecond; searches for the order of actions, which others need, take up
+// to a second.
+constexpr std::string_view kByRule[] = {"gpipe",      "1f1b",           "interleaved",
+                                        "looped-bfs", "interleaved-zb", "dualpipe",
+                                        "dualpipev",  "zbv-formatted"};
 constexpr int kSlices[] = {1, 2, 4};
 
 Candidate CandidateOf(const ScheduleChoice& choice, const Algorithm& algorithm) {
@@ -46,8 +48,9 @@ std::vector<ScheduleChoice> ScheduleChoices(int pipeline, int layers,
       for (const int slices : kSlices) {
         if (slices > 1 && !supported.slices) break;
         if (slices == 1 && supported.slices) continue;  // the same as one without slices
-        const bool searches = std::ranges::find(kSearches, algorithm.name) != std::end(kSearches);
-        choices.push_back({std::string(algorithm.name), chunks, slices, searches});
+        const bool by_rule = std::ranges::find(kByRule, algorithm.name) != std::end(kByRule) ||
+                             (slices > 1 && chunks == 1);
+        choices.push_back({std::string(algorithm.name), chunks, slices, !by_rule});
       }
     }
   }
