@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plan/bound/in_flight_bound.h"
 #include "schedule/search/problem/lower_bound.h"
 
 namespace penstock {
@@ -36,8 +37,9 @@ double LengthBound(const Placement& placement, const Costs& costs, int microbatc
     stage.backward_input *= fraction * std::min(1.0, whole);
     stage.backward_weight *= fraction * std::min(1.0, whole);
   }
-  return LowerBound(
-      {placement, least, microbatches / placement.replicas(), 1, split, memory_limit, objective});
+  const Problem problem = {placement,    least,    microbatches / placement.replicas(), 1, split,
+                           memory_limit, objective};
+  return std::max(LowerBound(problem), InFlightBound(problem));
 }
 
 }  // namespace penstock
