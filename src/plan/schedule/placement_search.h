@@ -27,7 +27,7 @@ class PlacementSearch {
   // searches as much.
   bool is_cataloged() const {
     return form_ == Form::kLinear || form_ == Form::kWaves ||
-           placement_ == Placement::Vee(params_.ranks);
+           (form_ == Form::kZigzag && placement_.chunks() == 2);
   }
   bool splits_backward() const { return form_ != Form::kWaves; }
 
