@@ -97,6 +97,15 @@ class CalibrateTest(program.CommandTest):
             self.write("runs.csv", f"model,nodes,data_parallel,p,global_batch,{column}\nllama-3-8b,1x8,2,4,16,{value}\n")
             self.assertLess(self.run_json("calibrate", "runs.csv")["time"]["mape"], 1e-6, column)
 
+    def test_a_fit_needs_times(self):
+        self.write("runs.csv", "model,peak_bytes\nllama-3-8b,40GiB\n")
+        self.assertEqual(self.run_json("calibrate", "runs.csv")["memory"]["rows"], 1)
+        for names in ("auto", "time_factor"):
+            self.assertIn("runs.csv: no row has a measured time", self.refuse("calibrate", "runs.csv", "--fit", names))
+        self.write("runs.csv", "model,step_time\nllama-3-8b,10\n")
+        self.assertIn("1 rows with a time do not determine 1 constants", self.refuse("calibrate", "runs.csv", "--fit", "time_factor"))
+        self.refuse("calibrate", "runs.csv", "--fit", "auto")
+
     def test_bad_files(self):
         for text, words in (("", "the table is empty"),
                             ("model\n", "a header and no rows"),

@@ -229,6 +229,13 @@ Result<Fit> FitRuns(const TimedRuns& timed, const std::vector<FitConstant>& cons
   return fit;
 }
 
+Status RequireTimes(const TimedRuns& timed) {
+  if (!timed.runs.empty()) return {};
+  return InvalidArgument(
+      "no row has a measured time, which a fit needs: give step_time or "
+      "tokens_per_second_per_device");
+}
+
 // Sets the fitted constants in all runs, also in those without a measured time.
 void SetInRuns(const PricedRuns& priced, Fit& fit) {
   fit.runs = priced.runs;
@@ -279,7 +286,9 @@ std::optional<Addition> BestAddition(const TimedRuns& timed, const std::vector<F
 }  // namespace
 
 Result<Fit> FitConstants(const PricedRuns& priced, const std::vector<FitConstant>& constants) {
-  PENSTOCK_TRY(Fit fit, FitRuns(Timed(priced, priced.runs.size()), constants, kMostRounds));
+  const TimedRuns timed = Timed(priced, priced.runs.size());
+  PENSTOCK_TRY_STATUS(RequireTimes(timed));
+  PENSTOCK_TRY(Fit fit, FitRuns(timed, constants, kMostRounds));
   SetInRuns(priced, fit);
   return fit;
 }
@@ -287,6 +296,7 @@ Result<Fit> FitConstants(const PricedRuns& priced, const std::vector<FitConstant
 Result<Fit> FitDeterminedConstants(const PricedRuns& priced,
                                    const std::vector<std::string_view>& per) {
   const TimedRuns some = Timed(priced, kMostRows);
+  PENSTOCK_TRY_STATUS(RequireTimes(some));
   std::vector<FitConstant> chosen;
   double least_error = 0;
   while (true) {
