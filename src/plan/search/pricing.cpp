@@ -27,6 +27,12 @@ Candidate CandidateOf(const ScheduleChoice& choice, const Algorithm& algorithm) 
   return candidate;
 }
 
+bool HasPairs(const Schedule& schedule) {
+  return std::ranges::any_of(schedule.lanes, [](const Lane& lane) {
+    return std::ranges::any_of(lane, [](const Action& action) { return action.is_pair(); });
+  });
+}
+
 }  // namespace
 
 std::vector<ScheduleChoice> ScheduleChoices(int pipeline, int layers,
@@ -72,6 +78,8 @@ Result<TrainingPlan> PriceOf(const Scenario& base, const Division& division,
   const Candidate& candidate = scenario.schedules.front();
   PENSTOCK_TRY(const Scenario own, ScenarioOf(scenario, candidate));
   PENSTOCK_TRY(PricedSchedule chosen, BuildOne(own, candidate, {}));
+  // Scenarios without such pairs refuse their price.
+  if (!HasPairs(chosen.schedule)) scenario.overlap.reset();
   PENSTOCK_TRY(const Simulated simulated, SimulateOne(std::move(chosen), false));
   if (!simulated.step) return InvalidParameter("model", ": is missing");
   plan.estimate = *simulated.step;

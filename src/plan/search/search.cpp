@@ -31,6 +31,7 @@ struct PricedDivision {
   TrainingPlan plan;
   double least_time = 0;   // of any schedule: the work of the mean rank
   double least_bytes = 0;  // of any schedule: without activations
+  bool is_needless = false;
 };
 
 class PlanSearch {
@@ -92,28 +93,31 @@ class PlanSearch {
     }
     if (divisions_.empty()) return InvalidArgument("no division can be priced: {}", refused_);
     PENSTOCK_TRY_STATUS(RefuseIfNothingFits());
-    RemoveNeedless();
-    std::ranges::stable_sort(divisions_, {}, &PricedDivision::least_time);
+    MarkNeedless();
+    std::ranges::stable_sort(divisions_, {}, [](const PricedDivision& priced) {
+      return std::pair(priced.is_needless, priced.least_time);
+    });
     question_.progress(kDivisionsDone);
     return {};
   }
 
-  // Recomputation and sharding cost time to save memory. Where 1F1B fits, more of either is no use.
-  void RemoveNeedless() {
-    std::map<std::tuple<int, int, int, int, int>, double> least_needed;
+  // Recomputation and sharding cost time to save memory. Where 1F1B fits with less of both, more of
+  // them comes last: only a schedule that does not fit otherwise can make it the fastest.
+  void MarkNeedless() {
+    std::map<std::tuple<int, int, int, int, int>, double> shortest;
     const auto key = [](const PricedDivision& priced) {
       const Division& of = priced.plan.division;
       return std::tuple(of.tensor, of.context, of.pipeline, of.expert, of.micro_batch);
     };
     for (const PricedDivision& priced : divisions_) {
       if (!Fits(priced.plan)) continue;
-      const auto [found, added] = least_needed.emplace(key(priced), priced.plan.step_time());
+      const auto [found, added] = shortest.emplace(key(priced), priced.plan.step_time());
       if (!added) found->second = std::min(found->second, priced.plan.step_time());
     }
-    std::erase_if(divisions_, [&](const PricedDivision& priced) {
-      const auto found = least_needed.find(key(priced));
-      return found != least_needed.end() && priced.plan.step_time() > found->second;
-    });
+    for (PricedDivision& priced : divisions_) {
+      const auto found = shortest.find(key(priced));
+      priced.is_needless = found != shortest.end() && priced.plan.step_time() > found->second;
+    }
   }
 
   static void SetLeast(PricedDivision& priced) {
@@ -162,7 +166,7 @@ class PlanSearch {
   // Whether no schedule of the division can be among the answers.
   bool IsRuledOut(const PricedDivision& division) const {
     if (division.least_bytes > limit_) return true;
-    if (division.least_time > kSlowest * fastest_) return true;
+    if (division.least_time > (division.is_needless ? 1 : kSlowest) * fastest_) return true;
     return std::ranges::any_of(front_, [&](const TrainingPlan& plan) {
       return plan.step_time() <= division.least_time && plan.bytes() <= division.least_bytes;
     });
@@ -202,7 +206,8 @@ class PlanSearch {
   void SearchSchedules() {
     std::vector<const PricedDivision*> fastest;
     for (const PricedDivision& division : divisions_) {
-      if (division.least_bytes <= limit_ && division.least_time < fastest_) {
+      if (division.least_bytes <= limit_ && division.least_time < fastest_ &&
+          !division.is_needless) {
         fastest.push_back(&division);
       }
     }

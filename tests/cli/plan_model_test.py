@@ -1,0 +1,86 @@
+"""penstock plan with a model: what it prints is what simulate says, and it keeps what is given."""
+import json
+import shlex
+import signal
+import subprocess
+
+import program
+
+JOB = ("--model", "llama-3-8b", "--device", "h100", "--nodes", "1x8", "--global-batch", "32")
+KEYS = {"tensor", "pipeline", "chunks", "context", "data", "expert", "zero", "micro_batch", "schedule", "recompute", "step_time",
+        "tokens_per_second", "peak_bytes", "lower_bound"}
+
+
+class PlanModelTest(program.CommandTest):
+    def plan(self, *words):
+        return json.loads(self.run_ok("plan", *JOB, *words, "--json"))
+
+    def test_the_command_of_each_plan_gives_its_figures(self):
+        answer = self.plan("--for", "megatron")
+        self.assertLessEqual({"best", "front", "searched", "seconds"}, set(answer))
+        self.assertEqual(answer["best"], answer["front"][0])
+        for plan in answer["front"]:
+            self.assertLessEqual(KEYS, set(plan))
+            words = shlex.split(plan["command"])
+            self.assertEqual(words[:2], ["penstock", "simulate"])
+            (run,) = json.loads(self.run_ok(*words[1:], "--json"))["schedules"]
+            self.assertAlmostEqual(run["step_time"] / plan["step_time"], 1, places=9)
+            self.assertAlmostEqual(run["device_bytes"] / plan["peak_bytes"], 1, places=9)
+            self.assertLessEqual(plan["lower_bound"], plan["step_time"] * (1 + 1e-9))
+            self.assertEqual(plan["tensor"] * plan["pipeline"] * plan["context"] * plan["data"], 8)
+
+    def test_the_answer_does_not_depend_on_the_number_of_cores(self):
+        answers = []
+        for cores in ("0", None):
+            command = [program.PROGRAM, "plan", *JOB, "--tensor", "1", "--schedule", "1f1b,interleaved", "--json"]
+            text = subprocess.run(["taskset", "-c", cores, *command] if cores else command, check=True, capture_output=True, text=True).stdout
+            answer = json.loads(text)
+            answer.pop("seconds")
+            answers.append(answer)
+        self.assertEqual(*answers)
+
+    def test_frameworks_and_given_dimensions(self):
+        answer = self.plan("--for", "penstock", "-p", 4)
+        for plan in answer["front"] + answer["runners_up"]:
+            self.assertEqual((plan["tensor"], plan["context"], plan["pipeline"]), (1, 1, 4))
+        answer = self.plan("--for", "megatron", "--chunks", "2", "--micro-batch-size", 1, "--recompute", "full")
+        for plan in answer["front"] + answer["runners_up"]:
+            self.assertIn(plan["schedule"], ("1f1b", "interleaved"))
+            self.assertEqual((plan["micro_batch"], plan["recompute"]), (1, "full"))
+            self.assertLessEqual(plan["zero"], 1)
+
+    def test_the_best_schedule_is_written(self):
+        answer = self.plan("-p", 4, "--schedule", "1f1b,interleaved", "-o", "best.csv")
+        self.run_ok("validate", "best.csv")
+        self.assertEqual(self.run_rows("simulate", "best.csv")[0]["ranks"], answer["best"]["pipeline"])
+
+    def test_refusals(self):
+        for words, part in ((("--model", "llama-3-8b"), "--global-batch is missing"),
+                            ((*JOB, "--cost", "1,1,1"), "--cost has no effect"),
+                            (("-p", 4, "-m", 8, "--global-batch", 8), "--global-batch has no effect without --model"),
+                            (("-p", 4, "-m", 8, "--tensor", 8), "--tensor has no effect without --model"),
+                            ((*JOB, "--for", "megatrn"), "did you mean 'megatron'?"),
+                            ((*JOB, "--for", "megatron", "--schedule", "zbv"), "megatron does not run it"),
+                            ((*JOB, "--for", "penstock", "--tensor", 2), "penstock has at most 1"),
+                            ((*JOB, "--exclude", "1f1c"), "did you mean '1f1b'?"),
+                            ((*JOB, "--memory-limit", "x"), "bytes of a device"),
+                            ((*JOB[:-1], "7", "--data-parallel", 8), "no division of 8 devices"),
+                            (("--model", "llama-3-405b", "--nodes", "1x8", "--global-batch", 8), "times as many devices"),
+                            ((*JOB, "--memory-limit", "1GiB"), "do not fit the model")):
+            with self.subTest(words=words):
+                self.assertIn(part, self.refuse("plan", *words))
+
+    def test_interrupts_give_the_best_so_far(self):
+        command = [program.PROGRAM, "plan", "--model", "llama-3-70b", "--nodes", "16x8", "--global-batch", "1024", "--json"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                process.wait(timeout=2)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGINT)
+            output, errors = process.communicate(timeout=120)
+        self.assertEqual((process.returncode, errors), (0, ""))
+        self.assertTrue(json.loads(output)["front"])
+
+
+if __name__ == "__main__":
+    program.main()

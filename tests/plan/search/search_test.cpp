@@ -1,0 +1,113 @@
+#include "plan/search/search.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <tuple>
+
+#include "plan/search/pricing.h"
+
+namespace penstock {
+namespace {
+
+PlanQuestion QuestionOf(const std::string& model, const std::string& nodes, int batch) {
+  PlanQuestion question;
+  question.scenario.model = model;
+  question.scenario.device = "a100";
+  question.scenario.nodes = nodes;
+  question.scenario.overlap = "sum";
+  question.global_batch = batch;
+  return question;
+}
+
+std::int64_t DevicesOf(const Division& of) {
+  return std::int64_t{of.tensor} * of.context * of.pipeline * of.data;
+}
+
+// A model, nodes and the samples of a step.
+using Job = std::tuple<const char*, const char*, int>;
+
+class SearchOfPlans : public testing::TestWithParam<Job> {
+ protected:
+  PlanQuestion question_ =
+      QuestionOf(std::get<0>(GetParam()), std::get<1>(GetParam()), std::get<2>(GetParam()));
+};
+
+TEST_P(SearchOfPlans, GivesAFrontOfWholeDivisions) {
+  const auto answer = SearchPlans(question_);
+  ASSERT_TRUE(answer) << answer.error().line();
+  const auto model = question_.scenario.Load();
+  for (const TrainingPlan& plan : answer->front) {
+    const Division& division = plan.division;
+    EXPECT_EQ(DevicesOf(division), model->cluster.devices());
+    EXPECT_EQ(std::int64_t{division.data} * division.micro_batch * division.microbatches,
+              question_.global_batch);
+    EXPECT_LE(plan.bytes(), answer->memory_limit);
+    EXPECT_LE(plan.lower_bound, plan.step_time() * (1 + 1e-9));
+    EXPECT_GT(plan.lower_bound, 0);
+    for (const TrainingPlan& other : answer->front) EXPECT_FALSE(Dominates(other, plan));
+  }
+}
+
+TEST_P(SearchOfPlans, IsNoSlowerThanOtherConfigurationsThatFit) {
+  const PlanQuestion& question = question_;
+  const auto answer = SearchPlans(question);
+  ASSERT_TRUE(answer) << answer.error().line();
+  const auto model = question.scenario.Load();
+  DivisionQuestion asked{.scenario = &question.scenario, .shape = model->shape};
+  asked.devices = model->cluster.devices();
+  asked.linked_devices = model->cluster.linked_devices();
+  asked.global_batch = question.global_batch;
+  asked.sequence = model->batch.sequence;
+  const std::vector<Division> divisions = Divisions(asked);
+  std::mt19937 random(11);
+  for (int run = 0; run < 60; ++run) {
+    const Division& division = divisions[random() % divisions.size()];
+    const auto choices = ScheduleChoices(division.pipeline, model->shape.layers, {}, {});
+    const ScheduleChoice& choice = choices[random() % choices.size()];
+    if (choice.searches) continue;
+    const auto plan = PriceOf(question.scenario, division, choice);
+    if (!plan || plan->bytes() > answer->memory_limit) continue;
+    EXPECT_GE(plan->step_time(), answer->best().step_time() * (1 - 1e-9)) << choice.name;
+  }
+}
+
+TEST_P(SearchOfPlans, KeepsWhatIsGiven) {
+  PlanQuestion& question = question_;
+  question.scenario.tensor = 2;
+  question.scenario.ranks = 2;
+  question.scenario.recompute = "full";
+  question.schedules = {"1f1b", "interleaved"};
+  const auto answer = SearchPlans(question);
+  ASSERT_TRUE(answer) << answer.error().line();
+  for (const TrainingPlan& plan : answer->front) {
+    EXPECT_EQ(plan.division.tensor, 2);
+    EXPECT_EQ(plan.division.pipeline, 2);
+    EXPECT_EQ(plan.division.recompute, "full");
+    EXPECT_TRUE(plan.schedule == "1f1b" || plan.schedule == "interleaved") << plan.schedule;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SearchOfPlans,
+                         testing::Values(Job("llama-3-8b", "1x8", 32), Job("gpt2-large", "1x4", 16),
+                                         Job("deepseek-v2-lite", "1x4", 16)));
+
+TEST(SearchPlans, SaysWhatDoesNotFit) {
+  const auto answer = SearchPlans(QuestionOf("llama-3-405b", "1x8", 16));
+  ASSERT_FALSE(answer);
+  const std::string line = answer.error().line();
+  EXPECT_NE(line.find("times as many devices"), std::string::npos) << line;
+  EXPECT_NE(line.find("of states"), std::string::npos) << line;
+}
+
+TEST(SearchPlans, EndsWithTheBestSoFar) {
+  PlanQuestion question = QuestionOf("llama-3-8b", "1x8", 32);
+  question.stop = [] { return true; };
+  const auto answer = SearchPlans(question);
+  ASSERT_TRUE(answer) << answer.error().line();
+  EXPECT_TRUE(answer->stopped);
+  EXPECT_FALSE(answer->front.empty());
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,60 @@
+#include "plan/search/stage_split.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "base/index.h"
+
+namespace penstock {
+namespace {
+
+double LongestOf(const std::vector<double>& times, const std::vector<int>& counts) {
+  double longest = 0;
+  auto layer = times.begin();
+  for (const int count : counts) {
+    longest = std::max(longest, std::accumulate(layer, layer + count, 0.0));
+    layer += count;
+  }
+  return longest;
+}
+
+// Tries all divisions of the layers from `first` on among the stages from counts.size() on.
+double ShortestByTrying(const std::vector<double>& times, int stages,
+                        std::vector<int> counts = {}) {
+  const int used = std::accumulate(counts.begin(), counts.end(), 0);
+  const int left = static_cast<int>(times.size()) - used;
+  const int stages_left = stages - static_cast<int>(counts.size());
+  if (stages_left == 1) {
+    counts.push_back(left);
+    return LongestOf(times, counts);
+  }
+  double shortest = std::numeric_limits<double>::infinity();
+  for (int count = 1; count <= left - stages_left + 1; ++count) {
+    counts.push_back(count);
+    shortest = std::min(shortest, ShortestByTrying(times, stages, counts));
+    counts.pop_back();
+  }
+  return shortest;
+}
+
+TEST(ShortestBottleneck, IsThatOfAllDivisions) {
+  std::mt19937 random(7);
+  for (int run = 0; run < 200; ++run) {
+    const auto layers = static_cast<std::size_t>(1 + random() % 9);
+    const int stages = 1 + static_cast<int>(random() % layers);
+    std::vector<double> times(layers);
+    for (double& time : times) time = static_cast<double>(1 + random() % 20);
+    const std::vector<int> counts = ShortestBottleneck(times, stages);
+    ASSERT_EQ(counts.size(), Index(stages));
+    EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), 0), static_cast<int>(layers));
+    EXPECT_GE(std::ranges::min(counts), 1);
+    EXPECT_DOUBLE_EQ(LongestOf(times, counts), ShortestByTrying(times, stages));
+  }
+}
+
+}  // namespace
+}  // namespace penstock
