@@ -35,7 +35,7 @@ class Enumeration {
   explicit Enumeration(const DivisionQuestion& question)
       : question_(question), fixed_(*question.scenario) {}
 
-  std::vector<Division> Take() {
+  std::vector<JobDivision> Take() {
     const std::int64_t most_tensor =
         Least(std::min<std::int64_t>(question_.linked_devices, question_.shape.heads),
               question_.most_tensor);
@@ -60,7 +60,7 @@ class Enumeration {
       const int data = rest / pipeline;
       if (fixed_.data && *fixed_.data != data) continue;
       if (question_.global_batch % data != 0) continue;
-      Division division;
+      JobDivision division;
       division.tensor = tensor;
       division.context = context;
       division.pipeline = pipeline;
@@ -69,7 +69,7 @@ class Enumeration {
     }
   }
 
-  void AddExperts(Division division) {
+  void AddExperts(JobDivision division) {
     const int ranks = division.tensor * division.context * division.data;
     const std::int64_t experts = question_.shape.experts ? question_.shape.experts->experts : 1;
     // Whole experts on each rank need fewer bytes between ranks than divided ones.
@@ -82,7 +82,7 @@ class Enumeration {
     }
   }
 
-  void AddStates(Division division) {
+  void AddStates(JobDivision division) {
     const bool has_replicas = division.data * division.context > 1;
     if (!has_replicas) return AddBatches(division);
     for (int zero = 1; zero <= 3; ++zero) {
@@ -93,7 +93,7 @@ class Enumeration {
     if (fixed_.zero == 0) AddBatches(division);
   }
 
-  void AddBatches(Division division) {
+  void AddBatches(JobDivision division) {
     const std::int64_t samples = question_.global_batch / division.data;
     for (const int size : PowersOfTwo(fixed_.micro_batch_size, kMostMicroBatch)) {
       if (samples % size != 0) continue;
@@ -104,7 +104,7 @@ class Enumeration {
     }
   }
 
-  void AddRecompute(Division division) {
+  void AddRecompute(JobDivision division) {
     if (fixed_.recompute) {
       division.recompute = *fixed_.recompute;
       divisions_.push_back(division);
@@ -124,16 +124,16 @@ class Enumeration {
 
   const DivisionQuestion& question_;
   const Scenario& fixed_;
-  std::vector<Division> divisions_;
+  std::vector<JobDivision> divisions_;
 };
 
 }  // namespace
 
-std::vector<Division> Divisions(const DivisionQuestion& question) {
+std::vector<JobDivision> JobDivisions(const DivisionQuestion& question) {
   return Enumeration(question).Take();
 }
 
-void SetDivision(const Division& division, Scenario& scenario) {
+void SetDivision(const JobDivision& division, Scenario& scenario) {
   scenario.tensor = division.tensor;
   scenario.context = division.context;
   scenario.ranks = division.pipeline;

@@ -10,7 +10,7 @@
 
 namespace penstock {
 
-struct Division {
+struct JobDivision {
   int tensor = 1, context = 1, pipeline = 1, data = 1;
   int expert = 1, expert_tensor = 0;  // as in Scenario; 0: `tensor`
   int zero = 0;
@@ -32,9 +32,9 @@ struct DivisionQuestion {
 
 // Returns the divisions that use all devices and the whole batch. Some may still be refused when
 // they are priced.
-std::vector<Division> Divisions(const DivisionQuestion& question);
+std::vector<JobDivision> JobDivisions(const DivisionQuestion& question);
 
 // Sets the scenario's dimensions.
-void SetDivision(const Division& division, Scenario& scenario);
+void SetDivision(const JobDivision& division, Scenario& scenario);
 
 }  // namespace penstock

@@ -63,7 +63,7 @@ std::vector<ScheduleChoice> ScheduleChoices(int pipeline, int layers,
   return choices;
 }
 
-Result<TrainingPlan> PriceOf(const Scenario& base, const Division& division,
+Result<TrainingPlan> PriceOf(const Scenario& base, const JobDivision& division,
                              const ScheduleChoice& choice) {
   TrainingPlan plan{.division = division,
                     .schedule = choice.name,

@@ -20,7 +20,7 @@ std::vector<ScheduleChoice> ScheduleChoices(int pipeline, int layers,
                                             const std::vector<std::string>& excluded);
 
 // Prices a configuration, without its lower bound. Errors: those of BuildOne.
-Result<TrainingPlan> PriceOf(const Scenario& base, const Division& division,
+Result<TrainingPlan> PriceOf(const Scenario& base, const JobDivision& division,
                              const ScheduleChoice& choice);
 
 // Sets the plan's lower bound.

@@ -70,7 +70,7 @@ class PlanSearch {
   }
 
   Status PriceDivisions() {
-    const std::vector<Division> divisions = Divisions(asked_);
+    const std::vector<JobDivision> divisions = JobDivisions(asked_);
     if (divisions.empty()) {
       return InvalidParameter("global_batch",
                               "{}: no division of {} devices has whole microbatches with what is "
@@ -106,7 +106,7 @@ class PlanSearch {
   void MarkNeedless() {
     std::map<std::tuple<int, int, int, int, int>, double> shortest;
     const auto key = [](const PricedDivision& priced) {
-      const Division& of = priced.plan.division;
+      const JobDivision& of = priced.plan.division;
       return std::tuple(of.tensor, of.context, of.pipeline, of.expert, of.micro_batch);
     };
     for (const PricedDivision& priced : divisions_) {
@@ -135,7 +135,7 @@ class PlanSearch {
     const auto least = std::ranges::min_element(divisions_, {}, &PricedDivision::least_bytes);
     if (least->least_bytes <= limit_) return {};
     const TrainingPlan& plan = least->plan;
-    const Division& division = plan.division;
+    const JobDivision& division = plan.division;
     std::size_t worst = 0;
     for (std::size_t rank = 1; rank < plan.estimate.ranks.size(); ++rank) {
       const auto& ranks = plan.estimate.ranks;
@@ -281,7 +281,7 @@ class PlanSearch {
     std::ranges::stable_sort(plans_, {}, &TrainingPlan::step_time);
     std::vector<std::pair<std::string, std::string>> seen;
     const auto key = [](const TrainingPlan& plan) {
-      const Division& of = plan.division;
+      const JobDivision& of = plan.division;
       return std::pair(
           fmt::format("{} {} {} {} {}", of.tensor, of.context, of.pipeline, of.expert, of.zero),
           plan.schedule);

@@ -11,7 +11,7 @@
 namespace penstock {
 
 struct TrainingPlan {
-  Division division;
+  JobDivision division;
   std::string schedule;  // the algorithm's name
   int chunks = 1, slices = 1;
   Scenario scenario;  // complete: `penstock simulate` of it gives these figures

@@ -20,7 +20,7 @@ PlanQuestion QuestionOf(const std::string& model, const std::string& nodes, int 
   return question;
 }
 
-std::int64_t DevicesOf(const Division& of) {
+std::int64_t DevicesOf(const JobDivision& of) {
   return std::int64_t{of.tensor} * of.context * of.pipeline * of.data;
 }
 
@@ -38,7 +38,7 @@ TEST_P(SearchOfPlans, GivesAFrontOfWholeDivisions) {
   ASSERT_TRUE(answer) << answer.error().line();
   const auto model = question_.scenario.Load();
   for (const TrainingPlan& plan : answer->front) {
-    const Division& division = plan.division;
+    const JobDivision& division = plan.division;
     EXPECT_EQ(DevicesOf(division), model->cluster.devices());
     EXPECT_EQ(std::int64_t{division.data} * division.micro_batch * division.microbatches,
               question_.global_batch);
@@ -59,10 +59,10 @@ TEST_P(SearchOfPlans, IsNoSlowerThanOtherConfigurationsThatFit) {
   asked.linked_devices = model->cluster.linked_devices();
   asked.global_batch = question.global_batch;
   asked.sequence = model->batch.sequence;
-  const std::vector<Division> divisions = Divisions(asked);
+  const std::vector<JobDivision> divisions = JobDivisions(asked);
   std::mt19937 random(11);
   for (int run = 0; run < 60; ++run) {
-    const Division& division = divisions[random() % divisions.size()];
+    const JobDivision& division = divisions[random() % divisions.size()];
     const auto choices = ScheduleChoices(division.pipeline, model->shape.layers, {}, {});
     const ScheduleChoice& choice = choices[random() % choices.size()];
     if (choice.searches) continue;

@@ -1,4 +1,4 @@
-#include "cli/commands/model_plan.h"
+#include "cli/plan/model_plan.h"
 
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kSteps = 1000;
 
-std::string Bytes(double bytes) { return FormatBytes(static_cast<std::int64_t>(bytes)); }
+std::string BytesText(double bytes) { return FormatBytes(static_cast<std::int64_t>(bytes)); }
 
 // Returns the text as a word of a shell.
 std::string ShellWord(const std::string& text) {
@@ -60,7 +60,7 @@ std::string CommandOf(const TrainingPlan& plan) {
 }
 
 Json ToJson(const TrainingPlan& plan) {
-  const Division& division = plan.division;
+  const JobDivision& division = plan.division;
   return {{"tensor", division.tensor},
           {"pipeline", division.pipeline},
           {"chunks", plan.chunks},
@@ -109,7 +109,7 @@ const std::vector<std::string> kDivisionColumns = {"tensor",     "pipeline",  "c
                                                    "microbatch", "recompute", "schedule"};
 
 std::vector<std::string> DivisionCells(const TrainingPlan& plan) {
-  const Division& division = plan.division;
+  const JobDivision& division = plan.division;
   std::vector<std::string> cells;
   for (const int count : {division.tensor, division.pipeline, division.context, division.data,
                           division.expert, division.zero, division.micro_batch}) {
@@ -133,7 +133,7 @@ Table FrontTable(const PlanAnswer& answer) {
     cells.push_back(fmt::format("{:.0f}", plan.estimate.tokens_per_second()));
     cells.push_back(FormatPercent(MfuOf(plan)));
     cells.push_back(FormatPercent(plan.bubble()));
-    cells.push_back(Bytes(plan.bytes()));
+    cells.push_back(BytesText(plan.bytes()));
     cells.push_back(FormatPercent(plan.step_time() / plan.lower_bound - 1));
     table.rows.push_back(std::move(cells));
   }
@@ -187,7 +187,7 @@ Result<int> PlanModel(PlanQuestion question, const std::string& output, OutputFo
   fmt::print("{}", FormatTable(front));
   if (!answer.runners_up.empty()) fmt::print("\n{}", FormatTable(RunnersUpTable(answer)));
   fmt::print("\n{} configurations in {}; a device may need {}. The fastest:\n  {}\n",
-             answer.searched, FormatSeconds(seconds), Bytes(answer.memory_limit),
+             answer.searched, FormatSeconds(seconds), BytesText(answer.memory_limit),
              CommandOf(answer.best()));
   return kExitOk;
 }

@@ -9,11 +9,11 @@
 #include "base/text/quote.h"
 #include "base/units.h"
 #include "cli/command/command.h"
-#include "cli/commands/model_plan.h"
-#include "cli/commands/schedule_plan.h"
 #include "cli/options/option_values.h"
 #include "cli/options/output_format.h"
 #include "cli/options/scenario_options.h"
+#include "cli/plan/model_plan.h"
+#include "cli/plan/schedule_plan.h"
 #include "plan/search/framework.h"
 #include "scenario/spelling.h"
 

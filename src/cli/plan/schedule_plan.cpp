@@ -1,4 +1,4 @@
-#include "cli/commands/schedule_plan.h"
+#include "cli/plan/schedule_plan.h"
 
 #include <chrono>
 #include <nlohmann/json.hpp>
