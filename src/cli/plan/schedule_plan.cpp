@@ -1,5 +1,6 @@
 #include "cli/plan/schedule_plan.h"
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
@@ -55,8 +56,14 @@ Json ToJson(const SchedulePlan& plan, const std::vector<Improvement>& improvemen
   object["seconds"] = seconds;
   object["improvements"] = Json::array();
   for (const Improvement& one : improvements) {
+    if (!(one.length > plan.best().length)) break;
     object["improvements"].push_back({{"seconds", one.seconds}, {"length", one.length}});
   }
+  const auto reached = std::ranges::find_if(
+      improvements, [&](const Improvement& one) { return one.length <= plan.best().length; });
+  object["improvements"].push_back(
+      {{"seconds", reached != improvements.end() ? reached->seconds : seconds},
+       {"length", plan.best().length}});
   return object;
 }
 

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/index.h"
+#include "base/mutex.h"
 #include "base/system/on_all_cores.h"
 #include "plan/bound/makespan_bound.h"
 #include "plan/schedule/named_schedules.h"
@@ -103,6 +104,7 @@ class Planner {
     // otherwise: what lower limits give may not depend on this one.
     work_ = rungs + 1;
     Front early = front_;
+    Glance(rungs * kRung * unit_, early);
     Climb(rungs * kRung * unit_, early);
     for (int rung = static_cast<int>(1 / kRung); rung <= rungs && !Stopped(); ++rung) {
       Report(rung);
@@ -144,7 +146,9 @@ class Planner {
       priced[i] = Price(all[i].name, std::move(schedule));
     });
     for (auto& one : priced) {
-      if (one && one->schedule.placement.replicas() > 1) with_replicas_ = true;
+      if (one && one->schedule.placement.replicas() > 1) {
+        of_replicas_.emplace_back(one->peak_memory, one->length);
+      }
       if (one) Keep(std::move(*one), front_);
     }
   }
@@ -170,11 +174,16 @@ class Planner {
   // Reports and stores what a search has found.
   void Keep(PlannedSchedule planned, Front& front) {
     if (planned.peak_memory > limit_ * (1 + kRounding)) return;
-    if (planned.length < shortest_ * (1 - kRounding)) {
-      shortest_ = planned.length;
-      if (question_.improved) question_.improved(shortest_);
-    }
+    ReportLength(planned);
     front.Add(std::move(planned));
+  }
+
+  void ReportLength(const PlannedSchedule& planned) {
+    const MutexLock lock(mutex_);
+    if (planned.peak_memory > limit_ * (1 + kRounding)) return;
+    if (planned.length >= shortest_ * (1 - kRounding)) return;
+    shortest_ = planned.length;
+    if (question_.improved) question_.improved(shortest_);
   }
 
   double BoundOf(const PlacementSearch& search, double limit) const {
@@ -182,19 +191,29 @@ class Planner {
                        params_.objective, search.splits_backward());
   }
 
-  // The lowest bound within a limit over all placements.
+  // The lowest bound within a limit over all placements that are searched, and the shortest of the
+  // other schedules.
   double LowestBound(double limit) const {
     double lowest = kNever;
     for (const PlacementSearch& search : searches_) {
       // Whole backwards have no lower bound than split ones.
       if (search.splits_backward()) lowest = std::min(lowest, BoundOf(search, limit));
     }
-    if (with_replicas_) {
-      const Placement placement = Placement::Bidirectional(params_.ranks);
-      lowest = std::min(lowest, LengthBound(placement, CostsFor(placement), params_.microbatches,
-                                            limit, params_.objective));
+    for (const auto& [memory, length] : of_replicas_) {
+      if (memory <= limit * (1 + kRounding)) lowest = std::min(lowest, length);
     }
     return lowest;
+  }
+
+  // Searches within one limit with little effort on every placement.
+  void Glance(double limit, Front& front) {
+    std::vector<Task> tasks;
+    for (std::size_t i = 0; i < searches_.size(); ++i) {
+      if (!searches_[i].splits_backward()) continue;  // takes the same effort whatever is asked
+      const double amount = searches_[i].AmountWithin(limit);
+      if (MayHelp(i, amount, front.BestWithin(limit))) tasks.push_back({i, amount, kLittle});
+    }
+    RunAll(tasks, front);
   }
 
   // Searches within one limit on every placement that may help.
@@ -234,7 +253,9 @@ class Planner {
     }
     std::vector<std::optional<PlannedSchedule>> found(open.size());
     OnAllCores(open.size(), [&](std::size_t i) {
-      if (!question_.stop || !question_.stop()) found[i] = Search(*open[i]);
+      if (question_.stop && question_.stop()) return;
+      found[i] = Search(*open[i]);
+      if (found[i]) ReportLength(*found[i]);
     });
     for (std::size_t i = 0; i < open.size(); ++i) found_[*open[i]] = std::move(found[i]);
     for (const Task& task : tasks) {
@@ -283,9 +304,11 @@ class Planner {
   double limit_ = kNever;
   double work_ = 1;
   bool stopped_ = false;
-  bool with_replicas_ = false;  // whether any schedule has two chains
+  // Memory and length of the schedules with two chains, which are priced but not searched.
+  std::vector<std::pair<double, double>> of_replicas_;
   Front front_;
-  double shortest_ = kNever;
+  Mutex mutex_;
+  double shortest_ PENSTOCK_GUARDED_BY(mutex_) = kNever;
   std::map<Task, std::optional<PlannedSchedule>> found_;
 };
 

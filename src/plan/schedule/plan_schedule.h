@@ -30,7 +30,8 @@ struct ScheduleQuestion {
   std::function<Costs(const Placement&)> costs = {};
   // Returns true to end early, with the best so far. Asked between searches, on any thread.
   std::function<bool()> stop = {};
-  // Called whenever a better schedule is found, with its length.
+  // Called whenever a better schedule is found, with its length, on any thread but one at a time.
+  // The answer may be longer than the last length, if more memory would otherwise be worse.
   std::function<void(double length)> improved = {};
   // Called after every search, with the part of the work that is done.
   std::function<void(double part)> progress = {};
@@ -45,7 +46,8 @@ struct PlannedSchedule {
   double length = 0;  // the makespan, or the longest span
   double makespan = 0;
   double peak_memory = 0;  // of the worst rank
-  // No schedule of the placements that were considered is shorter within this memory.
+  // Within this memory, no schedule of the placements that are searched is shorter, and no
+  // schedule of the catalog with two chains.
   double lower_bound = 0;
   // No schedule of its own placement is shorter within the question's limit.
   double placement_bound = 0;
@@ -55,7 +57,7 @@ struct SchedulePlan {
   // By memory, ascending, each shorter than the previous one. The last one is the best within the
   // limit.
   std::vector<PlannedSchedule> front;
-  // No schedule of the placements that were considered is shorter within the question's limit.
+  // The same within the question's limit.
   double lower_bound = 0;
   int searches = 0;
   bool stopped = false;  // whether stop() ended it
