@@ -118,8 +118,10 @@ std::vector<ScenarioField> ModelFields() {
   }
   fields.push_back(row("machine", &Scenario::machine, "FILE",
                        "A file with constants of the machine, such as `flops_efficiency`, that "
-                       "'penstock calibrate' fitted to measured runs"));
+                       "'penstock calibrate' fitted to measured runs, or with measured costs of "
+                       "'penstock profile'"));
   fields.back().takes_path = true;
+  fields.back().with_model = WithModel::kEither;  // a profile is of its own model
   SetFitRanges(fields);
   for (ScenarioField& field : fields) {
     if (field.name == "model") {

@@ -5,7 +5,7 @@
 namespace penstock {
 
 bool Scenario::in_bytes() const {
-  return prices_model() || file_in_bytes || (stage_costs && stage_costs->in_bytes) ||
+  return prices_model() || profiled || file_in_bytes || (stage_costs && stage_costs->in_bytes) ||
          (layer_costs && layer_costs->in_bytes);
 }
 

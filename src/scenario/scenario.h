@@ -6,6 +6,7 @@
 // schedules of a scenario.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 #include "scenario/time_value.h"
 #include "schedule/cost_files/collectives_config.h"
 #include "schedule/cost_files/cost_list.h"
+#include "schedule/cost_files/stage_profile.h"
 #include "schedule/topology.h"
 
 namespace penstock {
@@ -39,6 +41,15 @@ struct Candidate {
 struct SweepAxis {
   std::string key;
   std::vector<std::string> values;
+};
+
+// Measured costs of a model's stages, and how its layers are divided among them.
+struct ProfiledModel {
+  StageProfile profile;
+  std::int64_t layers = 1;
+  std::vector<std::int64_t> stage_layers = {};  // by stage; empty: as evenly as possible
+  int data = 1;                                 // replicas of the pipeline
+  bool shards = false;                          // whether these divide the updates (ZeRO-1)
 };
 
 // The base has the model and its devices, which determine all costs if there is a model.
@@ -86,6 +97,9 @@ struct Scenario : ModelRequest {
   // A file with constants of the machine for the fields that nobody sets (machine/machine_file.h).
   std::optional<std::string> machine;
 
+  // Costs that the machine's profile determines.
+  std::optional<ProfiledModel> profiled;
+
   std::string remark;  // a line below the table: what of a training configuration has no price
   // What the schedule that is priced says itself: memory in bytes (Primus's dumps), and a
   // vocabulary that its ranks share.
@@ -94,7 +108,7 @@ struct Scenario : ModelRequest {
 
   bool prices_model() const { return model.has_value(); }
   // Whether the costs fit any number of stages.
-  bool costs_by_layer() const { return prices_model() || layer_costs.has_value(); }
+  bool costs_by_layer() const { return prices_model() || layer_costs || profiled; }
   bool has_costs() const { return cost || stage_costs || costs_by_layer(); }
   bool in_bytes() const;
   // Whether the ranks share the vocabulary, by a pass or in the schedule.

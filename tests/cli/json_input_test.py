@@ -48,7 +48,7 @@ class JsonInputTest(program.CommandTest):
         if self.has_engine:
             run = (ENGLISH, "model=model")
             commands += [("eval", "model", "--data", "text"), ("generate", "model"), ("train", *run),
-                         ("graph", *run), ("compile", *run, "-o", "out")]
+                         ("graph", *run), ("compile", *run, "-o", "out"), ("profile", *run, "-o", "out")]
         self.refuse_all("model/config.json", commands, TEXTS)
 
     def test_files_next_to_a_model(self):

@@ -16,9 +16,11 @@ class SizesTest(program.CommandTest):
         self.require_engine()
 
     def test_sizes_of_a_configuration(self):
-        building = (("graph", ENGLISH), ("compile", ENGLISH, "-o", "out"), ("train", ENGLISH))
+        building = (("graph", ENGLISH), ("compile", ENGLISH, "-o", "out"), ("profile", ENGLISH, "-o", "out"), ("train", ENGLISH))
         for size in ("model.dim", "model.layers", "model.vocabulary", "model.hidden", "model.sequence", "batch"):
             for command in building:
+                if command[0] == "profile" and size == "model.layers":
+                    continue  # it measures a few
                 line = self.refuse(*command, f"{size}={HUGE}")
                 self.assertRegex(line, "memory|8 EiB|model.layers|the text is too short", (command, size))
                 self.assertLess(len(line), 500)
@@ -36,7 +38,8 @@ class SizesTest(program.CommandTest):
         self.write("model/config.json", json.dumps({**LLAMA, "num_hidden_layers": HUGE}))
         self.write("text", "some text " * 100)
         for command in (("eval", "model", "--data", "text"), ("generate", "model"), ("train", ENGLISH, "model=model"),
-                        ("graph", ENGLISH, "--shapes-only", "model=model"), ("compile", ENGLISH, "model=model", "-o", "out")):
+                        ("graph", ENGLISH, "--shapes-only", "model=model"), ("compile", ENGLISH, "model=model", "-o", "out"),
+                        ("profile", ENGLISH, "model=model", "-o", "out")):
             self.assertIn("model/config.json: num_hidden_layers is 1000000000; it must be at most", self.refuse(*command))
 
     def test_windows_of_eval(self):

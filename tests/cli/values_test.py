@@ -8,7 +8,7 @@ import program
 
 NOT_WHOLE = ("1e20", "-1", "nan", "1x", "0x10", "1.5", "99999999999999999999", " 1", "+1", "")
 NOT_NUMBERS = ("nan", "1e400", "inf", "-inf", "1x", "0x10", "1,5", "+-1", "")
-ENGINE = ("train", "generate", "eval", "graph", "compile", "export")  # each call starts libtorch
+ENGINE = ("train", "generate", "eval", "graph", "compile", "profile", "export")  # each call starts libtorch
 # Options whose value may be empty.
 MAY_BE_EMPTY = {"--prompt", "--document-separator"}
 # An option in the help, with its value: "  -o, --output FILE   ...".

@@ -71,6 +71,44 @@ TEST_F(MachineFileTest, ReadsWhatItWrites) {
   EXPECT_TRUE(read->constants[2].of.empty());
 }
 
+TEST_F(MachineFileTest, AProfileHasTheCostsOfItsModel) {
+  MachineFile machine;
+  machine.profile.emplace();
+  machine.profile->layers = 6;
+  machine.profile->comm = 2e-5;
+  machine.profile->message_bytes = 4096;
+  machine.profile->update = "optimizer=post-validation";
+  Write(ToYaml(machine));
+  Scenario scenario;
+  scenario.machine = path_;
+  ASSERT_TRUE(FillFromMachine(scenario));
+  ASSERT_TRUE(scenario.profiled);
+  EXPECT_EQ(scenario.profiled->layers, 6);
+  EXPECT_EQ(scenario.comm->value, 2e-5);
+  EXPECT_EQ(scenario.message_bytes, "4096B");
+  EXPECT_EQ(scenario.time_unit, "s");
+  EXPECT_EQ(scenario.pass, std::vector<std::string>{"optimizer=post-validation"});
+  EXPECT_TRUE(scenario.repeat);
+  // What the scenario says counts.
+  Scenario own;
+  own.machine = path_;
+  own.comm = TimeValue{1, true};
+  own.pass = {"optimizer"};
+  own.repeat = 7;
+  ASSERT_TRUE(FillFromMachine(own));
+  EXPECT_EQ(own.comm->value, 1);
+  EXPECT_EQ(own.pass, std::vector<std::string>{"optimizer"});
+  EXPECT_EQ(own.repeat, 7);
+  Scenario priced;
+  priced.machine = path_;
+  priced.cost = "1,1,1";
+  EXPECT_NE(FillFromMachine(priced).error().line().find("other costs are given"),
+            std::string::npos);
+  Scenario of_model = On("h100");
+  EXPECT_NE(FillFromMachine(of_model).error().line().find("it has only a profile"),
+            std::string::npos);
+}
+
 TEST_F(MachineFileTest, RefusalsNameTheLine) {
   EXPECT_NE(Refusal("constants: 3\n").find(": line 1: constants: a list of maps is needed"),
             std::string::npos);

@@ -210,6 +210,23 @@ void CompileDefinition::Define(CLI::App& app) {
   app.add_flag("--json", json_, "Print one JSON array");
 }
 
+void ProfileDefinition::Define(CLI::App& app) {
+  app.add_option("CONFIG.yaml", config_, "The training configuration")->required();
+  Offer(app.add_option("KEY=VALUE", overrides_, "Override any key of the configuration"),
+        OfferedKeys);
+  app.add_option("-o,--output", path_, "File to write, which 'penstock simulate --machine' reads")
+      ->required()
+      ->type_name("FILE.yaml");
+  app.add_option("--rounds", rounds_, "How often each pipeline is measured, in turn (default 5)")
+      ->check(CLI::Range(1, 1'000'000))
+      ->type_name("N");
+  app.add_flag("--json", json_, "Print one JSON object to stdout and all else to stderr");
+  app.footer(
+      "Runs small pipelines of the configured model. 'penstock simulate CONFIG.yaml --machine "
+      "FILE.yaml' then predicts a step of the run with any schedule, chunks, microbatches and "
+      "layers.");
+}
+
 void ExportDefinition::Define(CLI::App& app) {
   Offer(app.add_option("CHECKPOINT", checkpoint_, "A run's name or folder, or a checkpoint file"),
         [] { return OfferedRuns(OfferedPaths::kFiles); })
@@ -228,6 +245,7 @@ std::vector<std::unique_ptr<Command>> EngineDefinitions() {
   commands.push_back(std::make_unique<EvalDefinition>());
   commands.push_back(std::make_unique<GraphDefinition>());
   commands.push_back(std::make_unique<CompileDefinition>());
+  commands.push_back(std::make_unique<ProfileDefinition>());
   commands.push_back(std::make_unique<ExportDefinition>());
   return commands;
 }

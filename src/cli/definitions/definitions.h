@@ -112,6 +112,22 @@ class CompileDefinition : public EngineDefinition {
   bool json_ = false;
 };
 
+class ProfileDefinition : public EngineDefinition {
+ public:
+  std::string Name() const override { return "profile"; }
+  std::string Summary() const override {
+    return "Measure a model's layers on this machine, for 'penstock simulate --machine'";
+  }
+  void Define(CLI::App& app) override;
+
+ protected:
+  std::string config_;
+  std::vector<std::string> overrides_;
+  std::string path_;
+  int rounds_ = 5;
+  bool json_ = false;
+};
+
 class ExportDefinition : public EngineDefinition {
  public:
   std::string Name() const override { return "export"; }

@@ -10,13 +10,14 @@ std::unique_ptr<Command> MakeGenerateCommand();
 std::unique_ptr<Command> MakeEvalCommand();
 std::unique_ptr<Command> MakeGraphCommand();
 std::unique_ptr<Command> MakeCompileCommand();
+std::unique_ptr<Command> MakeProfileCommand();
 std::unique_ptr<Command> MakeExportCommand();
 // NOLINTEND(readability-redundant-declaration)
 
 std::vector<std::unique_ptr<Command>> Commands() {
   std::vector<std::unique_ptr<Command>> commands;
   for (const auto make : {MakeTrainCommand, MakeGenerateCommand, MakeEvalCommand, MakeGraphCommand,
-                          MakeCompileCommand, MakeExportCommand}) {
+                          MakeCompileCommand, MakeProfileCommand, MakeExportCommand}) {
     commands.push_back(make());
   }
   return commands;

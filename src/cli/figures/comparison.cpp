@@ -233,6 +233,7 @@ Table RankedTable(const std::vector<Simulated>& all) {
 namespace {
 
 std::string WhoseActivations(const PricedSchedule& chosen) {
+  if (!chosen.model) return "activations are measured ones, too (docs/profile.md)";
   const Implementation& implementation = chosen.model->batch.profile.get();
   if (&implementation != &Implementations().front()) {
     return fmt::format("activations are those that {} saves (docs/analytic.md)",

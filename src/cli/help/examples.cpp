@@ -70,6 +70,7 @@ constexpr Example kExamples[] = {
 
     {"export", "penstock export english -o exported", "Write a folder that transformers reads"},
 
+    {"profile", "penstock profile my.yaml -o machine.yaml", "Measure the model's layers here"},
     {"compile", "penstock compile my.yaml -o stages", "Compile the stages ahead of a run"},
 
     {"graph", "penstock graph my.yaml --stage 1 --graph forward", "Print the forward of a stage"},

@@ -52,9 +52,23 @@ std::vector<double> StatesOf(const Costs& costs, const Placement& placement) {
   return states;
 }
 
+// Returns where the costs are from, and whether the machine has a core for each rank.
+std::string DescribeProfile(const StageProfile& profile, int ranks) {
+  std::string text = fmt::format("times are those that 'penstock profile' measured on {} core{}",
+                                 profile.cores, profile.cores == 1 ? "" : "s");
+  if (ranks * profile.threads > profile.cores) {
+    text +=
+        fmt::format(";\nthese ranks need {}, so they take longer there", ranks * profile.threads);
+  }
+  return text;
+}
+
 // Sets what a model determines besides the costs: the unit of time and the memory limit.
 Status DescribeCosts(const Scenario& scenario, const Costs& costs, PricedSchedule& chosen) {
   if (scenario.time_unit) chosen.time_unit = *scenario.time_unit;
+  if (scenario.profiled) {
+    chosen.about = DescribeProfile(scenario.profiled->profile, chosen.schedule.ranks());
+  }
   if (!scenario.prices_model()) return {};
   if (chosen.schedule.vocabulary && !scenario.shards_vocabulary()) {
     return InvalidParameter(

@@ -41,7 +41,7 @@ struct PricedSchedule {
   int devices = 1;  // with a model: of all ranks and replicas
   int data = 1;     // with a model: replicas of the pipeline, each of which runs the microbatches
   std::string time_unit = {};  // "s", or empty for the unit of the costs
-  std::string about = {};      // with a model: lines below the table
+  std::string about = {};      // with a model or a profile: lines below the table
   // The times of a dump or trace, of the schedule as it is.
   std::optional<Timeline> measured = {};
 };

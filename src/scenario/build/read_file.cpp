@@ -5,11 +5,13 @@
 #include <algorithm>
 
 #include "base/text/quote.h"
+#include "config/profiled_run.h"
 #include "config/run_to_price.h"
 #include "interop/primus/config.h"
 #include "scenario/build/unused_fields.h"
 #include "scenario/candidates.h"
 #include "scenario/fields.h"
+#include "scenario/machine/machine_file.h"
 #include "scenario/own_fields.h"
 #include "scenario/sweep_axes.h"
 
@@ -123,13 +125,45 @@ PrimusSchedules SchedulesOf(PrimusConfig primus) {
   return read;
 }
 
+// Refuses a run that is not like the profiled one.
+Status CheckProfiled(const std::string& path, const TrainConfig& config, const Scenario& scenario,
+                     const StageProfile& profile) {
+  const std::vector<std::pair<std::string, std::string>> own = KeysOfProfile(config);
+  for (const auto& [key, value] : profile.run) {
+    const auto found = std::ranges::find(own, key, &std::pair<std::string, std::string>::first);
+    if (found != own.end() && found->second == value) continue;
+    return InvalidParameter("machine", "{}: its profile is of {} {}, {} has {}; profile it again",
+                            Quote(*scenario.machine), key, value, path,
+                            found == own.end() ? "none" : found->second);
+  }
+  return {};
+}
+
+// Sets the measured costs of the scenario's machine, if it has those of the run. Returns whether it
+// has.
+Result<bool> SetProfileOfRun(const std::string& path, const TrainConfig& config,
+                             Scenario& scenario) {
+  if (!scenario.machine || scenario.has_costs()) return false;
+  PENSTOCK_TRY(const MachineFile machine, ReadMachineFile(*scenario.machine));
+  if (!machine.profile) return false;
+  PENSTOCK_TRY_STATUS(CheckCanProfile(config));
+  PENSTOCK_TRY_STATUS(CheckProfiled(path, config, scenario, *machine.profile));
+  const ParallelConfig& parallel = config.parallel;
+  scenario.profiled = ProfiledModel{*machine.profile, config.model.layers,
+                                    config.pipeline.stage_layers, parallel.data, parallel.zero > 0};
+  return true;
+}
+
 // Sets the fields that `scenario` leaves open from a training configuration: what its run costs.
 Status FillFromRun(const std::string& path, Scenario& scenario) {
-  if (!scenario.device) {
-    return InvalidParameter("device",
-                            ": {} is a training configuration, which names none; give one", path);
-  }
   PENSTOCK_TRY(const TrainConfig config, LoadTrainConfig(path));
+  PENSTOCK_TRY(const bool profiled, SetProfileOfRun(path, config, scenario));
+  if (!profiled && !scenario.device) {
+    return InvalidParameter("device",
+                            ": {} is a training configuration, which names none; give one, or what "
+                            "'penstock profile' measured as `machine`",
+                            path);
+  }
   PENSTOCK_TRY(const RunToPrice run, RunToPriceOf(config));
   Scenario read;
   for (const auto& [name, value] : run.fields) {
@@ -141,6 +175,8 @@ Status FillFromRun(const std::string& path, Scenario& scenario) {
       PENSTOCK_TRY_STATUS(SetText(*FindField(name), value, read));
     }
   }
+  // Recomputation and all else that passes add is measured as part of the actions.
+  if (profiled) read.pass = {UpdatePassOf(config.optimizer)};
   const Scenario higher = scenario;
   if (higher.schedules.empty()) scenario.schedules = read.schedules;
   for (const ScenarioField& field : ScenarioFields()) {
@@ -152,7 +188,7 @@ Status FillFromRun(const std::string& path, Scenario& scenario) {
     scenario.model = path;
     scenario.shape = run.shape;
   }
-  if (!run.not_priced.empty()) {
+  if (!run.not_priced.empty() && !profiled) {
     scenario.remark = fmt::format("not priced: {}", fmt::join(run.not_priced, ", "));
   }
   return {};

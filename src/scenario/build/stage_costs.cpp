@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/divide_layers.h"
 #include "base/index.h"
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
@@ -59,6 +60,32 @@ Result<Costs> CostsOfModelStages(const Scenario& scenario, const ScheduleParams&
   return costs;
 }
 
+// Returns the numbers of layers of a profiled model's stages.
+Result<std::vector<std::int64_t>> LayersOfStages(const ProfiledModel& model, int stages) {
+  if (model.stage_layers.empty()) return DivideLayers(model.layers, stages);
+  if (std::ssize(model.stage_layers) == stages) return model.stage_layers;
+  return InvalidArgument("the run divides its layers among {} stages, the schedule has {}",
+                         model.stage_layers.size(), stages);
+}
+
+Result<Costs> CostsOfProfiledStages(const ProfiledModel& model, const ScheduleParams& params,
+                                    const CostShape& shape) {
+  const auto layers = LayersOfStages(model, shape.stages);
+  if (!layers) return InvalidParameter("machine", ": {}", layers.error().line());
+  if (shape.slices > 1) {
+    return InvalidParameter(
+        "machine", ": its profile has whole microbatches, not {} slices; take another schedule",
+        shape.slices);
+  }
+  Costs costs;
+  costs.stages = StagesOfProfile(model.profile, *layers, shape.replicas);
+  AddReplicas(model.profile, model.data, model.shards, costs.stages);
+  costs.comm = params.comm;
+  costs.overlap = params.overlap;
+  costs.early_gradients = model.profile.early_gradients;
+  return costs;
+}
+
 }  // namespace
 
 Result<Costs> CostsOf(const Scenario& scenario, const ScheduleParams& params,
@@ -85,6 +112,7 @@ Result<Costs> CostsOf(const Scenario& scenario, const ScheduleParams& params,
 Result<Costs> CostsByLayer(const Scenario& scenario, const ScheduleParams& params,
                            CostShape shape) {
   if (scenario.prices_model()) return CostsOfModelStages(scenario, params, shape);
+  if (scenario.profiled) return CostsOfProfiledStages(*scenario.profiled, params, shape);
   Costs costs;
   auto stages =
       StagesOfLayers(scenario.layer_costs->entries, shape.stages, shape.replicas, shape.slices);

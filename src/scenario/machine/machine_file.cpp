@@ -19,6 +19,9 @@ constexpr std::string_view kRelease = "release";
 constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kDefaults = {
     {{"device", kUsualDevice}, {"precision", "bf16"}, {"implementation", "penstock"}}};
 
+// Steps of a run with measured costs, which may overlap.
+constexpr int kProfiledSteps = 4;
+
 std::vector<std::string_view> ConstantNames() {
   std::vector<std::string_view> names = {"for"};
   for (const ScenarioField& field : ScenarioFields()) {
@@ -80,12 +83,17 @@ Status ReadEntry(const YAML::Node& node, MachineFile& machine) {
 
 Result<MachineFile> Read(const YAML::Node& root) {
   PENSTOCK_TRY(const YamlMap map, YamlMap::Of(root, "the machine file"));
-  PENSTOCK_TRY_STATUS(map.RequireKnown({"constants"}));
+  PENSTOCK_TRY_STATUS(map.RequireKnown({"constants", "profile"}));
+  MachineFile machine;
+  if (map.Has("profile")) {
+    PENSTOCK_TRY(const YamlMap profile, YamlMap::Of(map.Node("profile"), "profile"));
+    PENSTOCK_TRY(machine.profile, ReadStageProfile(profile));
+    if (!map.Has("constants")) return machine;
+  }
   const YAML::Node list = map.Node("constants");
   if (!list || !list.IsSequence() || list.size() == 0) {
     return map.Refuse("constants", "a list of maps is needed");
   }
-  MachineFile machine;
   for (const YAML::Node& entry : list) PENSTOCK_TRY_STATUS(ReadEntry(entry, machine));
   return machine;
 }
@@ -140,7 +148,7 @@ std::string ToYaml(const MachineFile& machine) {
     text += fmt::format("# {}\n", machine.remark.substr(begin, end - begin));
     begin = end + 1;
   }
-  text += "constants:\n";
+  if (!machine.constants.empty() || !machine.profile) text += "constants:\n";
   const std::vector<std::pair<std::string, std::string>>* last = nullptr;
   for (const MachineConstant& constant : machine.constants) {
     if (constant.of.empty()) {
@@ -155,6 +163,7 @@ std::string ToYaml(const MachineFile& machine) {
                                    : fmt::format("{}: {{value: {}, error: {}}}\n", constant.field,
                                                  constant.value, constant.error);
   }
+  if (machine.profile) text += ToYaml(*machine.profile);
   return text;
 }
 
@@ -165,9 +174,40 @@ Result<MachineFile> ReadMachineFile(const std::string& path) {
   return machine;
 }
 
+void SetProfile(const StageProfile& profile, Scenario& scenario) {
+  if (!scenario.profiled) scenario.profiled = ProfiledModel{profile, profile.layers};
+  if (!scenario.time_unit) scenario.time_unit = "s";
+  if (!scenario.comm && !scenario.bandwidth && !scenario.topology) {
+    scenario.comm = TimeValue{profile.comm, true};
+  }
+  if (!scenario.overlap) scenario.overlap = "sum";  // a core computes one after the other
+  if (!scenario.message_bytes && profile.message_bytes > 0) {
+    scenario.message_bytes = fmt::format("{:.0f}B", profile.message_bytes);
+  }
+  const bool updates = std::ranges::any_of(
+      scenario.pass, [](const std::string& pass) { return pass.starts_with("optimizer"); });
+  if (!updates) scenario.pass.push_back(profile.update);
+  if (!scenario.repeat) scenario.repeat = kProfiledSteps;
+}
+
 Status FillFromMachine(Scenario& scenario) {
   if (!scenario.machine) return {};
   PENSTOCK_TRY(const MachineFile machine, ReadOnce(*scenario.machine));
+  if (machine.profile && (scenario.profiled || !scenario.has_costs())) {
+    SetProfile(*machine.profile, scenario);
+    return {};
+  }
+  if (!scenario.prices_model()) {
+    return InvalidParameter("machine", "has no effect here: {}; leave it out",
+                            machine.profile ? "other costs are given"
+                                            : "its constants describe how a `model` is trained");
+  }
+  if (machine.constants.empty()) {
+    return InvalidParameter("machine",
+                            "{}: it has only a profile, which is of its own model; leave out "
+                            "`model`, or give a file of 'penstock calibrate'",
+                            Quote(*scenario.machine));
+  }
   const Scenario given = scenario;
   std::map<std::string_view, const MachineConstant*> values;  // null: none applies
   for (const MachineConstant& constant : machine.constants) {

@@ -7,10 +7,12 @@
 //     - for: {device: a100}
 //       kernel_launch: {value: 4.1us, error: 0.2us}
 //
-// `for` has fields of the scenario. A value alone may stand for the
-// map; `error` is its standard error.
+// `penstock profile` writes what it measures of one model as `profile` (stage_profile.h). A file
+// may have both. `for` has fields of the scenario. A value alone may stand for the map; `error` is
+// its standard error.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,6 +20,7 @@
 
 #include "base/result.h"
 #include "scenario/scenario.h"
+#include "schedule/cost_files/stage_profile.h"
 
 namespace penstock {
 
@@ -32,6 +35,7 @@ struct MachineConstant {
 struct MachineFile {
   std::string remark;  // lines at the top: where the constants come from
   std::vector<MachineConstant> constants;
+  std::optional<StageProfile> profile = {};
 };
 
 // Returns the value of a field, that of the default if it is not set: "h100" for `device`. Empty if
@@ -41,6 +45,10 @@ std::string EffectiveValue(std::string_view field, const Scenario& scenario);
 std::string ToYaml(const MachineFile& machine);
 // Errors: those of LoadYaml; kInvalidArgument with file, line and key.
 Result<MachineFile> ReadMachineFile(const std::string& path);
+
+// Sets the profile as the costs of the scenario, which has none, and what else it determines and
+// the scenario leaves open.
+void SetProfile(const StageProfile& profile, Scenario& scenario);
 
 // Sets the constants that the scenario's machine has and the scenario leaves open. Of several
 // values that apply the last counts, so that a scenario without a release has that of the newest.
