@@ -68,8 +68,12 @@ class PlanCommand : public Command {
     auto planned = options_.scenario.model
                        ? PlanOfModel(std::move(chunks), format)
                        : PlanSchedules(options_.scenario, chunks, output_, format);
-    if (!planned) return tl::unexpected(options_.AsGiven(std::move(planned).error()));
-    return planned;
+    if (planned) return planned;
+    Error error = std::move(planned).error();
+    if (error.parameter == "global_batch") {  // no field of the scenario
+      return InvalidArgument("--global-batch {}", error.message);
+    }
+    return tl::unexpected(options_.AsGiven(std::move(error)));
   }
 
  private:
@@ -139,9 +143,7 @@ class PlanCommand : public Command {
     question.chunks = std::move(chunks);
     question.schedules = allowed_;
     question.excluded = excluded_;
-    for (const std::vector<std::string>* names : {&allowed_, &excluded_}) {
-      for (const std::string& name : *names) PENSTOCK_TRY_STATUS(FindAlgorithm(name));
-    }
+    PENSTOCK_TRY_STATUS(CheckNames());
     if (!global_batch_) {
       return InvalidArgument("--global-batch is missing: how many samples does a step have?");
     }
@@ -157,6 +159,22 @@ class PlanCommand : public Command {
     }
     if (framework_) PENSTOCK_TRY_STATUS(Restrict(question));
     return PlanModel(std::move(question), output_, format);
+  }
+
+  Status CheckNames() const {
+    for (const std::string& name : excluded_) PENSTOCK_TRY_STATUS(FindAlgorithm(name));
+    for (const std::string& name : allowed_) {
+      PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(name));
+      if (algorithm->supported.steps) {
+        return InvalidArgument(
+            "--schedule {}: its microbatches have weights of different ages; "
+            "plans keep them in step",
+            name);
+      }
+      if (std::ranges::find(excluded_, name) == excluded_.end()) continue;
+      return InvalidArgument("--exclude {}: --schedule allows it; leave one of the two out", name);
+    }
+    return {};
   }
 
   Status Restrict(PlanQuestion& question) const {

@@ -41,7 +41,11 @@ std::vector<ScheduleChoice> ScheduleChoices(int pipeline, int layers,
   const auto has = [](const std::vector<std::string>& list, std::string_view name) {
     return std::ranges::find(list, name) != list.end();
   };
-  if (pipeline == 1) return {{.name = "1f1b"}};
+  if (pipeline == 1) {  // all schedules are the same
+    const bool is_allowed = (allowed.empty() || has(allowed, "1f1b")) && !has(excluded, "1f1b");
+    if (!is_allowed) return {};
+    return {{.name = "1f1b"}};
+  }
   std::vector<ScheduleChoice> choices;
   for (const Algorithm& algorithm : Catalog()) {
     const SupportedParameters& supported = algorithm.supported;
