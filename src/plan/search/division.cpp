@@ -17,7 +17,7 @@ std::vector<int> PowersOfTwo(const std::optional<int>& given, std::int64_t most)
   return powers;
 }
 
-std::vector<int> Divisors(const std::optional<int>& given, int number, std::int64_t most) {
+std::vector<int> Divisors(const std::optional<int>& given, std::int64_t number, std::int64_t most) {
   if (given) return {*given};
   std::vector<int> divisors;
   for (int divisor = 1; divisor <= std::min<std::int64_t>(number, most); ++divisor) {
@@ -70,32 +70,42 @@ class Enumeration {
   }
 
   void AddExperts(JobDivision division) {
+    if (!question_.shape.experts) {
+      division.expert = fixed_.expert.value_or(1);
+      division.expert_tensor = fixed_.expert_tensor.value_or(0);
+      return AddStates(division);
+    }
     const int ranks = division.tensor * division.context * division.data;
-    const std::int64_t experts = question_.shape.experts ? question_.shape.experts->experts : 1;
-    // Whole experts on each rank need fewer bytes between ranks than divided ones.
-    const bool folds = question_.shape.experts && division.tensor > 1 && !fixed_.expert_tensor;
-    division.expert_tensor = folds ? 1 : fixed_.expert_tensor.value_or(0);
+    const std::int64_t experts = question_.shape.experts->experts;
+    std::vector<int> divides = {1};
+    if (division.tensor > 1) divides.push_back(division.tensor);
+    if (fixed_.expert_tensor) divides = {*fixed_.expert_tensor};
     for (const int expert : PowersOfTwo(fixed_.expert, std::min<std::int64_t>(ranks, experts))) {
-      if (experts % expert != 0) continue;
-      division.expert = expert;
-      AddStates(division);
+      for (const int each : divides) {
+        if (experts % expert != 0 || ranks % (expert * each) != 0) continue;
+        division.expert = expert;
+        division.expert_tensor = each;
+        AddStates(division);
+      }
     }
   }
 
+  // Without `zero` 1, replicas need more memory and as much time.
   void AddStates(JobDivision division) {
-    const bool has_replicas = division.data * division.context > 1;
-    if (!has_replicas) return AddBatches(division);
-    for (int zero = 1; zero <= 3; ++zero) {
-      if (fixed_.zero ? *fixed_.zero != zero : zero > question_.most_zero) continue;
+    if (fixed_.zero) {
+      division.zero = *fixed_.zero;
+      return AddBatches(division);
+    }
+    if (division.data * division.context == 1) return AddBatches(division);
+    for (const int zero : question_.zeros) {
       division.zero = zero;
       AddBatches(division);
     }
-    if (fixed_.zero == 0) AddBatches(division);
   }
 
   void AddBatches(JobDivision division) {
     const std::int64_t samples = question_.global_batch / division.data;
-    for (const int size : PowersOfTwo(fixed_.micro_batch_size, kMostMicroBatch)) {
+    for (const int size : Divisors(fixed_.micro_batch_size, samples, kMostMicroBatch)) {
       if (samples % size != 0) continue;
       if (fixed_.microbatches && samples / size != *fixed_.microbatches) continue;
       division.micro_batch = size;
@@ -105,21 +115,23 @@ class Enumeration {
   }
 
   void AddRecompute(JobDivision division) {
-    if (fixed_.recompute) {
-      division.recompute = *fixed_.recompute;
-      divisions_.push_back(division);
-      return;
-    }
-    const int layers = question_.shape.layers / division.pipeline;
-    std::vector<std::string> policies = {"none", "full"};
-    for (const int part : {1, 2, 3}) {
-      const int some = layers * part / 4;
-      if (some > 0) policies.push_back("block:" + std::to_string(some));
-    }
-    for (const std::string& policy : policies) {
-      division.recompute = policy;
+    for (const std::string& form : RecomputeForms(division)) {
+      division.recompute = form;
       divisions_.push_back(division);
     }
+  }
+
+  // Blocks are parts of the layers of a rank with one stage.
+  std::vector<std::string> RecomputeForms(const JobDivision& division) const {
+    if (fixed_.recompute) return {*fixed_.recompute};
+    std::vector<std::string> forms = {"none", "selective:core_attn", "selective:norm,act"};
+    const std::int64_t layers = question_.shape.layers / division.pipeline;
+    for (const int quarter : {1, 2, 3}) {
+      std::string form = "block:" + std::to_string(layers * quarter / 4);
+      if (layers * quarter >= 4 && form != forms.back()) forms.push_back(std::move(form));
+    }
+    forms.emplace_back("full");
+    return forms;
   }
 
   const DivisionQuestion& question_;

@@ -17,6 +17,8 @@ struct JobDivision {
   int micro_batch = 1;   // samples
   int microbatches = 1;  // of each replica
   std::string recompute = "none";
+
+  friend bool operator==(const JobDivision&, const JobDivision&) = default;
 };
 
 // What there is to divide.
@@ -27,7 +29,7 @@ struct DivisionQuestion {
   std::int64_t global_batch = 1;          // samples of a step, of all replicas
   std::int64_t sequence = 1;              // tokens of a sample
   int most_tensor = 0, most_context = 0;  // of the framework; 0: no bound
-  int most_zero = 3;
+  std::vector<int> zeros = {1};           // values of `zero` of divisions with replicas
 };
 
 // Returns the divisions that use all devices and the whole batch. Some may still be refused when

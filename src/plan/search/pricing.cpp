@@ -1,22 +1,32 @@
 #include "plan/search/pricing.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <limits>
 
 #include "plan/bound/makespan_bound.h"
 #include "scenario/build/build.h"
+#include "scenario/build/model.h"
 #include "scenario/build/simulated.h"
 
 namespace penstock {
 namespace {
 
 constexpr int kMostChunks = 8;
+constexpr int kSlices[] = {1, 2, 4};
 // Rules give these in a millisecond; searches for the order of actions, which others need, take up
 // to a second.
 constexpr std::string_view kByRule[] = {"gpipe",      "1f1b",           "interleaved",
                                         "looped-bfs", "interleaved-zb", "dualpipe",
                                         "dualpipev",  "zbv-formatted"};
-constexpr int kSlices[] = {1, 2, 4};
+
+// Whether the schedule tells what those of its kind can reach for a division.
+bool IsCommon(const Algorithm& algorithm, int chunks, int slices) {
+  if (algorithm.name == "looped-bfs") return false;
+  if (algorithm.supported.slices) return slices == 4 && chunks <= 2;
+  return chunks <= 2 || chunks == 4;
+}
 
 Candidate CandidateOf(const ScheduleChoice& choice, const Algorithm& algorithm) {
   Candidate candidate{.name = choice.name};
@@ -60,11 +70,27 @@ std::vector<ScheduleChoice> ScheduleChoices(int pipeline, int layers,
         if (slices == 1 && supported.slices) continue;  // the same as one without slices
         const bool by_rule = std::ranges::find(kByRule, algorithm.name) != std::end(kByRule) ||
                              (slices > 1 && chunks == 1);
-        choices.push_back({std::string(algorithm.name), chunks, slices, !by_rule});
+        choices.push_back({.name = std::string(algorithm.name),
+                           .chunks = chunks,
+                           .slices = slices,
+                           .searches = !by_rule,
+                           .takes_limit = supported.objective,
+                           .is_common = by_rule && IsCommon(algorithm, chunks, slices)});
       }
     }
   }
   return choices;
+}
+
+Result<Placement> PlacementOf(const ScheduleChoice& choice, const JobDivision& division) {
+  PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(choice.name));
+  ScheduleParams params;
+  params.ranks = division.pipeline;
+  params.chunks = choice.chunks;
+  params.microbatches = division.microbatches;
+  params.slices = choice.slices;
+  PENSTOCK_TRY(const ScheduleParams checked, CheckParams(*algorithm, params));
+  return PlacementOf(*algorithm, checked);
 }
 
 Result<TrainingPlan> PriceOf(const Scenario& base, const JobDivision& division,
@@ -77,6 +103,9 @@ Result<TrainingPlan> PriceOf(const Scenario& base, const JobDivision& division,
                     .estimate = {}};
   Scenario& scenario = plan.scenario;
   SetDivision(division, scenario);
+  if (!choice.layers.empty()) {
+    scenario.layout = fmt::format("{}", fmt::join(choice.layers, ","));
+  }
   PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(choice.name));
   scenario.schedules = {CandidateOf(choice, *algorithm)};
   const Candidate& candidate = scenario.schedules.front();
@@ -91,8 +120,11 @@ Result<TrainingPlan> PriceOf(const Scenario& base, const JobDivision& division,
   for (const RankResult& rank : ranks) {
     plan.busy = std::max(plan.busy, rank.busy);
     plan.mean_busy += rank.busy / static_cast<double>(ranks.size());
+    plan.rank_busy.push_back(rank.busy);
   }
   plan.idle = simulated.result.makespan - plan.busy;
+  plan.placement = simulated.chosen.schedule.placement;
+  plan.layers = choice.layers;
   return plan;
 }
 

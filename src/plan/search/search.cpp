@@ -3,35 +3,37 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
-#include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "base/index.h"
 #include "base/system/on_all_cores.h"
 #include "base/units.h"
+#include "plan/search/bounds.h"
 #include "plan/search/pricing.h"
 #include "plan/search/stage_split.h"
+#include "scenario/machine/machine_file.h"
 
 namespace penstock {
 namespace {
 
 constexpr double kUsableMemory = 0.95;
-constexpr double kSlowest = 1.1;      // plans of the front, relative to the fastest
-constexpr std::size_t kBatch = 16;    // divisions that are priced before others are ruled out
-constexpr std::size_t kSearched = 8;  // divisions whose schedules are searched
+constexpr double kSlowest = 1.25;     // plans of the front, relative to the fastest
+constexpr std::size_t kBatch = 8;     // divisions that are priced before others are ruled out
+constexpr std::size_t kFront = 64;    // divisions that are priced only for the front
+constexpr std::size_t kSearched = 6;  // divisions of which all schedules are priced
 constexpr std::size_t kSplit = 6;     // plans whose layers are moved
 constexpr std::size_t kRunnersUp = 8;
 // Parts of the work, as the bar shows them.
-constexpr double kDivisionsDone = 0.1, kSchedulesDone = 0.7, kSearchesDone = 0.85;
+constexpr double kBoundsDone = 0.1, kSchedulesDone = 0.7, kSearchesDone = 0.85;
 
-// A division with the price of 1F1B.
-struct PricedDivision {
-  TrainingPlan plan;
-  double least_time = 0;   // of any schedule: the work of the mean rank
-  double least_bytes = 0;  // of any schedule: without activations
-  bool is_needless = false;
+struct BoundedDivision {
+  JobDivision division;
+  DivisionBounds least;
+  std::vector<double> layer_times = {};  // once it is priced
 };
 
 class PlanSearch {
@@ -40,7 +42,7 @@ class PlanSearch {
 
   Result<PlanAnswer> Run() {
     PENSTOCK_TRY_STATUS(Prepare());
-    PENSTOCK_TRY_STATUS(PriceDivisions());
+    PENSTOCK_TRY_STATUS(BoundDivisions());
     PriceSchedules();
     SearchSchedules();
     MoveLayers();
@@ -53,7 +55,11 @@ class PlanSearch {
       return InvalidParameter("global_batch", ": the samples of a step are needed");
     }
     Scenario scenario = question_.scenario;
-    scenario.zero.reset();  // which needs replicas
+    // Each division has its own, and some need others.
+    scenario.tensor = scenario.context = scenario.data = scenario.expert = {};
+    scenario.expert_tensor = scenario.zero = scenario.zero_ranks = {};
+    scenario.expert_imbalance.reset();
+    PENSTOCK_TRY_STATUS(FillFromMachine(scenario));
     PENSTOCK_TRY(const ModelOnCluster model, scenario.Load());
     limit_ = question_.memory_limit > 0 ? question_.memory_limit
                                         : kUsableMemory * model.cluster.device.memory;
@@ -65,11 +71,15 @@ class PlanSearch {
     asked_.sequence = model.batch.sequence;
     asked_.most_tensor = question_.most_tensor;
     asked_.most_context = question_.most_context;
-    asked_.most_zero = question_.most_zero;
+    // Gradients and weights that replicas divide move with every microbatch, which only some
+    // implementations price. Elsewhere they would look free.
+    if (model.batch.profile.get().shards_exposed > 0 && question_.most_zero >= 3) {
+      asked_.zeros.push_back(3);
+    }
     return {};
   }
 
-  Status PriceDivisions() {
+  Status BoundDivisions() {
     const std::vector<JobDivision> divisions = JobDivisions(asked_);
     if (divisions.empty()) {
       return InvalidParameter("global_batch",
@@ -77,124 +87,107 @@ class PlanSearch {
                               "fixed; change it, or leave dimensions open",
                               question_.global_batch, asked_.devices);
     }
-    std::vector<Result<TrainingPlan>> plans(divisions.size());
-    OnAllCores(divisions.size(), [&](std::size_t i) {
-      plans[i] = PriceOf(question_.scenario, divisions[i], {.name = "1f1b"});
-    });
-    for (Result<TrainingPlan>& plan : plans) {
-      if (!plan) {
-        if (refused_.empty()) refused_ = plan.error().line();
-        continue;
+    std::vector<Result<DivisionBounds>> bounds(divisions.size());
+    OnAllCores(divisions.size(),
+               [&](std::size_t i) { bounds[i] = BoundsOf(question_.scenario, divisions[i]); });
+    for (std::size_t i = 0; i < divisions.size(); ++i) {
+      if (bounds[i]) {
+        divisions_.push_back({divisions[i], *bounds[i]});
+      } else if (!refused_) {
+        refused_ = bounds[i].error();
       }
-      ++answer_.searched;
-      PricedDivision priced{.plan = *std::move(plan)};
-      SetLeast(priced);
-      divisions_.push_back(std::move(priced));
     }
-    if (divisions_.empty()) return InvalidArgument("no division can be priced: {}", refused_);
-    PENSTOCK_TRY_STATUS(RefuseIfNothingFits());
-    MarkNeedless();
-    std::ranges::stable_sort(divisions_, {}, [](const PricedDivision& priced) {
-      return std::pair(priced.is_needless, priced.least_time);
+    if (divisions_.empty()) return tl::unexpected(*refused_);
+    answer_.divisions = divisions_.size();
+    std::ranges::stable_sort(divisions_, [](const BoundedDivision& a, const BoundedDivision& b) {
+      return std::pair(a.least.time, a.least.bytes) < std::pair(b.least.time, b.least.bytes);
     });
-    question_.progress(kDivisionsDone);
+    question_.progress(kBoundsDone);
     return {};
-  }
-
-  // Recomputation and sharding cost time to save memory. Where 1F1B fits with less of both, more of
-  // them comes last: only a schedule that does not fit otherwise can make it the fastest.
-  void MarkNeedless() {
-    std::map<std::tuple<int, int, int, int, int>, double> shortest;
-    const auto key = [](const PricedDivision& priced) {
-      const JobDivision& of = priced.plan.division;
-      return std::tuple(of.tensor, of.context, of.pipeline, of.expert, of.micro_batch);
-    };
-    for (const PricedDivision& priced : divisions_) {
-      if (!Fits(priced.plan)) continue;
-      const auto [found, added] = shortest.emplace(key(priced), priced.plan.step_time());
-      if (!added) found->second = std::min(found->second, priced.plan.step_time());
-    }
-    for (PricedDivision& priced : divisions_) {
-      const auto found = shortest.find(key(priced));
-      priced.is_needless = found != shortest.end() && priced.plan.step_time() > found->second;
-    }
-  }
-
-  static void SetLeast(PricedDivision& priced) {
-    const TrainingPlan& plan = priced.plan;
-    const StepEstimate& estimate = plan.estimate;
-    // Work moves between ranks with the layers; what follows the pipeline, too.
-    priced.least_time = plan.mean_busy;
-    for (const PeakBytes& rank : estimate.ranks) {
-      priced.least_bytes += (rank.total() - rank.activations - rank.workspace) /
-                            static_cast<double>(estimate.ranks.size());
-    }
-  }
-
-  Status RefuseIfNothingFits() const {
-    const auto least = std::ranges::min_element(divisions_, {}, &PricedDivision::least_bytes);
-    if (least->least_bytes <= limit_) return {};
-    const TrainingPlan& plan = least->plan;
-    const JobDivision& division = plan.division;
-    std::size_t worst = 0;
-    for (std::size_t rank = 1; rank < plan.estimate.ranks.size(); ++rank) {
-      const auto& ranks = plan.estimate.ranks;
-      if (ranks[rank].total() > ranks[worst].total()) worst = rank;
-    }
-    const PeakBytes& held = plan.estimate.ranks[worst];
-    const double states = held.weights + held.gradients + held.optimizer;
-    return InvalidParameter(
-        "nodes",
-        ": {} devices with {} each do not fit the model: with tensor {}, pipeline {}, context {}, "
-        "zero {} and recompute {}, pipeline rank {} needs {} ({} of states); {} times as many "
-        "devices would hold the states",
-        asked_.devices, Bytes(limit_), division.tensor, division.pipeline, division.context,
-        division.zero, division.recompute, worst, Bytes(held.total()), Bytes(states),
-        TimesAsMany(least->least_bytes));
-  }
-
-  int TimesAsMany(double bytes) const {
-    int times = 2;
-    while (bytes / times > limit_) times *= 2;
-    return times;
   }
 
   static std::string Bytes(double bytes) { return FormatBytes(static_cast<std::int64_t>(bytes)); }
 
   bool Fits(const TrainingPlan& plan) const { return plan.bytes() <= limit_; }
 
-  // Whether no schedule of the division can be among the answers.
-  bool IsRuledOut(const PricedDivision& division) const {
-    if (division.least_bytes > limit_) return true;
-    if (division.least_time > (division.is_needless ? 1 : kSlowest) * fastest_) return true;
+  // A division without its recomputation.
+  using Key = std::tuple<int, int, int, int, int, int, int>;
+  static Key KeyOf(const JobDivision& of) {
+    return {of.tensor,
+            of.context,
+            of.pipeline,
+            of.data,
+            of.expert,
+            of.expert_tensor,
+            of.zero * 1000 + of.micro_batch};
+  }
+
+  // Whether no schedule of the division can be the fastest.
+  bool IsSlow(const BoundedDivision& each) const {
+    return each.least.bytes > limit_ || each.least.time >= fastest_ ||
+           needs_no_recompute_.contains(KeyOf(each.division));
+  }
+  // Whether no schedule of the division can be in the front.
+  bool IsRuledOut(const BoundedDivision& each) const {
+    if (each.least.bytes > limit_ || each.least.time > kSlowest * fastest_) return true;
     return std::ranges::any_of(front_, [&](const TrainingPlan& plan) {
-      return plan.step_time() <= division.least_time && plan.bytes() <= division.least_bytes;
+      return plan.step_time() <= each.least.time && plan.bytes() <= each.least.bytes;
     });
   }
 
   struct Job {
-    const PricedDivision* division = nullptr;
+    const BoundedDivision* division = nullptr;
     ScheduleChoice choice;
+    double memory_limit = 0;  // of activations, for a search; 0: none
   };
 
+  // The fastest first, then some more for the front.
   void PriceSchedules() {
-    for (std::size_t begin = 0; begin < divisions_.size() && !Stopped(); begin += kBatch) {
-      std::vector<Job> jobs;
-      for (std::size_t i = begin; i < std::min(begin + kBatch, divisions_.size()); ++i) {
-        if (IsRuledOut(divisions_[i])) continue;
-        for (ScheduleChoice& choice : ChoicesOf(divisions_[i])) {
-          if (!choice.searches) jobs.push_back({&divisions_[i], std::move(choice)});
-        }
+    std::size_t for_front = 0;
+    std::vector<BoundedDivision*> batch;
+    const auto price = [&](std::size_t done) {
+      Price(batch);
+      batch.clear();
+      Progress(kBoundsDone, kSchedulesDone, done, divisions_.size());
+    };
+    for (std::size_t i = 0; i < divisions_.size() && !Stopped(); ++i) {
+      BoundedDivision& each = divisions_[i];
+      if (IsSlow(each)) {
+        if (IsRuledOut(each) || for_front == kFront) continue;
+        ++for_front;
       }
-      Price(jobs);
-      Progress(kDivisionsDone, kSchedulesDone, begin, divisions_.size());
+      batch.push_back(&each);
+      if (batch.size() == kBatch) price(i);
+    }
+    price(divisions_.size());
+  }
+
+  void Price(const std::vector<BoundedDivision*>& batch) {
+    OnAllCores(batch.size(), [&](std::size_t i) {
+      auto times = LayerTimes(question_.scenario, batch[i]->division);
+      if (times) batch[i]->layer_times = *std::move(times);
+    });
+    std::vector<Job> jobs;
+    for (const BoundedDivision* each : batch) {
+      for (ScheduleChoice& choice : ChoicesOf(*each)) {
+        if (choice.is_common) jobs.push_back({each, std::move(choice)});
+      }
+    }
+    std::vector<bool> fits = Price(jobs);
+    // What saves memory is of use where some schedule needs too much of it.
+    for (const BoundedDivision* each : batch) {
+      bool all_fit = true;
+      for (std::size_t i = 0; i < jobs.size(); ++i) {
+        if (jobs[i].division == each && !fits[i]) all_fit = false;
+      }
+      if (all_fit) needs_no_recompute_.insert(KeyOf(each->division));
     }
   }
 
-  std::vector<ScheduleChoice> ChoicesOf(const PricedDivision& division) const {
+  std::vector<ScheduleChoice> ChoicesOf(const BoundedDivision& each) const {
     std::vector<ScheduleChoice> choices =
-        ScheduleChoices(division.plan.division.pipeline, asked_.shape.layers, question_.schedules,
-                        question_.excluded);
+        ScheduleChoices(each.division.pipeline, static_cast<int>(asked_.shape.layers),
+                        question_.schedules, question_.excluded);
     if (question_.chunks.empty()) return choices;
     std::erase_if(choices, [&](const ScheduleChoice& choice) {
       return std::ranges::find(question_.chunks, choice.chunks) == question_.chunks.end();
@@ -202,37 +195,87 @@ class PlanSearch {
     return choices;
   }
 
-  // Schedules that are searched take long, so only the fastest divisions get them.
+  // The other schedules, of which some take long to search: only for the fastest divisions.
   void SearchSchedules() {
-    std::vector<const PricedDivision*> fastest;
-    for (const PricedDivision& division : divisions_) {
-      if (division.least_bytes <= limit_ && division.least_time < fastest_ &&
-          !division.is_needless) {
-        fastest.push_back(&division);
-      }
-    }
-    if (fastest.size() > kSearched) fastest.resize(kSearched);
+    std::vector<TrainingPlan> fastest = FastestOfDivisions(kSearched);
     for (std::size_t i = 0; i < fastest.size() && !Stopped(); ++i) {
+      const auto found = std::ranges::find_if(divisions_, [&](const BoundedDivision& each) {
+        return each.division == fastest[i].division;
+      });
       std::vector<Job> jobs;
-      for (ScheduleChoice& choice : ChoicesOf(*fastest[i])) {
-        if (choice.searches) jobs.push_back({fastest[i], std::move(choice)});
+      for (ScheduleChoice& choice : ChoicesOf(*found)) {
+        if (choice.is_common) continue;
+        const double left = choice.takes_limit ? LeftIn(fastest[i]) : 0;
+        jobs.push_back({&*found, std::move(choice), left});
       }
       Price(jobs);
       Progress(kSchedulesDone, kSearchesDone, i, fastest.size());
     }
   }
 
-  void Price(const std::vector<Job>& jobs) {
-    std::vector<std::optional<TrainingPlan>> priced(jobs.size());
-    OnAllCores(jobs.size(), [&](std::size_t i) {
-      auto plan = PriceOf(question_.scenario, jobs[i].division->plan.division, jobs[i].choice);
-      if (plan) priced[i] = *std::move(plan);
-    });
-    for (std::optional<TrainingPlan>& plan : priced) {
-      if (!plan) continue;
-      ++answer_.searched;
-      if (Fits(*plan)) Keep(*std::move(plan));
+  // The memory that every rank has left for activations.
+  double LeftIn(const TrainingPlan& plan) const {
+    double others = 0;
+    for (const PeakBytes& rank : plan.estimate.ranks) {
+      others = std::max(others, rank.total() - rank.activations);
     }
+    return std::floor(limit_ - others);
+  }
+
+  // Returns for each job whether its plans fit.
+  std::vector<bool> Price(const std::vector<Job>& jobs) {
+    std::vector<bool> fits(jobs.size(), true);
+    std::vector<std::vector<TrainingPlan>> priced(jobs.size());
+    std::vector<std::size_t> counts(jobs.size());
+    OnAllCores(jobs.size(), [&](std::size_t i) {
+      if (plans_.empty() || !question_.stop()) priced[i] = PriceOne(jobs[i], counts[i]);
+    });
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      answer_.searched += counts[i];
+      for (TrainingPlan& plan : priced[i]) {
+        if (!least_bytes_ || plan.bytes() < least_bytes_->bytes()) least_bytes_ = plan;
+        if (!Fits(plan)) {
+          fits[i] = false;
+        } else {
+          Keep(std::move(plan));
+        }
+      }
+    }
+    return fits;
+  }
+
+  // Prices the even and the balanced split of the layers, or the one that the user fixed.
+  std::vector<TrainingPlan> PriceOne(const Job& job, std::size_t& count) const {
+    Scenario scenario = question_.scenario;
+    const JobDivision& division = job.division->division;
+    if (job.memory_limit > 0) scenario.memory_limit = fmt::format("{:.0f}B", job.memory_limit);
+    std::vector<TrainingPlan> plans;
+    for (std::vector<int>& layers : SplitsOf(*job.division, job.choice)) {
+      ScheduleChoice choice = job.choice;
+      choice.layers = std::move(layers);
+      auto plan = PriceOf(scenario, division, choice);
+      if (!plan) continue;
+      ++count;
+      plans.push_back(*std::move(plan));
+    }
+    return plans;
+  }
+
+  std::vector<std::vector<int>> SplitsOf(const BoundedDivision& each,
+                                         const ScheduleChoice& choice) const {
+    const std::size_t layers = each.layer_times.size();
+    const auto placement = PlacementOf(choice, each.division);
+    if (question_.scenario.layout || !placement || placement->stages() == 1 || layers == 0) {
+      return {{}};
+    }
+    const auto stages = Index(placement->chain_length());
+    if (layers < stages) return {};
+    std::vector<int> even(stages, static_cast<int>(layers / stages));
+    for (std::size_t i = 0; i < layers % stages; ++i) ++even[i];
+    std::vector<int> balanced = BalancedLayers(each.layer_times, *placement);
+    if (even == balanced) return {even};
+    if (choice.is_common) return {std::move(balanced)};
+    return {std::move(balanced), std::move(even)};
   }
 
   void Keep(TrainingPlan plan) {
@@ -242,35 +285,84 @@ class PlanSearch {
     front_ = FrontOf(std::move(front_));
   }
 
+  // The fastest plans, each of another division.
+  std::vector<TrainingPlan> FastestOfDivisions(std::size_t count) const {
+    std::vector<TrainingPlan> sorted = plans_;
+    std::ranges::stable_sort(sorted, {}, &TrainingPlan::step_time);
+    std::vector<TrainingPlan> fastest;
+    for (TrainingPlan& plan : sorted) {
+      if (fastest.size() == count) break;
+      const bool is_new = std::ranges::none_of(
+          fastest, [&](const TrainingPlan& each) { return each.division == plan.division; });
+      if (is_new) fastest.push_back(std::move(plan));
+    }
+    return fastest;
+  }
+
   void MoveLayers() {
-    std::vector<TrainingPlan> fastest = plans_;
-    std::ranges::stable_sort(fastest, {}, &TrainingPlan::step_time);
-    if (fastest.size() > kSplit) fastest.resize(kSplit);
+    const std::vector<TrainingPlan> fastest = FastestOfDivisions(kSplit);
     for (std::size_t i = 0; i < fastest.size() && !Stopped(); ++i) {
-      TrainingPlan moved =
-          WithBestSplit(fastest[i], [&](const TrainingPlan& plan) { return Fits(plan); });
-      ++answer_.searched;
+      TrainingPlan moved = WithBestSplit(
+          fastest[i], [&](const TrainingPlan& plan) { return Fits(plan); }, answer_.searched);
       if (moved.step_time() < fastest[i].step_time()) Keep(std::move(moved));
       Progress(kSearchesDone, 1, i, fastest.size());
     }
   }
 
+  // What needs the least memory, and what would fit.
+  Error DoesNotFit() const {
+    const auto least = std::ranges::min_element(
+        divisions_, {}, [](const BoundedDivision& each) { return each.least.bytes; });
+    const JobDivision& of = least_bytes_ ? least_bytes_->division : least->division;
+    std::string need = fmt::format("at least {}", Bytes(least->least.bytes));
+    double bytes = least->least.bytes;
+    if (least_bytes_) {
+      const auto& ranks = least_bytes_->estimate.ranks;
+      const auto worst = std::ranges::max_element(ranks, {}, &PeakBytes::total);
+      bytes = worst->total();
+      need = fmt::format("{} on pipeline rank {} ({} of states, {} of activations)", Bytes(bytes),
+                         worst - ranks.begin(),
+                         Bytes(worst->weights + worst->gradients + worst->optimizer),
+                         Bytes(worst->activations));
+    }
+    return {ErrorCode::kInvalidArgument,
+            fmt::format(
+                ": {} devices with {} each do not fit the model: least is needed with tensor {}, "
+                "pipeline {}, context {}, data {}, zero {} and recompute {}: {}, {} too many; {} "
+                "times as many devices would hold it",
+                asked_.devices, Bytes(limit_), of.tensor, of.pipeline, of.context, of.data, of.zero,
+                of.recompute, need, Bytes(bytes - limit_), TimesAsMany(bytes)),
+            "nodes"};
+  }
+
+  int TimesAsMany(double bytes) const {
+    int times = 2;
+    while (bytes / times > limit_) times *= 2;
+    return times;
+  }
+
+  // Prices the divisions with the lowest bounds on the memory, if none has been priced.
+  void PriceLeast() {
+    if (least_bytes_) return;
+    std::vector<BoundedDivision> sorted = divisions_;
+    std::ranges::stable_sort(sorted, {}, [](const BoundedDivision& e) { return e.least.bytes; });
+    if (sorted.size() > kBatch) sorted.resize(kBatch);
+    std::vector<BoundedDivision*> batch;
+    for (BoundedDivision& each : sorted) batch.push_back(&each);
+    Price(batch);
+  }
+
   Result<PlanAnswer> Answer() {
     if (plans_.empty()) {
-      const auto least = std::ranges::min_element(
-          divisions_, {}, [](const PricedDivision& each) { return each.plan.bytes(); });
-      return InvalidParameter("nodes",
-                              ": no schedule fits {} devices with {} each; 1f1b with tensor {}, "
-                              "pipeline {} and recompute {} needs {}",
-                              asked_.devices, Bytes(limit_), least->plan.division.tensor,
-                              least->plan.division.pipeline, least->plan.division.recompute,
-                              Bytes(least->plan.bytes()));
+      PriceLeast();
+      return tl::unexpected(DoesNotFit());
     }
     for (TrainingPlan& plan : front_) {
       if (plan.step_time() <= kSlowest * fastest_) answer_.front.push_back(std::move(plan));
     }
     for (TrainingPlan& plan : answer_.front) AddBound(plan);
     AddRunnersUp();
+    answer_.lower_bound = divisions_.front().least.time;
     answer_.memory_limit = limit_;
     answer_.stopped = stopped_;
     return std::move(answer_);
@@ -310,8 +402,10 @@ class PlanSearch {
   const PlanQuestion& question_;
   DivisionQuestion asked_;
   double limit_ = 0;
-  std::string refused_;  // why the first division has no price
-  std::vector<PricedDivision> divisions_;
+  std::optional<Error> refused_;  // why the first division has no price
+  std::vector<BoundedDivision> divisions_;
+  std::optional<TrainingPlan> least_bytes_;
+  std::set<Key> needs_no_recompute_;
   std::vector<TrainingPlan> plans_, front_;
   double fastest_ = std::numeric_limits<double>::infinity();
   bool stopped_ = false;

@@ -30,8 +30,10 @@ struct PlanAnswer {
   // The plans that none beats in both time and memory, the fastest first, and the best of each
   // division that lost.
   std::vector<TrainingPlan> front, runners_up;
-  std::size_t searched = 0;  // configurations that were priced
-  double memory_limit = 0;   // that held
+  std::size_t divisions = 0;  // that are legal
+  std::size_t searched = 0;   // configurations that were simulated
+  double lower_bound = 0;     // of every legal division, in seconds of a step
+  double memory_limit = 0;    // that held
   bool stopped = false;
 
   const TrainingPlan& best() const { return front.front(); }

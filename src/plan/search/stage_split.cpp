@@ -6,37 +6,110 @@
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <tuple>
 
-#include "analytic/model_costs.h"
 #include "base/index.h"
 #include "base/system/on_all_cores.h"
+#include "base/text/numbers.h"
 #include "plan/search/pricing.h"
 
 namespace penstock {
 namespace {
 
 constexpr int kMostRounds = 8;
+constexpr std::size_t kEnds = 2;  // busiest and idlest ranks between which layers move
 
-// Times of F and B of every layer, with the embedding and the head in the first and the last.
-Result<std::vector<double>> LayerTimes(const Scenario& scenario) {
-  PENSTOCK_TRY(ModelOnCluster model, scenario.Load());
-  model.layout.clear();
-  const int layers = model.shape.layers;
-  PENSTOCK_TRY(const ModelCosts costs, CostsOfModel(model, {.stages = layers}));
-  std::vector<double> times;
-  for (const StageCosts& layer : costs.stages) times.push_back(layer.forward + layer.Backward());
-  return times;
+std::vector<double> SumsOf(const std::vector<double>& layer_times) {
+  std::vector<double> until(layer_times.size() + 1, 0);
+  std::partial_sum(layer_times.begin(), layer_times.end(), until.begin() + 1);
+  return until;
 }
+
+// Moves layers between stages so that the busiest rank has less to do.
+class Balance {
+ public:
+  Balance(const std::vector<double>& layer_times, const Placement& placement)
+      : until_(SumsOf(layer_times)),
+        placement_(placement),
+        counts_(ShortestBottleneck(layer_times, placement.chain_length())) {}
+
+  std::vector<int> Take() {
+    Load load = LoadOf(counts_);
+    while (Improve(load)) continue;
+    return std::move(counts_);
+  }
+
+ private:
+  // Compared by the busiest rank, then by how unequal all are.
+  struct Load {
+    double most = 0, squares = 0;
+    bool IsLess(const Load& other) const {
+      constexpr double kRounding = 1e-9;
+      if (most < other.most * (1 - kRounding)) return true;
+      return most <= other.most * (1 + kRounding) && squares < other.squares * (1 - kRounding);
+    }
+  };
+
+  std::vector<double> RanksOf(const std::vector<int>& counts) const {
+    std::vector<double> stages;
+    std::size_t begin = 0;
+    for (const int count : counts) {
+      stages.push_back(until_[begin + Index(count)] - until_[begin]);
+      begin += Index(count);
+    }
+    std::vector<double> ranks(Index(placement_.ranks()));
+    for (int stage = 0; stage < placement_.stages(); ++stage) {
+      ranks[Index(placement_.rank_of(stage))] += stages[Index(placement_.model_stage(stage))];
+    }
+    return ranks;
+  }
+  Load LoadOf(const std::vector<int>& counts) const {
+    Load load;
+    for (const double rank : RanksOf(counts)) {
+      load.most = std::max(load.most, rank);
+      load.squares += rank * rank;
+    }
+    return load;
+  }
+
+  // Makes the best move of a layer from the busiest rank; returns whether there is one.
+  bool Improve(Load& load) {
+    const std::vector<double> ranks = RanksOf(counts_);
+    const auto busiest = std::ranges::max_element(ranks) - ranks.begin();
+    std::vector<int> best;
+    for (const int stage : placement_.stages_of(static_cast<int>(busiest))) {
+      const auto from = Index(placement_.model_stage(stage));
+      if (counts_[from] == 1) continue;
+      for (std::size_t to = 0; to < counts_.size(); ++to) {
+        if (to == from) continue;
+        std::vector<int> moved = counts_;
+        --moved[from];
+        ++moved[to];
+        const Load after = LoadOf(moved);
+        if (!after.IsLess(load)) continue;
+        load = after;
+        best = std::move(moved);
+      }
+    }
+    if (best.empty()) return false;
+    counts_ = std::move(best);
+    return true;
+  }
+
+  std::vector<double> until_;
+  const Placement& placement_;
+  std::vector<int> counts_;
+};
 
 class SplitSearch {
  public:
-  SplitSearch(const TrainingPlan& plan, const std::function<bool(const TrainingPlan&)>& fits)
-      : best_(plan), fits_(fits) {}
+  SplitSearch(const TrainingPlan& plan, const std::function<bool(const TrainingPlan&)>& fits,
+              std::size_t& priced)
+      : best_(plan), fits_(fits), priced_(priced) {}
 
-  TrainingPlan Take(std::vector<int> layers, const std::vector<double>& times) {
-    Try({layers, ShortestBottleneck(times, static_cast<int>(layers.size()))});
+  TrainingPlan Take() {
     for (int round = 0; round < kMostRounds; ++round) {
-      if (!Try(Neighbors(counts_.empty() ? layers : counts_))) break;
+      if (!Try(Neighbors())) break;
     }
     return std::move(best_);
   }
@@ -45,56 +118,67 @@ class SplitSearch {
   // Keeps the shortest; returns whether one is shorter than what is kept.
   bool Try(const std::vector<std::vector<int>>& splits) {
     std::vector<std::optional<TrainingPlan>> plans(splits.size());
-    OnAllCores(splits.size(), [&](std::size_t i) { plans[i] = PlanWith(splits[i]); });
+    OnAllCores(splits.size(), [&](std::size_t i) {
+      auto plan = PriceOf(best_.scenario, best_.division,
+                          {.name = best_.schedule,
+                           .chunks = best_.chunks,
+                           .slices = best_.slices,
+                           .layers = splits[i]});
+      if (plan) plans[i] = *std::move(plan);
+    });
+    priced_ += splits.size();
     bool improved = false;
-    for (std::size_t i = 0; i < plans.size(); ++i) {
-      if (!plans[i] || !fits_(*plans[i])) continue;
-      if (plans[i]->step_time() >= best_.step_time()) continue;
-      best_ = *std::move(plans[i]);
-      counts_ = splits[i];
+    for (std::optional<TrainingPlan>& plan : plans) {
+      if (!plan || !fits_(*plan) || plan->step_time() >= best_.step_time()) continue;
+      best_ = *std::move(plan);
       improved = true;
     }
     return improved;
   }
 
-  std::optional<TrainingPlan> PlanWith(const std::vector<int>& counts) const {
-    Scenario base = best_.scenario;
-    base.layout = fmt::format("{}", fmt::join(counts, ","));
-    auto plan = PriceOf(base, best_.division,
-                        {.name = best_.schedule, .chunks = best_.chunks, .slices = best_.slices});
-    if (!plan) return {};
-    return *std::move(plan);
-  }
-
-  static std::vector<std::vector<int>> Neighbors(const std::vector<int>& counts) {
+  // Splits with one layer less on a busy rank and one more on an idle one. Layers between the two
+  // stages move along.
+  std::vector<std::vector<int>> Neighbors() const {
+    std::vector<std::size_t> ranks(best_.rank_busy.size());
+    std::iota(ranks.begin(), ranks.end(), std::size_t{0});
+    std::ranges::stable_sort(ranks, std::greater(),
+                             [&](std::size_t rank) { return best_.rank_busy[rank]; });
+    const std::size_t ends = std::min(kEnds, ranks.size() / 2);
     std::vector<std::vector<int>> all;
-    for (std::size_t from = 0; from < counts.size(); ++from) {
-      if (counts[from] == 1) continue;
-      for (std::size_t to = 0; to < counts.size(); ++to) {
-        // Layers between the two stages move along.
-        const bool is_near = to + 1 == from || from + 1 == to;
-        const bool is_end =
-            to == 0 || to + 1 == counts.size() || from == 0 || from + 1 == counts.size();
-        if (to == from || !(is_near || is_end)) continue;
-        all.push_back(counts);
-        --all.back()[from];
-        ++all.back()[to];
+    for (std::size_t busy = 0; busy < ends; ++busy) {
+      for (std::size_t idle = 0; idle < ends; ++idle) {
+        AddMoves(ranks[busy], ranks[ranks.size() - 1 - idle], all);
       }
     }
     return all;
   }
+  void AddMoves(std::size_t busy, std::size_t idle, std::vector<std::vector<int>>& all) const {
+    for (std::size_t from = 0; from < best_.layers.size(); ++from) {
+      if (!IsOn(from, busy) || best_.layers[from] == 1) continue;
+      for (std::size_t to = 0; to < best_.layers.size(); ++to) {
+        if (!IsOn(to, idle) || to == from) continue;
+        all.push_back(best_.layers);
+        --all.back()[from];
+        ++all.back()[to];
+      }
+    }
+  }
+  bool IsOn(std::size_t model_stage, std::size_t rank) const {
+    return std::ranges::any_of(best_.placement.stages_of(static_cast<int>(rank)), [&](int stage) {
+      return Index(best_.placement.model_stage(stage)) == model_stage;
+    });
+  }
 
   TrainingPlan best_;
-  std::vector<int> counts_;
   const std::function<bool(const TrainingPlan&)>& fits_;
+  std::size_t& priced_;
 };
 
 }  // namespace
 
 std::vector<int> ShortestBottleneck(const std::vector<double>& layer_times, int stages) {
+  const std::vector<double> until = SumsOf(layer_times);
   const std::size_t layers = layer_times.size();
-  std::vector<double> until(layers + 1, 0);
-  std::partial_sum(layer_times.begin(), layer_times.end(), until.begin() + 1);
   // longest[s][n]: the longest of s stages that have the first n layers.
   const double kNone = std::numeric_limits<double>::infinity();
   std::vector<std::vector<double>> longest(Index(stages) + 1,
@@ -104,8 +188,11 @@ std::vector<int> ShortestBottleneck(const std::vector<double>& layer_times, int 
   longest[0][0] = 0;
   for (std::size_t stage = 1; stage <= Index(stages); ++stage) {
     for (std::size_t end = stage; end <= layers; ++end) {
-      for (std::size_t begin = stage - 1; begin < end; ++begin) {
-        const double time = std::max(longest[stage - 1][begin], until[end] - until[begin]);
+      // From the shortest last stage to longer ones, which only get worse once they dominate.
+      for (std::size_t begin = end; begin-- > stage - 1;) {
+        const double last = until[end] - until[begin];
+        if (last >= longest[stage][end]) break;
+        const double time = std::max(longest[stage - 1][begin], last);
         if (time >= longest[stage][end]) continue;
         longest[stage][end] = time;
         cut[stage][end] = begin;
@@ -121,15 +208,16 @@ std::vector<int> ShortestBottleneck(const std::vector<double>& layer_times, int 
   return counts;
 }
 
+std::vector<int> BalancedLayers(const std::vector<double>& layer_times,
+                                const Placement& placement) {
+  return Balance(layer_times, placement).Take();
+}
+
 TrainingPlan WithBestSplit(const TrainingPlan& plan,
-                           const std::function<bool(const TrainingPlan&)>& fits) {
-  const int stages = plan.division.pipeline * plan.chunks;
-  if (plan.scenario.layout || stages == 1) return plan;
-  const auto times = LayerTimes(plan.scenario);
-  if (!times || times->size() < Index(stages)) return plan;
-  std::vector<int> even(Index(stages), static_cast<int>(times->size()) / stages);
-  for (std::size_t i = 0; i < times->size() % Index(stages); ++i) ++even[i];
-  return SplitSearch(plan, fits).Take(std::move(even), *times);
+                           const std::function<bool(const TrainingPlan&)>& fits,
+                           std::size_t& priced) {
+  if (plan.layers.size() < 2) return plan;
+  return SplitSearch(plan, fits, priced).Take();
 }
 
 }  // namespace penstock

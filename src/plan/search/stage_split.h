@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "plan/search/training_plan.h"
+#include "schedule/placement.h"
 
 namespace penstock {
 
@@ -14,11 +15,17 @@ namespace penstock {
 // Requires: as many times as stages, or more.
 std::vector<int> ShortestBottleneck(const std::vector<double>& layer_times, int stages);
 
+// Returns how many consecutive layers each stage of a chain gets so that the busiest rank has
+// little to do: from the shortest bottleneck, by moves of one layer away from that rank. Optimal
+// for ranks with one stage. Requires: as above.
+std::vector<int> BalancedLayers(const std::vector<double>& layer_times, const Placement& placement);
+
 // Returns the plan with the layers of its stages moved so that its step is shorter, or the plan
-// itself: from the shortest bottleneck and from the plan's own, by moves of one layer between
-// neighbors. Layers of a plan with a layout of its own stay. `fits` says whether a plan's memory
-// does.
+// itself, by moves of one layer away from busy ranks or to idle ones, each simulated. Layers of a
+// layout that the user fixed stay. `fits` says whether a plan's memory does. `priced` counts
+// simulations.
 TrainingPlan WithBestSplit(const TrainingPlan& plan,
-                           const std::function<bool(const TrainingPlan&)>& fits);
+                           const std::function<bool(const TrainingPlan&)>& fits,
+                           std::size_t& priced);
 
 }  // namespace penstock

@@ -1,0 +1,95 @@
+#include "plan/search/bounds.h"
+
+#include <algorithm>
+
+#include "analytic/model_costs.h"
+#include "scenario/machine/machine_file.h"
+#include "schedule/text/cost_text.h"
+
+namespace penstock {
+namespace {
+
+Result<ModelOnCluster> Load(const Scenario& scenario, const JobDivision& division) {
+  Scenario own = scenario;
+  SetDivision(division, own);
+  PENSTOCK_TRY_STATUS(FillFromMachine(own));
+  PENSTOCK_TRY(ModelOnCluster model, own.Load());
+  model.layout.clear();
+  return model;
+}
+
+// All layers as one stage.
+Result<StageCosts> CostsOfWhole(const ModelOnCluster& model) {
+  PENSTOCK_TRY(const ModelCosts costs, CostsOfModel(model, {.stages = 1}));
+  return costs.stages.front();
+}
+
+double WorkOf(const StageCosts& costs) { return costs.forward + costs.Backward(); }
+
+double ExchangeOf(const StageCosts& costs, int zero) {
+  return zero == 0 ? 2 * costs.reduce : costs.reduce + costs.unshard;
+}
+
+bool IsBlock(const ModelOnCluster& model) {
+  return model.recompute.method == Recompute::Method::kBlock;
+}
+
+}  // namespace
+
+Result<DivisionBounds> BoundsOf(const Scenario& scenario, const JobDivision& division) {
+  PENSTOCK_TRY(ModelOnCluster model, Load(scenario, division));
+  // A block counts the layers of each stage, so that its bounds are those of no and of all layers.
+  const bool is_block = IsBlock(model);
+  if (is_block) model.recompute = {};
+  PENSTOCK_TRY(const StageCosts costs, CostsOfWhole(model));
+  double held = costs.activation;
+  if (is_block) {
+    model.recompute = {.method = Recompute::Method::kUniform};
+    PENSTOCK_TRY(const StageCosts least, CostsOfWhole(model));
+    held = least.activation;
+  }
+  double work = WorkOf(costs);
+  if (scenario.overlap) {
+    PENSTOCK_TRY(const OverlapRule rule, ParseOverlap(*scenario.overlap));
+    work = std::min(work, rule.Price(costs.forward, costs.Backward()));
+  }
+  const double update = costs.step + ExchangeOf(costs, division.zero);
+  return DivisionBounds{
+      (division.microbatches * work + update) / division.pipeline,
+      (costs.weights + costs.gradients + costs.optimizer + held) / division.pipeline};
+}
+
+Result<std::vector<double>> LayerTimes(const Scenario& scenario, const JobDivision& division) {
+  PENSTOCK_TRY(const ModelOnCluster model, Load(scenario, division));
+  const int layers = static_cast<int>(model.shape.layers);
+  PENSTOCK_TRY(const ModelCosts costs, CostsOfModel(model, {.stages = layers}));
+  std::vector<double> times;
+  for (const StageCosts& layer : costs.stages) times.push_back(WorkOf(layer));
+  return times;
+}
+
+Result<TimeParts> TimePartsOf(const Scenario& scenario, const JobDivision& division) {
+  PENSTOCK_TRY(ModelOnCluster model, Load(scenario, division));
+  double part = 1;  // of the layers that are computed again
+  if (IsBlock(model)) {
+    part = std::min(1.0, static_cast<double>(model.recompute.layers * division.pipeline) /
+                             static_cast<double>(model.shape.layers));
+    model.recompute = {.method = Recompute::Method::kUniform};
+  }
+  PENSTOCK_TRY(const StageCosts again, CostsOfWhole(model));
+  model.recompute = {};
+  PENSTOCK_TRY(const StageCosts costs, CostsOfWhole(model));
+  constexpr double kEndless = 1e30;
+  model.cluster.device.link_bandwidth = model.cluster.device.network_bandwidth = kEndless;
+  model.cluster.device.latency = 0;
+  PENSTOCK_TRY(const StageCosts alone, CostsOfWhole(model));
+  const double times = static_cast<double>(division.microbatches) / division.pipeline;
+  TimeParts parts;
+  parts.compute = times * WorkOf(alone);
+  parts.recompute = times * part * (WorkOf(again) - WorkOf(costs));
+  parts.communication = times * (WorkOf(costs) - WorkOf(alone)) +
+                        ExchangeOf(costs, division.zero) / division.pipeline;
+  return parts;
+}
+
+}  // namespace penstock

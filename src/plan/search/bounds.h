@@ -1,0 +1,34 @@
+// Lower bounds of what a division takes, whatever its schedule and its split of the layers.
+#pragma once
+
+#include <vector>
+
+#include "base/result.h"
+#include "plan/search/division.h"
+
+namespace penstock {
+
+struct DivisionBounds {
+  // Seconds of a step: the work of all ranks and the update, shared equally.
+  double time = 0;
+  // Bytes of the worst rank: states and one microbatch, shared equally. When the forward of the
+  // first microbatch ends on the last stage, every stage holds its activations.
+  double bytes = 0;
+};
+
+// Errors: kInvalidArgument if the division is not legal.
+Result<DivisionBounds> BoundsOf(const Scenario& scenario, const JobDivision& division);
+
+// Returns the time of F and B of every layer, with the embedding in the first and the head in the
+// last. Errors: as above.
+Result<std::vector<double>> LayerTimes(const Scenario& scenario, const JobDivision& division);
+
+// Where the time of a step goes on the mean rank, in seconds.
+struct TimeParts {
+  double compute = 0;
+  double recompute = 0;
+  double communication = 0;  // that compute does not hide, without messages between stages
+};
+Result<TimeParts> TimePartsOf(const Scenario& scenario, const JobDivision& division);
+
+}  // namespace penstock
