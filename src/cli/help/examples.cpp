@@ -41,7 +41,9 @@ constexpr Example kExamples[] = {
     {"report", "penstock report 1f1b zb-h1 -p 4 -m 8 -o a.html", "Write a page with timelines"},
     {"report", "penstock report zbv -o zbv.svg", "Write a picture"},
 
-    {"plan", "penstock plan --ranks 8 --microbatches 32 --comm 0.2 --memory-limit 6 -o best.csv",
+    {"plan", "penstock plan --model llama-3-8b --nodes 1x8 --global-batch 64",
+     "Find how to train a model on 8 devices"},
+    {"plan", "penstock plan -p 8 -m 32 --comm 0.2 --memory-limit 6 -o best.csv",
      "Find the best schedule for a memory limit"},
     {"calibrate", "penstock calibrate runs.csv", "Compare predictions with measured runs"},
     {"calibrate", "penstock calibrate runs.csv --fit auto -o machine.yaml",

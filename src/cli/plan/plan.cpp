@@ -49,9 +49,9 @@ class PlanCommand : public Command {
     DefineForCosts(app);
     options_.Define(app, FieldGroup::kModel);
     app.footer(
-        "With a model, every dimension that is not given is searched: tensor, context,\n"
-        "pipeline, data and expert ranks, ZeRO, samples of a microbatch, recomputation,\n"
-        "schedule, chunks and the layers of stages.");
+        "With a model, every dimension that is not given is searched: tensor, context, pipeline, "
+        "data and expert ranks, ZeRO, samples of a microbatch, recomputation, schedule, chunks and "
+        "the layers of stages.");
   }
 
   Result<int> Run() override {
