@@ -95,12 +95,12 @@ Result<Placement> PlacementOf(const ScheduleChoice& choice, const JobDivision& d
 
 Result<TrainingPlan> PriceOf(const Scenario& base, const JobDivision& division,
                              const ScheduleChoice& choice) {
-  TrainingPlan plan{.division = division,
-                    .schedule = choice.name,
-                    .chunks = choice.chunks,
-                    .slices = choice.slices,
-                    .scenario = base,
-                    .estimate = {}};
+  TrainingPlan plan;
+  plan.division = division;
+  plan.schedule = choice.name;
+  plan.chunks = choice.chunks;
+  plan.slices = choice.slices;
+  plan.scenario = base;
   Scenario& scenario = plan.scenario;
   SetDivision(division, scenario);
   if (!choice.layers.empty()) {
