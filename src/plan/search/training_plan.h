@@ -15,15 +15,15 @@ struct TrainingPlan {
   JobDivision division;
   std::string schedule;  // the algorithm's name
   int chunks = 1, slices = 1;
-  Placement placement;
-  std::vector<int> layers;  // of each stage; empty if the user fixed a layout
-  Scenario scenario;        // complete: `penstock simulate` of it gives these figures
+  Placement placement = {};
+  std::vector<int> layers = {};  // of each stage; empty if the user fixed a layout
+  Scenario scenario;             // complete: `penstock simulate` of it gives these figures
   StepEstimate estimate;
   // Seconds of the step.
   double busy = 0;       // of the rank that computes most
   double mean_busy = 0;  // of all ranks
   double idle = 0;       // the makespan without `busy`
-  std::vector<double> rank_busy;
+  std::vector<double> rank_busy = {};
   double lower_bound = 0;  // of every schedule with this division and placement
 
   double step_time() const { return estimate.step_time; }
