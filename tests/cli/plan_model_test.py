@@ -1,5 +1,7 @@
 """penstock plan with a model: what it prints is what simulate says, and it keeps what is given."""
+import itertools
 import json
+import random
 import shlex
 import signal
 import subprocess
@@ -7,6 +9,7 @@ import subprocess
 import program
 
 JOB = ("--model", "llama-3-8b", "--device", "h100", "--nodes", "1x8", "--global-batch", "32")
+SMALL = ("--model", "gpt2", "--device", "a100", "--nodes", "1x4")
 KEYS = {"tensor", "pipeline", "chunks", "context", "data", "expert", "zero", "micro_batch", "schedule", "recompute", "step_time",
         "tokens_per_second", "peak_bytes", "lower_bound"}
 
@@ -53,6 +56,60 @@ class PlanModelTest(program.CommandTest):
         answer = self.plan("-p", 4, "--schedule", "1f1b,interleaved", "-o", "best.csv")
         self.run_ok("validate", "best.csv")
         self.assertEqual(self.run_rows("simulate", "best.csv")[0]["ranks"], answer["best"]["pipeline"])
+
+    def small_plan(self, *words):
+        return json.loads(self.run_ok("plan", *SMALL, "--global-batch", 8, *words, "--json"))
+
+    def test_no_plan_of_the_front_beats_another_or_its_bound(self):
+        answer = self.small_plan()
+        front = answer["front"]
+        self.assertGreater(len(front), 2)
+        for fast, slow in itertools.pairwise(front):
+            self.assertLess(fast["step_time"], slow["step_time"])
+            self.assertGreater(fast["peak_bytes"], slow["peak_bytes"])
+        for plan in front + answer["runners_up"]:
+            self.assertLessEqual(answer["lower_bound"], plan["step_time"] * (1 + 1e-9))
+
+    def test_no_random_configuration_is_faster(self):
+        best = self.small_plan()["best"]["step_time"]
+        choice = random.Random(5).choice
+        priced = 0
+        while priced < 100:
+            tensor, data, ranks = choice([(1, 1, 4), (1, 2, 2), (2, 1, 2), (1, 4, 1), (2, 2, 1), (4, 1, 1)])
+            schedule = choice(["1f1b", "gpipe", "zb-h1", "interleaved:v=2", "interleaved-zb:v=3", "zbv", "hanayo", "v-half", "dualpipev"])
+            if ranks == 1:
+                schedule = "1f1b"
+            size = choice([1, 2, 4, 8])
+            if 8 % (data * size):
+                continue
+            words = ["-p", ranks, "--tensor", tensor, "--data-parallel", data, "--micro-batch-size", size, "-m", 8 // data // size,
+                     "--recompute", choice(["none", "full", "block:2"])]
+            if schedule == "dualpipev":
+                words += ["--overlap", "sum"]
+            run = self.start("simulate", schedule, *SMALL, *words, "--json")
+            if run.returncode:
+                continue
+            priced += 1
+            (figures,) = json.loads(run.stdout)["schedules"]
+            self.assertGreaterEqual(figures["step_time"], best * (1 - 1e-9), (schedule, *words))
+
+    def test_more_memory_is_never_slower(self):
+        previous = float("inf")
+        for limit in ("1200MiB", "1500MiB", "1700MiB", "2GiB", "4GiB"):
+            best = self.small_plan("--memory-limit", limit)["best"]["step_time"]
+            self.assertLessEqual(best, previous * (1 + 1e-9), limit)
+            previous = best
+
+    def test_runners_up_say_why_they_lose(self):
+        runners_up = self.small_plan()["runners_up"]
+        self.assertTrue(runners_up)
+        for plan in runners_up:
+            self.assertRegex(plan["why_not"], r"^\+\d+\.\d%: (compute|recomputation|exposed|bubble|gradients)")
+
+    def test_a_layout_is_kept(self):
+        for plan in self.small_plan("-p", 4, "--layout", "2,4,4,2", "--exclude", "1f1b")["front"]:
+            self.assertEqual((plan["layout"], plan["chunks"]), ("2,4,4,2", 1))
+            self.assertNotEqual(plan["schedule"], "1f1b")
 
     def test_refusals(self):
         for words, part in ((("--model", "llama-3-8b"), "--global-batch is missing"),

@@ -98,7 +98,9 @@ Json ToJson(const PlanAnswer& answer, double seconds) {
   return {{"best", ToJson(answer.best())},
           {"front", std::move(front)},
           {"runners_up", std::move(runners_up)},
+          {"lower_bound", answer.lower_bound},
           {"memory_limit", answer.memory_limit},
+          {"divisions", answer.divisions},
           {"searched", answer.searched},
           {"stopped", answer.stopped},
           {"seconds", seconds}};

@@ -87,8 +87,7 @@ Result<TimeParts> TimePartsOf(const Scenario& scenario, const JobDivision& divis
   TimeParts parts;
   parts.compute = times * WorkOf(alone);
   parts.recompute = times * part * (WorkOf(again) - WorkOf(costs));
-  parts.communication = times * (WorkOf(costs) - WorkOf(alone)) +
-                        ExchangeOf(costs, division.zero) / division.pipeline;
+  parts.communication = times * (WorkOf(costs) - WorkOf(alone));
   return parts;
 }
 

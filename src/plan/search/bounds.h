@@ -27,7 +27,7 @@ Result<std::vector<double>> LayerTimes(const Scenario& scenario, const JobDivisi
 struct TimeParts {
   double compute = 0;
   double recompute = 0;
-  double communication = 0;  // that compute does not hide, without messages between stages
+  double communication = 0;  // of layers, that compute does not hide
 };
 Result<TimeParts> TimePartsOf(const Scenario& scenario, const JobDivision& division);
 

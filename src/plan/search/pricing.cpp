@@ -111,6 +111,7 @@ Result<TrainingPlan> PriceOf(const Scenario& base, const JobDivision& division,
   const Candidate& candidate = scenario.schedules.front();
   PENSTOCK_TRY(const Scenario own, ScenarioOf(scenario, candidate));
   PENSTOCK_TRY(PricedSchedule chosen, BuildOne(own, candidate, {}));
+  plan.overlap = chosen.costs.overlap;
   // Scenarios without such pairs refuse their price.
   if (!HasPairs(chosen.schedule)) scenario.overlap.reset();
   PENSTOCK_TRY(const Simulated simulated, SimulateOne(std::move(chosen), false));
@@ -134,8 +135,9 @@ void AddBound(TrainingPlan& plan) {
   const Candidate& candidate = plan.scenario.schedules.front();
   const auto own = ScenarioOf(plan.scenario, candidate);
   if (!own) return;
-  const auto chosen = BuildOne(*own, candidate, {});
+  auto chosen = BuildOne(*own, candidate, {});
   if (!chosen) return;
+  chosen->costs.overlap = plan.overlap;
   const Schedule& schedule = chosen->schedule;
   const double pipeline =
       LengthBound(schedule.placement, chosen->costs, schedule.microbatches,

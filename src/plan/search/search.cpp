@@ -26,6 +26,7 @@ constexpr std::size_t kBatch = 8;     // divisions that are priced before others
 constexpr std::size_t kFront = 64;    // divisions that are priced only for the front
 constexpr std::size_t kSearched = 6;  // divisions of which all schedules are priced
 constexpr std::size_t kSplit = 6;     // plans whose layers are moved
+constexpr int kMostSearchedChunks = 4;
 constexpr std::size_t kRunnersUp = 8;
 // Parts of the work, as the bar shows them.
 constexpr double kBoundsDone = 0.1, kSchedulesDone = 0.7, kSearchesDone = 0.85;
@@ -195,22 +196,33 @@ class PlanSearch {
     return choices;
   }
 
-  // The other schedules, of which some take long to search: only for the fastest divisions.
+  // The other schedules, for the fastest divisions: first those that rules give, then those that
+  // take long to search.
   void SearchSchedules() {
     std::vector<TrainingPlan> fastest = FastestOfDivisions(kSearched);
     for (std::size_t i = 0; i < fastest.size() && !Stopped(); ++i) {
       const auto found = std::ranges::find_if(divisions_, [&](const BoundedDivision& each) {
         return each.division == fastest[i].division;
       });
-      std::vector<Job> jobs;
-      for (ScheduleChoice& choice : ChoicesOf(*found)) {
-        if (choice.is_common) continue;
-        const double left = choice.takes_limit ? LeftIn(fastest[i]) : 0;
-        jobs.push_back({&*found, std::move(choice), left});
+      for (const bool searches : {false, true}) {
+        if (found->least.time >= fastest_) break;
+        Price(OtherSchedules(*found, searches, LeftIn(fastest[i])));
       }
-      Price(jobs);
       Progress(kSchedulesDone, kSearchesDone, i, fastest.size());
     }
+  }
+
+  std::vector<Job> OtherSchedules(const BoundedDivision& each, bool searches,
+                                  double memory_left) const {
+    std::vector<Job> jobs;
+    for (ScheduleChoice& choice : ChoicesOf(each)) {
+      if (choice.is_common || choice.searches != searches) continue;
+      const bool is_long = searches && choice.chunks > kMostSearchedChunks;
+      if (is_long && question_.chunks.empty()) continue;
+      const double limit = choice.takes_limit ? memory_left : 0;
+      jobs.push_back({&each, std::move(choice), limit});
+    }
+    return jobs;
   }
 
   // The memory that every rank has left for activations.
@@ -274,7 +286,7 @@ class PlanSearch {
     for (std::size_t i = 0; i < layers % stages; ++i) ++even[i];
     std::vector<int> balanced = BalancedLayers(each.layer_times, *placement);
     if (even == balanced) return {even};
-    if (choice.is_common) return {std::move(balanced)};
+    if (choice.is_common || choice.searches) return {std::move(balanced)};
     return {std::move(balanced), std::move(even)};
   }
 
@@ -302,6 +314,10 @@ class PlanSearch {
   void MoveLayers() {
     const std::vector<TrainingPlan> fastest = FastestOfDivisions(kSplit);
     for (std::size_t i = 0; i < fastest.size() && !Stopped(); ++i) {
+      const auto found = std::ranges::find_if(divisions_, [&](const BoundedDivision& each) {
+        return each.division == fastest[i].division;
+      });
+      if (found->least.time >= fastest_) continue;
       TrainingPlan moved = WithBestSplit(
           fastest[i], [&](const TrainingPlan& plan) { return Fits(plan); }, answer_.searched);
       if (moved.step_time() < fastest[i].step_time()) Keep(std::move(moved));
@@ -360,8 +376,14 @@ class PlanSearch {
     for (TrainingPlan& plan : front_) {
       if (plan.step_time() <= kSlowest * fastest_) answer_.front.push_back(std::move(plan));
     }
-    for (TrainingPlan& plan : answer_.front) AddBound(plan);
     AddRunnersUp();
+    for (TrainingPlan& plan : answer_.front) AddBound(plan);
+    for (std::vector<TrainingPlan>* plans : {&answer_.front, &answer_.runners_up}) {
+      for (TrainingPlan& plan : *plans) {
+        const auto parts = TimePartsOf(question_.scenario, plan.division);
+        if (parts) plan.parts = *parts;
+      }
+    }
     answer_.lower_bound = divisions_.front().least.time;
     answer_.memory_limit = limit_;
     answer_.stopped = stopped_;

@@ -124,7 +124,9 @@ class SplitSearch {
                            .chunks = best_.chunks,
                            .slices = best_.slices,
                            .layers = splits[i]});
-      if (plan) plans[i] = *std::move(plan);
+      if (!plan) return;
+      plans[i] = *std::move(plan);
+      plans[i]->overlap = best_.overlap;  // which its scenario may lack
     });
     priced_ += splits.size();
     bool improved = false;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <utility>
 
 namespace penstock {
@@ -25,15 +26,28 @@ std::vector<TrainingPlan> FrontOf(std::vector<TrainingPlan> plans) {
 }
 
 std::string WhyNot(const TrainingPlan& plan, const TrainingPlan& best) {
-  const StepEstimate& own = plan.estimate;
-  const std::array<std::pair<double, const char*>, 3> parts = {
-      {{plan.busy - best.busy, "compute and communication of a layer's devices"},
-       {plan.idle - best.idle, "bubble"},
-       {own.step_time - own.makespan - (best.step_time() - best.estimate.makespan),
-        "gradients, update and weights after the pipeline"}}};
-  const auto worst = std::ranges::max_element(parts);
-  return fmt::format("{:+.1f}%: {} {:+.3g} s", (plan.step_time() / best.step_time() - 1) * 100,
-                     worst->second, worst->first);
+  const auto after = [](const TrainingPlan& each) {
+    return each.step_time() - each.estimate.makespan;
+  };
+  const auto bubble = [](const TrainingPlan& each) {
+    return each.estimate.makespan - each.mean_busy;
+  };
+  std::array<std::pair<double, const char*>, 5> parts = {
+      {{plan.parts.compute - best.parts.compute, "compute"},
+       {plan.parts.recompute - best.parts.recompute, "recomputation"},
+       {plan.parts.communication - best.parts.communication, "exposed communication of layers"},
+       {bubble(plan) - bubble(best), "bubble"},
+       {after(plan) - after(best), "gradients and update"}}};
+  std::ranges::stable_sort(parts, std::greater(), &std::pair<double, const char*>::first);
+  constexpr double kLeast = 0.001;  // of the step
+  std::string text =
+      fmt::format("{:+.1f}%: {} {:+.3g} s", (plan.step_time() / best.step_time() - 1) * 100,
+                  parts[0].second, parts[0].first);
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    if (parts[i].first < kLeast * best.step_time()) break;
+    text += fmt::format(", {} {:+.3g} s", parts[i].second, parts[i].first);
+  }
+  return text;
 }
 
 }  // namespace penstock

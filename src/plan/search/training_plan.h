@@ -4,9 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "plan/search/bounds.h"
 #include "plan/search/division.h"
 #include "scenario/build/step_estimate.h"
 #include "scenario/scenario.h"
+#include "schedule/costs.h"
 #include "schedule/placement.h"
 
 namespace penstock {
@@ -24,7 +26,9 @@ struct TrainingPlan {
   double mean_busy = 0;  // of all ranks
   double idle = 0;       // the makespan without `busy`
   std::vector<double> rank_busy = {};
-  double lower_bound = 0;  // of every schedule with this division and placement
+  TimeParts parts = {};
+  OverlapRule overlap = {};  // of pairs, which may be another schedule's
+  double lower_bound = 0;    // of every schedule with this division and placement
 
   double step_time() const { return estimate.step_time; }
   double bytes() const { return estimate.device_bytes(); }
@@ -37,7 +41,7 @@ bool Dominates(const TrainingPlan& plan, const TrainingPlan& other);
 // Returns the plans that no other one dominates, the fastest first.
 std::vector<TrainingPlan> FrontOf(std::vector<TrainingPlan> plans);
 
-// Says why `plan` loses against `best`: the part of its step that is longer, or its memory.
+// Says why `plan` loses against `best`: the parts of its step that are longer, the largest first.
 std::string WhyNot(const TrainingPlan& plan, const TrainingPlan& best);
 
 }  // namespace penstock
