@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/median.h"
 #include "base/system/allocator.h"
 #include "base/units.h"
 #include "graph/compile.h"
@@ -39,12 +40,6 @@ struct Case {
 
 double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
 }
 
 // A stage compiled with one set of options, with its inputs.

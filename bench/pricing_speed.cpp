@@ -3,13 +3,13 @@
 //
 //   pricing_speed
 #include <fmt/format.h>
-#include <time.h>
 
-#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/system/allocator.h"
+#include "bench/cpu_time.h"
 #include "report/table.h"
 #include "scenario/estimate/estimate_step.h"
 #include "scenario/own_fields.h"
@@ -40,26 +40,9 @@ constexpr Row kRows[] = {
     {"1f1b", 1024, 128, 256, "model=gpt:layers=128:dim=8192:heads=64:vocabulary=51200:tensor=8"},
 };
 
-double CpuSeconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
 template <class Call>
 double Measure(Call&& call) {
-  std::vector<double> runs;
-  double total = 0;
-  call();
-  while (total < kLeastSeconds || runs.size() < kLeastRuns) {
-    const double begin = CpuSeconds();
-    call();
-    runs.push_back(CpuSeconds() - begin);
-    total += runs.back();
-  }
-  const auto middle = runs.begin() + static_cast<std::ptrdiff_t>(runs.size() / 2);
-  std::nth_element(runs.begin(), middle, runs.end());
-  return *middle;
+  return MedianCpuSeconds(kLeastRuns, kLeastSeconds, std::forward<Call>(call));
 }
 
 Scenario ScenarioOf(const Row& row) {
@@ -82,10 +65,12 @@ void Print() {
                    "microbatches", "milliseconds", "model"};
   for (const Row& row : kRows) {
     const Scenario scenario = ScenarioOf(row);
-    const double seconds = Measure([&] {
-      const auto estimate = EstimateStep(scenario);
-      PENSTOCK_CHECK(estimate, "{}", estimate.error().line());
-    });
+    const auto estimate = [&] {
+      const auto estimated = EstimateStep(scenario);
+      PENSTOCK_CHECK(estimated, "{}", estimated.error().line());
+    };
+    estimate();  // reads the files
+    const double seconds = Measure(estimate);
     table.rows.push_back({row.schedule, fmt::format("{}", row.devices),
                           fmt::format("{}", row.stages), fmt::format("{}", row.microbatches),
                           fmt::format("{:.2f}", seconds * 1e3), *scenario.model});

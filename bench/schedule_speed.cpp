@@ -11,15 +11,16 @@
 //   schedule_speed [ALGORITHM...]     default: 1f1b interleaved zb1p zbv-formatted dualpipev
 #include <fmt/format.h>
 #include <malloc.h>
-#include <time.h>
 
 #include <algorithm>
 #include <fstream>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/system/allocator.h"
+#include "bench/cpu_time.h"
 #include "report/table.h"
 #include "schedule/catalog.h"
 #include "schedule/passes/passes.h"
@@ -40,26 +41,9 @@ struct Size {
 constexpr Size kSizes[] = {{8, 32},     {16, 64},    {32, 256},   {64, 512},
                            {128, 1024}, {256, 2048}, {512, 4096}, {1024, 5120}};
 
-double CpuSeconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
-// Returns the median CPU seconds of a call.
 template <class Call>
 double Measure(Call&& call) {
-  std::vector<double> runs;
-  double total = 0;
-  while (total < kLeastSeconds || runs.size() < kLeastRuns) {
-    const double begin = CpuSeconds();
-    call();
-    runs.push_back(CpuSeconds() - begin);
-    total += runs.back();
-  }
-  std::nth_element(runs.begin(), runs.begin() + static_cast<std::ptrdiff_t>(runs.size() / 2),
-                   runs.end());
-  return runs[runs.size() / 2];
+  return MedianCpuSeconds(kLeastRuns, kLeastSeconds, std::forward<Call>(call));
 }
 
 // Returns a value of /proc/self/status in bytes.

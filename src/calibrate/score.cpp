@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 
+#include "base/median.h"
+
 namespace penstock {
 namespace {
 
@@ -74,9 +76,7 @@ void ScoreTimes(const std::vector<Prediction>& predictions, TimeScore& score) {
   if (errors.empty()) return;
   score.bias /= static_cast<double>(errors.size());
   score.mape /= static_cast<double>(errors.size());
-  const auto middle = errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2);
-  std::ranges::nth_element(errors, middle);
-  score.median_error = *middle;
+  score.median_error = Median(std::move(errors));
 }
 
 void ScoreMemory(const std::vector<Prediction>& predictions, MemoryScore& score) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/index.h"
+#include "base/median.h"
 
 namespace penstock {
 namespace {
@@ -15,13 +16,7 @@ struct Samples {
   std::vector<double> alone, paired;
 
   bool empty() const { return alone.empty() && paired.empty(); }
-  double Median() {
-    std::vector<double>& values = alone.empty() ? paired : alone;
-    if (values.empty()) return 0;
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-  }
+  double Middle() const { return Median(alone.empty() ? paired : alone); }
 };
 
 }  // namespace
@@ -40,7 +35,7 @@ Costs MedianCosts(const Schedule& schedule, const Timeline& timeline) {
   }
   Costs costs;
   for (auto& of : samples) {
-    const auto median = [&](Op op) { return of[Index(op)].Median(); };
+    const auto median = [&](Op op) { return of[Index(op)].Middle(); };
     StageCosts& stage = costs.stages.emplace_back();
     stage.forward = median(Op::kForward);
     const bool recomputed = !of[Index(Op::kRecompute)].empty();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/index.h"
+#include "base/median.h"
 #include "runtime/collectives/rank_groups.h"
 #include "runtime/processes/local_ranks.h"
 #include "runtime/transports/transports.h"
@@ -68,8 +69,7 @@ Result<double> TimeOfExchange(const Exchange& exchange, std::int64_t& round) {
   for (int run = 0; run < kExchangeRuns; ++run) {
     PENSTOCK_TRY(runs.emplace_back(), time(static_cast<int>(count)));
   }
-  std::ranges::sort(runs);
-  return runs[runs.size() / 2];
+  return Median(std::move(runs));
 }
 
 // Returns the seconds of a message one way, as the pipeline sends it.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/median.h"
 #include "runtime/measure/trace.h"
 
 namespace penstock {

@@ -3,21 +3,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
 #include "runtime/measure/trace.h"
 
 namespace penstock {
 
 inline constexpr double kSecondsPerNs = 1e-9;
-
-// Returns 0 for no values. Reorders the values.
-inline double Median(std::vector<double>& values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // Returns the first recorded round from `skip` on. A shorter run is measured by its last round.
 inline std::int64_t FirstMeasuredRound(const Trace& trace, int skip) {

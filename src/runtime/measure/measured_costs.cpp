@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/index.h"
+#include "base/median.h"
 #include "runtime/measure/measure.h"
 #include "runtime/measure/trace.h"
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/index.h"
+#include "base/median.h"
 #include "config/run_schedule.h"
 #include "runtime/executor/run.h"
 #include "runtime/measure/trace.h"
@@ -12,12 +13,6 @@
 
 namespace penstock {
 namespace {
-
-double MiddleOf(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 double BytesOfAll(const std::vector<NamedParameter>& parameters, at::Tensor NamedParameter::*part) {
   double bytes = 0;
@@ -99,16 +94,16 @@ Costs MeasuredPipeline::MedianCosts() const {
     for (const StageCost& cost : kStageCosts) {
       std::vector<double> values;
       for (const Costs& run : costs_) values.push_back(run.stages[stage].*cost.value);
-      median.stages[stage].*cost.value = MiddleOf(std::move(values));
+      median.stages[stage].*cost.value = Median(std::move(values));
     }
   }
   std::vector<double> latencies;
   for (const Costs& run : costs_) latencies.push_back(run.comm);
-  median.comm = MiddleOf(std::move(latencies));
+  median.comm = Median(std::move(latencies));
   return median;
 }
 
-double MeasuredPipeline::MedianBetweenSteps() const { return MiddleOf(between_steps_); }
+double MeasuredPipeline::MedianBetweenSteps() const { return Median(between_steps_); }
 
 double MeasuredPipeline::message_bytes() const {
   double bytes = 0;
