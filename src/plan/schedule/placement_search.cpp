@@ -46,9 +46,7 @@ double PlacementSearch::AmountWithin(double limit) const {
     const double unit = LeastMemory(placement_, costs_);
     return std::floor(std::min(limit / unit, 2.0 * params_.ranks) * (1 + kRounding)) * unit;
   }
-  if (params_.costs || params_.kept_for_weight != 1) return limit;
-  const double chunks = placement_.chunks();
-  return std::floor(limit * chunks * (1 + kRounding)) / chunks;
+  return penstock::AmountWithin(limit, params_, placement_);
 }
 
 void PlacementSearch::Prepare() {

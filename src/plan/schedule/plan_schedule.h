@@ -57,7 +57,7 @@ struct SchedulePlan {
   // By memory, ascending, each shorter than the previous one. The last one is the best within the
   // limit.
   std::vector<PlannedSchedule> front;
-  // The same within the question's limit.
+  // Within the question's limit, no schedule that `front` may have is shorter.
   double lower_bound = 0;
   int searches = 0;
   bool stopped = false;  // whether stop() ended it

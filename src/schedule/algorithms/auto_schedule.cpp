@@ -32,13 +32,9 @@ namespace {
 // The number of building blocks that v-auto starts from.
 constexpr std::size_t kUniformBlocks = 8;
 
-// Limits between two amounts that a rank can hold are the same limit, so that they have the same
-// result.
 double Limit(const ScheduleParams& params, const Placement& placement, const Costs& costs) {
   if (!params.memory_limit) return 2.0 * params.ranks * LeastMemory(placement, costs);
-  if (params.costs || params.kept_for_weight != 1) return *params.memory_limit;
-  const double chunks = placement.chunks();
-  return std::floor(*params.memory_limit * chunks * (1 + kRounding)) / chunks;
+  return AmountWithin(*params.memory_limit, params, placement);
 }
 
 // Returns ZB-H1's turns with the warm-up that fits the limit: `reach` forwards per downstream rank
@@ -77,6 +73,12 @@ std::vector<std::vector<Lane>> KnownLanes(const Problem& problem, ScheduleParams
 }
 
 }  // namespace
+
+double AmountWithin(double limit, const ScheduleParams& params, const Placement& placement) {
+  if (params.costs || params.kept_for_weight != 1) return limit;
+  const double chunks = placement.chunks();
+  return std::floor(limit * chunks * (1 + kRounding)) / chunks;
+}
 
 std::vector<Lane> SearchLinear(const Problem& problem) {
   return SearchLanes(problem, [](const Problem& part) {

@@ -10,9 +10,14 @@
 
 namespace penstock {
 
+// Returns the largest amount of memory up to `limit` that a rank can hold. Limits between two such
+// amounts are the same limit, so that they have the same result.
+double AmountWithin(double limit, const ScheduleParams& params, const Placement& placement);
+
 // Returns a short schedule of one stage per rank within the problem's limit.
 std::vector<Lane> SearchLinear(const Problem& problem);
-// The same on a vee. `known` is what KnownOnVee has returned for the same microbatches.
+// Returns a short schedule of a vee within the problem's limit. `known` is what KnownOnVee has
+// returned for the same microbatches.
 std::vector<Lane> SearchVee(const Problem& problem, const std::vector<std::vector<Lane>>& known);
 
 // Return the lanes of the rule-based schedules of the placement, whatever memory they take.
