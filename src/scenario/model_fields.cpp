@@ -12,6 +12,19 @@ namespace {
 
 constexpr double kMostSize = static_cast<double>(kMostShapeSize);
 
+ScenarioField ModelField(std::string_view name, ScenarioMember member, std::string_view value_name,
+                         std::string help, std::vector<std::string_view> choices = {}) {
+  ScenarioField field{.name = name,
+                      .member = std::move(member),
+                      .group = FieldGroup::kModel,
+                      .value_name = value_name,
+                      .help = std::move(help),
+                      .choices = std::move(choices)};
+  field.ordered_by = kSearches | kPasses;
+  field.with_model = WithModel::kOnlyWith;
+  return field;
+}
+
 // Sets, for the constants of a machine, what a fit may find.
 void SetFitRanges(std::vector<ScenarioField>& fields) {
   constexpr double kMostLaunch = 300e-6;  // seconds
@@ -32,99 +45,102 @@ void SetFitRanges(std::vector<ScenarioField>& fields) {
 }  // namespace
 
 std::vector<ScenarioField> ModelFields() {
-  const FieldGroup kGroup = FieldGroup::kModel;
-  const auto row = [&](std::string_view name, ScenarioMember member, std::string_view value_name,
-                       std::string help) {
-    ScenarioField field{.name = name,
-                        .member = std::move(member),
-                        .group = kGroup,
-                        .value_name = value_name,
-                        .help = std::move(help)};
-    field.ordered_by = kSearches | kPasses;
-    if (name != "model") field.with_model = WithModel::kOnlyWith;
-    return field;
-  };
   std::vector<ScenarioField> fields = {
-      row("model", &Scenario::model, "MODEL",
-          "Price a model in seconds and bytes: a config.json of Hugging Face, or one of " +
-              fmt::format("{}", fmt::join(PublishedModelNames(), ", ")) +
-              "; or decoder or gpt with sizes"),
-      row("device", &Scenario::device, "DEVICE",
+      ModelField("model", &Scenario::model, "MODEL",
+                 "Price a model in seconds and bytes: a config.json of Hugging Face, or one of " +
+                     fmt::format("{}", fmt::join(PublishedModelNames(), ", ")) +
+                     "; or decoder or gpt with sizes"),
+      ModelField(
+          "device", &Scenario::device, "DEVICE",
           fmt::format("What trains it: a YAML file with its peaks, or one of {} (default {})",
                       fmt::join(DeviceNames(), ", "), kUsualDevice)),
-      row("nodes", &Scenario::nodes, "NxG",
+      ModelField(
+          "nodes", &Scenario::nodes, "NxG",
           "Nodes and devices per node, both (default 1x8). `ranks` is by default the number of "
           "devices, divided by `tensor` and `data_parallel`"),
-      row("micro_batch_size", &Scenario::micro_batch_size, "N",
-          "Samples per microbatch (default 1)"),
-      row("sequence", &Scenario::sequence, "N", "Tokens per sample (default 4096; 1024 for gpt2)"),
-      row("precision", &Scenario::precision, "DTYPE",
+      ModelField("micro_batch_size", &Scenario::micro_batch_size, "N",
+                 "Samples per microbatch (default 1)"),
+      ModelField("sequence", &Scenario::sequence, "N",
+                 "Tokens per sample (default 4096; 1024 for gpt2)"),
+      ModelField(
+          "precision", &Scenario::precision, "DTYPE",
           fmt::format("{} (default bf16, with fp32 masters)", fmt::join(kPrecisionNames, ", "))),
-      row("tensor", &Scenario::tensor, "N", "Devices that divide each layer (default 1)"),
-      row("data_parallel", &Scenario::data, "N",
-          "Replicas of the pipeline (default 1), each of which runs all `microbatches`"),
-      row("expert", &Scenario::expert, "N",
+      ModelField("tensor", &Scenario::tensor, "N", "Devices that divide each layer (default 1)"),
+      ModelField("data_parallel", &Scenario::data, "N",
+                 "Replicas of the pipeline (default 1), each of which runs all `microbatches`"),
+      ModelField(
+          "expert", &Scenario::expert, "N",
           "Replicas that divide the experts of each layer, a divisor of `data_parallel` (default "
           "1)"),
-      row("expert_tensor", &Scenario::expert_tensor, "N",
+      ModelField(
+          "expert_tensor", &Scenario::expert_tensor, "N",
           "Devices that divide each expert (default `tensor`); `expert` times `expert_tensor` are "
           "taken from the devices of a stage"),
-      row("context", &Scenario::context, "N",
-          "Devices that divide the tokens of each sample (default 1)"),
-      row("context_exchange", &Scenario::context_exchange, "HOW",
-          fmt::format("How these exchange keys and values: {} (default ring)",
-                      fmt::join(kContextExchangeNames, ", "))),
-      row("sequence_parallel", &Scenario::sequence_parallel, "",
+      ModelField("context", &Scenario::context, "N",
+                 "Devices that divide the tokens of each sample (default 1)"),
+      ModelField("context_exchange", &Scenario::context_exchange, "HOW",
+                 fmt::format("How these exchange keys and values: {} (default ring)",
+                             fmt::join(kContextExchangeNames, ", "))),
+      ModelField(
+          "sequence_parallel", &Scenario::sequence_parallel, "",
           "Whether the devices of `tensor` also divide the sequence outside of matmuls (default "
           "true)"),
-      row("recompute", &Scenario::recompute, "WHAT",
+      ModelField(
+          "recompute", &Scenario::recompute, "WHAT",
           fmt::format("What the backward computes again: {} (default none)", kRecomputeForms)),
-      row("layout", &Scenario::layout, "LAYOUT",
+      ModelField(
+          "layout", &Scenario::layout, "LAYOUT",
           "Layers of each stage: numbers (8,10,10,8), Megatron-LM's layout (Et*3|(tt|)*29L) or "
           "torchtitan's lists of modules (default: as even as possible)"),
-      row("zero_ranks", &Scenario::zero_ranks, "N",
+      ModelField(
+          "zero_ranks", &Scenario::zero_ranks, "N",
           "Replicas that divide states by `zero` among themselves, if not all (hybrid sharding)"),
-      row("zero", &Scenario::zero, "N",
+      ModelField(
+          "zero", &Scenario::zero, "N",
           "What replicas divide: 1 optimizer state, 2 and gradients, 3 and weights (default 0)"),
-      row("flops_efficiency", &Scenario::flops_efficiency, "X",
-          "Part of the peak FLOP/s that matmuls reach (default 0.6 with `implementation` "
-          "penstock)"),
-      row("bandwidth_efficiency", &Scenario::bandwidth_efficiency, "X",
+      ModelField("flops_efficiency", &Scenario::flops_efficiency, "X",
+                 "Part of the peak FLOP/s that matmuls reach (default 0.6 with `implementation` "
+                 "penstock)"),
+      ModelField(
+          "bandwidth_efficiency", &Scenario::bandwidth_efficiency, "X",
           "Part of the bandwidth of memory and links (default 0.8 with `implementation` penstock)"),
-      row("link_efficiency", &Scenario::link_efficiency, "X",
-          "Part of the bandwidth of the links in a node (default `bandwidth_efficiency`)"),
-      row("network_efficiency", &Scenario::network_efficiency, "X",
-          "Part of the bandwidth between nodes (default `bandwidth_efficiency`)"),
-      row("hidden_communication", &Scenario::hidden_communication, "X",
+      ModelField("link_efficiency", &Scenario::link_efficiency, "X",
+                 "Part of the bandwidth of the links in a node (default `bandwidth_efficiency`)"),
+      ModelField("network_efficiency", &Scenario::network_efficiency, "X",
+                 "Part of the bandwidth between nodes (default `bandwidth_efficiency`)"),
+      ModelField(
+          "hidden_communication", &Scenario::hidden_communication, "X",
           "Part of the communication of `tensor` and `expert` that compute hides (default 0)"),
-      row("hidden_gradients", &Scenario::hidden_gradients, "X",
-          "Part of the sums of gradients and gathers of weights that compute hides"),
-      row("device_launch", &Scenario::device_launch, "T",
-          "Time of the device per kernel besides its work (2us)"),
-      row("host_launch", &Scenario::host_launch, "T",
-          "Time of the host per kernel, hidden while the device is busy (5us)"),
-      row("time_factor", &Scenario::time_factor, "X",
-          "Factor of all times, as 'penstock calibrate' fits it (default 1)"),
+      ModelField("hidden_gradients", &Scenario::hidden_gradients, "X",
+                 "Part of the sums of gradients and gathers of weights that compute hides"),
+      ModelField("device_launch", &Scenario::device_launch, "T",
+                 "Time of the device per kernel besides its work (2us)"),
+      ModelField("host_launch", &Scenario::host_launch, "T",
+                 "Time of the host per kernel, hidden while the device is busy (5us)"),
+      ModelField("time_factor", &Scenario::time_factor, "X",
+                 "Factor of all times, as 'penstock calibrate' fits it (default 1)"),
   };
   for (ScenarioField field :
-       {row("stage_tensor", &Scenario::stage_tensor, "N,...",
-            "Devices that divide each layer of a stage, by stage, if stages differ (2,2,4)"),
-        row("stage_data", &Scenario::stage_data, "N,...",
-            "Devices that divide the samples of each microbatch, by stage (1,2,1)"),
-        row("stage_recompute", &Scenario::stage_recompute, "WHAT,...",
-            "`recompute` by stage (full,none)")}) {
+       {ModelField("stage_tensor", &Scenario::stage_tensor, "N,...",
+                   "Devices that divide each layer of a stage, by stage, if stages differ (2,2,4)"),
+        ModelField("stage_data", &Scenario::stage_data, "N,...",
+                   "Devices that divide the samples of each microbatch, by stage (1,2,1)"),
+        ModelField("stage_recompute", &Scenario::stage_recompute, "WHAT,...",
+                   "`recompute` by stage (full,none)")}) {
     field.is_joined = true;
     fields.push_back(std::move(field));
   }
-  fields.push_back(row("machine", &Scenario::machine, "FILE",
-                       "A file with constants of the machine, such as `flops_efficiency`, that "
-                       "'penstock calibrate' fitted to measured runs, or with measured costs of "
-                       "'penstock profile'"));
+  fields.push_back(
+      ModelField("machine", &Scenario::machine, "FILE",
+                 "A file with constants of the machine, such as `flops_efficiency`, that "
+                 "'penstock calibrate' fitted to measured runs, or with measured costs of "
+                 "'penstock profile'"));
   fields.back().takes_path = true;
   fields.back().with_model = WithModel::kEither;  // a profile is of its own model
   SetFitRanges(fields);
   for (ScenarioField& field : fields) {
     if (field.name == "model") {
+      field.with_model = WithModel::kEither;
       field.choices = PublishedModelNames();
       field.choices.insert(field.choices.end(), std::begin(kUnnamedModels),
                            std::end(kUnnamedModels));
@@ -145,66 +161,59 @@ std::vector<ScenarioField> ModelFields() {
 }
 
 std::vector<ScenarioField> ImplementationFields() {
-  const auto row = [](std::string_view name, ScenarioMember member, std::string_view value_name,
-                      std::string help, std::vector<std::string_view> choices = {}) {
-    ScenarioField field{.name = name,
-                        .member = std::move(member),
-                        .group = FieldGroup::kModel,
-                        .value_name = value_name,
-                        .help = std::move(help),
-                        .choices = std::move(choices)};
-    field.ordered_by = kSearches | kPasses;
-    field.with_model = WithModel::kOnlyWith;
-    return field;
-  };
   std::vector<ScenarioField> fields = {
-      row("implementation", &Scenario::implementation, "NAME",
-          fmt::format("What computes the model: {} (default penstock)",
-                      fmt::join(ImplementationNames(), ", ")),
-          ImplementationNames()),
-      row("attention", &Scenario::attention, "KERNEL",
-          "Kernel of attention: auto, flash, fused or unfused (default auto)",
-          List(kAttentionNames)),
-      row("cuda_graphs", &Scenario::cuda_graphs, "HOW",
-          "What CUDA graphs launch: none, partial (of each layer) or full (default none)",
-          List(kCudaGraphsNames)),
-      row("dispatcher", &Scenario::dispatcher, "HOW",
-          fmt::format("How tokens reach their experts: {} (default all-to-all)",
-                      fmt::join(kDispatcherNames, ", ")),
-          List(kDispatcherNames)),
-      row("release", &Scenario::release, "YYYY-MM",
-          "Release of the implementation, where that matters (default: the newest)"),
-      row("expert_imbalance", &Scenario::expert_imbalance, "X",
-          "Tokens of the busiest rank's experts over the mean (default 1)"),
-      row("dropout", &Scenario::dropout, "", "Whether the model has dropout"),
-      row("deterministic", &Scenario::deterministic, "",
-          "Whether only kernels run whose sums have one order"),
-      row("fused_loss", &Scenario::fused_loss, "", "Whether one kernel computes the loss"),
-      row("fused_experts", &Scenario::fused_experts, "",
-          "Whether the matmuls of experts include activation and quantization"),
-      row("overlapped_experts", &Scenario::overlapped_experts, "",
-          "Whether the exchanges of experts run under another microbatch's compute"),
-      row("fp8_attention", &Scenario::fp8_attention, "", "Whether attention runs in 8 bits"),
-      row("linear_biases", &Scenario::linear_biases, "", "Whether linear layers have biases"),
-      row("grouped_experts", &Scenario::grouped_experts, "",
-          "Whether one call computes the matmuls of all experts of a rank (default true)"),
-      row("attention_mask", &Scenario::attention_mask, "",
+      ModelField("implementation", &Scenario::implementation, "NAME",
+                 fmt::format("What computes the model: {} (default penstock)",
+                             fmt::join(ImplementationNames(), ", ")),
+                 ImplementationNames()),
+      ModelField("attention", &Scenario::attention, "KERNEL",
+                 "Kernel of attention: auto, flash, fused or unfused (default auto)",
+                 List(kAttentionNames)),
+      ModelField("cuda_graphs", &Scenario::cuda_graphs, "HOW",
+                 "What CUDA graphs launch: none, partial (of each layer) or full (default none)",
+                 List(kCudaGraphsNames)),
+      ModelField("dispatcher", &Scenario::dispatcher, "HOW",
+                 fmt::format("How tokens reach their experts: {} (default all-to-all)",
+                             fmt::join(kDispatcherNames, ", ")),
+                 List(kDispatcherNames)),
+      ModelField("release", &Scenario::release, "YYYY-MM",
+                 "Release of the implementation, where that matters (default: the newest)"),
+      ModelField("expert_imbalance", &Scenario::expert_imbalance, "X",
+                 "Tokens of the busiest rank's experts over the mean (default 1)"),
+      ModelField("dropout", &Scenario::dropout, "", "Whether the model has dropout"),
+      ModelField("deterministic", &Scenario::deterministic, "",
+                 "Whether only kernels run whose sums have one order"),
+      ModelField("fused_loss", &Scenario::fused_loss, "", "Whether one kernel computes the loss"),
+      ModelField("fused_experts", &Scenario::fused_experts, "",
+                 "Whether the matmuls of experts include activation and quantization"),
+      ModelField("overlapped_experts", &Scenario::overlapped_experts, "",
+                 "Whether the exchanges of experts run under another microbatch's compute"),
+      ModelField("fp8_attention", &Scenario::fp8_attention, "", "Whether attention runs in 8 bits"),
+      ModelField("linear_biases", &Scenario::linear_biases, "",
+                 "Whether linear layers have biases"),
+      ModelField("grouped_experts", &Scenario::grouped_experts, "",
+                 "Whether one call computes the matmuls of all experts of a rank (default true)"),
+      ModelField(
+          "attention_mask", &Scenario::attention_mask, "",
           "Whether the data loader makes a mask of all pairs of tokens, as Megatron-LM's does"),
-      row("fragmentation", &Scenario::fragmentation, "X",
+      ModelField(
+          "fragmentation", &Scenario::fragmentation, "X",
           "Memory that the allocator holds besides what is allocated, as a part of it (default 0)"),
-      row("deferred_head", &Scenario::deferred_head, "N",
-          "Microbatches whose weight gradient of the head is computed after the pipeline"),
-      row("drops_tokens", &Scenario::drops_tokens, "",
-          "Whether experts take a fixed number of tokens and drop others"),
-      row("lora", &Scenario::lora, "",
-          "Whether weights are frozen and adapters are trained, whose cost is not counted"),
-      row("layers_at_end_in_bf16", &Scenario::layers_at_end_in_bf16, "N",
+      ModelField("deferred_head", &Scenario::deferred_head, "N",
+                 "Microbatches whose weight gradient of the head is computed after the pipeline"),
+      ModelField("drops_tokens", &Scenario::drops_tokens, "",
+                 "Whether experts take a fixed number of tokens and drop others"),
+      ModelField("lora", &Scenario::lora, "",
+                 "Whether weights are frozen and adapters are trained, whose cost is not counted"),
+      ModelField(
+          "layers_at_end_in_bf16", &Scenario::layers_at_end_in_bf16, "N",
           "Last layers whose matmuls stay in bf16 with a precision of 8 or 4 bits (default 0)"),
-      row("offload_modules", &Scenario::offload_modules, "MODULE,...",
-          "Modules of all layers whose tensors are in the memory of the host: attn_norm, "
-          "qkv_linear, "
-          "core_attn, attn_proj, mlp_norm, expert_fc1, moe_act"),
-      row("offloaded_layers", &Scenario::offloaded_layers, "N",
+      ModelField("offload_modules", &Scenario::offload_modules, "MODULE,...",
+                 "Modules of all layers whose tensors are in the memory of the host: attn_norm, "
+                 "qkv_linear, "
+                 "core_attn, attn_proj, mlp_norm, expert_fc1, moe_act"),
+      ModelField(
+          "offloaded_layers", &Scenario::offloaded_layers, "N",
           "Layers of the model whose activations wait in the memory of the host (default 0)"),
   };
   for (ScenarioField& field : fields) field.is_joined = field.name == "offload_modules";
@@ -213,13 +222,7 @@ std::vector<ScenarioField> ImplementationFields() {
 
 std::vector<ScenarioField> SizeFields() {
   const auto row = [](std::string_view name, ScenarioMember member, std::string help) {
-    ScenarioField field{.name = name,
-                        .member = std::move(member),
-                        .group = FieldGroup::kModel,
-                        .value_name = "N",
-                        .help = std::move(help)};
-    field.ordered_by = kSearches | kPasses;
-    field.with_model = WithModel::kOnlyWith;
+    ScenarioField field = ModelField(name, std::move(member), "N", std::move(help));
     field.most = kMostSize;
     return field;
   };
