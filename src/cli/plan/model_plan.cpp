@@ -21,8 +21,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kSteps = 1000;
 
-std::string BytesText(double bytes) { return FormatBytes(static_cast<std::int64_t>(bytes)); }
-
 // Returns the text as a word of a shell.
 std::string ShellWord(const std::string& text) {
   constexpr std::string_view kPlain =
@@ -135,7 +133,7 @@ Table FrontTable(const PlanAnswer& answer) {
     cells.push_back(fmt::format("{:.0f}", plan.estimate.tokens_per_second()));
     cells.push_back(FormatPercent(MfuOf(plan)));
     cells.push_back(FormatPercent(plan.bubble()));
-    cells.push_back(BytesText(plan.bytes()));
+    cells.push_back(FormatAmount(plan.bytes(), "B"));
     cells.push_back(FormatPercent(plan.step_time() / plan.lower_bound - 1));
     table.rows.push_back(std::move(cells));
   }
@@ -189,7 +187,7 @@ Result<int> PlanModel(PlanQuestion question, const std::string& output, OutputFo
   fmt::print("{}", FormatTable(front));
   if (!answer.runners_up.empty()) fmt::print("\n{}", FormatTable(RunnersUpTable(answer)));
   fmt::print("\n{} configurations in {}; a device may need {}. The fastest:\n  {}\n",
-             answer.searched, FormatSeconds(seconds), BytesText(answer.memory_limit),
+             answer.searched, FormatSeconds(seconds), FormatAmount(answer.memory_limit, "B"),
              CommandOf(answer.best()));
   return kExitOk;
 }

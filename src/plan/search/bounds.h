@@ -23,7 +23,7 @@ Result<DivisionBounds> BoundsOf(const Scenario& scenario, const JobDivision& div
 // last. Errors: as above.
 Result<std::vector<double>> LayerTimes(const Scenario& scenario, const JobDivision& division);
 
-// Where the time of a step goes on the mean rank, in seconds.
+// Seconds of a step by what the ranks do, as a mean over all ranks.
 struct TimeParts {
   double compute = 0;
   double recompute = 0;

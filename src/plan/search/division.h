@@ -1,6 +1,7 @@
 // How a training job divides a model and its batch among devices.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,7 +19,7 @@ struct JobDivision {
   int microbatches = 1;  // of each replica
   std::string recompute = "none";
 
-  friend bool operator==(const JobDivision&, const JobDivision&) = default;
+  auto operator<=>(const JobDivision&) const = default;
 };
 
 // What there is to divide.

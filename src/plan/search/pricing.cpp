@@ -117,20 +117,14 @@ Result<TrainingPlan> PriceOf(const Scenario& base, const JobDivision& division,
   PENSTOCK_TRY(const Simulated simulated, SimulateOne(std::move(chosen), false));
   if (!simulated.step) return InvalidParameter("model", ": is missing");
   plan.estimate = *simulated.step;
-  const std::vector<RankResult>& ranks = simulated.result.ranks;
-  for (const RankResult& rank : ranks) {
-    plan.busy = std::max(plan.busy, rank.busy);
-    plan.mean_busy += rank.busy / static_cast<double>(ranks.size());
-    plan.rank_busy.push_back(rank.busy);
-  }
-  plan.idle = simulated.result.makespan - plan.busy;
+  for (const RankResult& rank : simulated.result.ranks) plan.rank_busy.push_back(rank.busy);
   plan.placement = simulated.chosen.schedule.placement;
   plan.layers = choice.layers;
   return plan;
 }
 
 void AddBound(TrainingPlan& plan) {
-  plan.lower_bound = plan.busy + plan.step_time() - plan.estimate.makespan;
+  plan.lower_bound = plan.busy() + plan.step_time() - plan.estimate.makespan;
   if (plan.slices > 1) return;
   const Candidate& candidate = plan.scenario.schedules.front();
   const auto own = ScenarioOf(plan.scenario, candidate);

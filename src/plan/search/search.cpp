@@ -111,22 +111,19 @@ class PlanSearch {
 
   bool Fits(const TrainingPlan& plan) const { return plan.bytes() <= limit_; }
 
-  // A division without its recomputation.
-  using Key = std::tuple<int, int, int, int, int, int, int>;
-  static Key KeyOf(const JobDivision& of) {
-    return {of.tensor,
-            of.context,
-            of.pipeline,
-            of.data,
-            of.expert,
-            of.expert_tensor,
-            of.zero * 1000 + of.micro_batch};
+  static JobDivision WithoutRecompute(JobDivision division) {
+    division.recompute.clear();
+    return division;
+  }
+
+  const BoundedDivision& DivisionOf(const TrainingPlan& plan) const {
+    return *std::ranges::find(divisions_, plan.division, &BoundedDivision::division);
   }
 
   // Whether no schedule of the division can be the fastest.
   bool IsSlow(const BoundedDivision& each) const {
     return each.least.bytes > limit_ || each.least.time >= fastest_ ||
-           needs_no_recompute_.contains(KeyOf(each.division));
+           needs_no_recompute_.contains(WithoutRecompute(each.division));
   }
   // Whether no schedule of the division can be in the front.
   bool IsRuledOut(const BoundedDivision& each) const {
@@ -181,7 +178,7 @@ class PlanSearch {
       for (std::size_t i = 0; i < jobs.size(); ++i) {
         if (jobs[i].division == each && !fits[i]) all_fit = false;
       }
-      if (all_fit) needs_no_recompute_.insert(KeyOf(each->division));
+      if (all_fit) needs_no_recompute_.insert(WithoutRecompute(each->division));
     }
   }
 
@@ -201,12 +198,10 @@ class PlanSearch {
   void SearchSchedules() {
     std::vector<TrainingPlan> fastest = FastestOfDivisions(kSearched);
     for (std::size_t i = 0; i < fastest.size() && !Stopped(); ++i) {
-      const auto found = std::ranges::find_if(divisions_, [&](const BoundedDivision& each) {
-        return each.division == fastest[i].division;
-      });
+      const BoundedDivision& division = DivisionOf(fastest[i]);
       for (const bool searches : {false, true}) {
-        if (found->least.time >= fastest_) break;
-        Price(OtherSchedules(*found, searches, LeftIn(fastest[i])));
+        if (division.least.time >= fastest_) break;
+        Price(OtherSchedules(division, searches, LeftIn(fastest[i])));
       }
       Progress(kSchedulesDone, kSearchesDone, i, fastest.size());
     }
@@ -314,10 +309,7 @@ class PlanSearch {
   void MoveLayers() {
     const std::vector<TrainingPlan> fastest = FastestOfDivisions(kSplit);
     for (std::size_t i = 0; i < fastest.size() && !Stopped(); ++i) {
-      const auto found = std::ranges::find_if(divisions_, [&](const BoundedDivision& each) {
-        return each.division == fastest[i].division;
-      });
-      if (found->least.time >= fastest_) continue;
+      if (DivisionOf(fastest[i]).least.time >= fastest_) continue;
       TrainingPlan moved = WithBestSplit(
           fastest[i], [&](const TrainingPlan& plan) { return Fits(plan); }, answer_.searched);
       if (moved.step_time() < fastest[i].step_time()) Keep(std::move(moved));
@@ -390,25 +382,17 @@ class PlanSearch {
     return std::move(answer_);
   }
 
-  // The fastest of each division and schedule, other than the best.
+  // The fastest of each division among ranks, other than the best.
   void AddRunnersUp() {
     std::ranges::stable_sort(plans_, {}, &TrainingPlan::step_time);
-    std::vector<std::pair<std::string, std::string>> seen;
-    const auto key = [](const TrainingPlan& plan) {
+    const auto ranks_of = [](const TrainingPlan& plan) {
       const JobDivision& of = plan.division;
-      return std::pair(
-          fmt::format("{} {} {} {} {}", of.tensor, of.context, of.pipeline, of.expert, of.zero),
-          plan.schedule);
+      return std::tuple(of.tensor, of.context, of.pipeline, of.expert, of.zero);
     };
-    seen.push_back(key(answer_.front.front()));
+    std::set seen = {ranks_of(answer_.best())};
     for (TrainingPlan& plan : plans_) {
       if (answer_.runners_up.size() == kRunnersUp) break;
-      const bool is_new = std::ranges::none_of(seen, [&](const auto& each) {
-        return each.first == key(plan).first || each == key(plan);
-      });
-      if (!is_new) continue;
-      seen.push_back(key(plan));
-      answer_.runners_up.push_back(std::move(plan));
+      if (seen.insert(ranks_of(plan)).second) answer_.runners_up.push_back(std::move(plan));
     }
   }
 
@@ -427,7 +411,7 @@ class PlanSearch {
   std::optional<Error> refused_;  // why the first division has no price
   std::vector<BoundedDivision> divisions_;
   std::optional<TrainingPlan> least_bytes_;
-  std::set<Key> needs_no_recompute_;
+  std::set<JobDivision> needs_no_recompute_;  // without their recomputation
   std::vector<TrainingPlan> plans_, front_;
   double fastest_ = std::numeric_limits<double>::infinity();
   bool stopped_ = false;

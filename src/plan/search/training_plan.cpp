@@ -5,9 +5,17 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <numeric>
 #include <utility>
 
 namespace penstock {
+
+double TrainingPlan::busy() const { return std::ranges::max(rank_busy); }
+
+double TrainingPlan::mean_busy() const {
+  const double all = std::accumulate(rank_busy.begin(), rank_busy.end(), 0.0);
+  return all / static_cast<double>(rank_busy.size());
+}
 
 bool Dominates(const TrainingPlan& plan, const TrainingPlan& other) {
   if (plan.step_time() > other.step_time() || plan.bytes() > other.bytes()) return false;
@@ -30,7 +38,7 @@ std::string WhyNot(const TrainingPlan& plan, const TrainingPlan& best) {
     return each.step_time() - each.estimate.makespan;
   };
   const auto bubble = [](const TrainingPlan& each) {
-    return each.estimate.makespan - each.mean_busy;
+    return each.estimate.makespan - each.mean_busy();
   };
   std::array<std::pair<double, const char*>, 5> parts = {
       {{plan.parts.compute - best.parts.compute, "compute"},

@@ -21,18 +21,16 @@ struct TrainingPlan {
   std::vector<int> layers = {};  // of each stage; empty if the user fixed a layout
   Scenario scenario;             // complete: `penstock simulate` of it gives these figures
   StepEstimate estimate;
-  // Seconds of the step.
-  double busy = 0;       // of the rank that computes most
-  double mean_busy = 0;  // of all ranks
-  double idle = 0;       // the makespan without `busy`
-  std::vector<double> rank_busy = {};
+  std::vector<double> rank_busy = {};  // seconds, by pipeline rank
   TimeParts parts = {};
   OverlapRule overlap = {};  // of pairs, which may be another schedule's
-  double lower_bound = 0;    // of every schedule with this division and placement
+  double lower_bound = 0;  // seconds of a step, of every schedule with this division and placement
 
   double step_time() const { return estimate.step_time; }
   double bytes() const { return estimate.device_bytes(); }
-  double bubble() const { return idle / estimate.makespan; }
+  double busy() const;       // seconds of the rank that computes most
+  double mean_busy() const;  // seconds, of all ranks
+  double bubble() const { return 1 - busy() / estimate.makespan; }
 };
 
 // Returns whether `plan` is as fast and needs as little memory as `other`, and better in one.
