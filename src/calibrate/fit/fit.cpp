@@ -12,8 +12,8 @@ namespace {
 constexpr double kDependent = 1e-3;     // the part of a derivative that no other constant explains
 constexpr double kWorthwhile = 0.02;    // the decrease of the error for which a constant is added
 constexpr std::size_t kMostRows = 160;  // of a choice among constants
-// Of a standard error relative to the value, or to the range of a value that may be 0: the most for
-// which a choice among constants counts a constant as determined.
+// A choice among constants counts one as determined if its standard error is at most this part of
+// its value, or of its range if it may be 0.
 constexpr double kDetermined = 0.25;
 constexpr int kMostRounds = 8;
 constexpr double kLittleGain = 1e-3;     // a relative decrease of the sum that ends the rounds
