@@ -61,9 +61,9 @@ Result<ModelCosts> CostsOfBalancedStages(const std::vector<ModelOnCluster>& mode
   for (ModelOnCluster model : models) {
     model.layout.clear();
     model.shape.layers = stages;
-    PENSTOCK_TRY(ModelCosts with_one, CostsOfModel(model, {stages}));
+    PENSTOCK_TRY(ModelCosts with_one, CostsOfModel(model, {.stages = stages}));
     model.shape.layers = 2 * stages;
-    PENSTOCK_TRY(ModelCosts with_two, CostsOfModel(model, {stages}));
+    PENSTOCK_TRY(ModelCosts with_two, CostsOfModel(model, {.stages = stages}));
     one.push_back(std::move(with_one));
     two.push_back(std::move(with_two));
   }

@@ -174,7 +174,7 @@ void AddTiedGradients(const ModelOnCluster& model, const std::vector<LayerRange>
   const double bytes = static_cast<double>(model.shape.vocabulary) /
                        static_cast<double>(model.batch.tensor) *
                        static_cast<double>(model.shape.dim) * model.batch.element_bytes();
-  const std::int64_t distance = model.ranks_per_stage() * (PipelineRanks(model) - 1);
+  const std::int64_t distance = model.site_ranks_per_stage() * (PipelineRanks(model) - 1);
   const double seconds = roofline.OfSumOfTwo(bytes, distance);
   costs.stages.front().step += seconds;
   costs.stages.back().step += seconds;
@@ -204,20 +204,40 @@ void AddVocabulary(const VocabularyWork& shard, const Roofline& roofline, StageC
   costs.softmax = shard.softmax_bytes;
 }
 
-// Empty if all neighbors are on the same kind of link.
-Topology TopologyOf(const ModelOnCluster& model, double latency) {
+// The links between the ranks of a pipeline that one site has, the innermost first.
+std::vector<LinkLevel> LevelsOfSite(const ModelOnCluster& model, double latency) {
   const Cluster& cluster = model.cluster;
-  const int group = static_cast<int>(model.ranks_per_stage());
+  const int group = static_cast<int>(model.site_ranks_per_stage());
   const int linked = cluster.linked_devices();
-  if (cluster.devices() <= linked || group >= linked || linked % group != 0) return {};
   LinkLevel node, network;
   node.name = "node";
-  node.ranks = linked / group;
+  node.ranks = std::max(1, linked / group);
   node.bandwidth = cluster.device.link_bandwidth * cluster.speeds.link;
   network.name = "network";
   network.bandwidth = cluster.device.network_bandwidth * cluster.speeds.network;
   node.latency = network.latency = latency;
-  return {{node, network}};
+  if (cluster.devices_per_site() <= linked) return {node};
+  if (group >= linked || linked % group != 0) return {network};
+  return {node, network};
+}
+
+// Empty if all neighbors are on the same kind of link.
+Topology TopologyOf(const ModelOnCluster& model, double latency) {
+  const Sites& sites = model.cluster.sites;
+  std::vector<LinkLevel> levels = LevelsOfSite(model, latency);
+  const bool far = sites.count > 1 && sites.across == AcrossSites::kPipeline;
+  if (!far) return levels.size() > 1 ? Topology{std::move(levels)} : Topology{};
+  levels.back().ranks = PipelineRanks(model) / sites.count;
+  LinkLevel between;
+  between.name = "site";
+  between.latency = sites.latency;
+  // All devices of a stage send at once.
+  between.bandwidth = sites.bandwidth / static_cast<double>(model.ranks_per_stage());
+  between.shared = levels.back().ranks > 1;
+  // The outermost level of a site with one rank connects nobody.
+  if (levels.back().ranks == 1) levels.clear();
+  levels.push_back(std::move(between));
+  return {std::move(levels)};
 }
 
 void AddMessages(const ModelOnCluster& model, const Roofline& roofline, int slices,
@@ -232,8 +252,12 @@ void AddMessages(const ModelOnCluster& model, const Roofline& roofline, int slic
       costs.message_bytes /= static_cast<double>(model.batch.tensor);
     }
   }
-  costs.comm = roofline.OfMessage(costs.message_bytes, latency, model.cluster.devices());
+  costs.comm = roofline.OfMessage(costs.message_bytes, latency, model.cluster.devices_per_site());
   costs.topology = TopologyOf(model, latency);
+  if (model.cluster.sites.count > 1) {
+    costs.comm =
+        std::max(costs.comm, costs.topology.LongestTime(PipelineRanks(model), costs.message_bytes));
+  }
   costs.transfers = implementation.transfers;
 }
 
@@ -257,6 +281,50 @@ Status CheckExpertDivision(const ModelOnCluster& model) {
                           model.shape.name);
 }
 
+// The devices of a pipeline rank are alike.
+Status CheckGroups(const ModelOnCluster& model) {
+  const Cluster& cluster = model.cluster;
+  if (cluster.groups.empty()) return {};
+  if (cluster.sites.count > 1 && cluster.sites.across == AcrossSites::kData) {
+    return InvalidParameter("across_sites",
+                            ": replicas of a pipeline on unlike devices have no price; give "
+                            "`across_sites` pipeline");
+  }
+  for (const NodeGroup& group : cluster.groups) {
+    const int devices = group.nodes * cluster.devices_per_node;
+    if (devices % model.ranks_per_stage() == 0) continue;
+    return InvalidParameter("device",
+                            "{}: the {} devices of a stage (`tensor` times `context` times "
+                            "`data_parallel`) do not divide its {}, and those of a stage must be "
+                            "alike",
+                            group.device.name, model.ranks_per_stage(), devices);
+  }
+  return {};
+}
+
+// Sites have whole pipeline ranks, or whole replicas of the pipeline.
+Status CheckSites(const ModelOnCluster& model) {
+  const Sites& sites = model.cluster.sites;
+  if (sites.count == 1) return {};
+  if (sites.across == AcrossSites::kPipeline) {
+    if (PipelineRanks(model) % sites.count == 0) return {};
+    return InvalidParameter("sites",
+                            "{}: they do not divide the {} pipeline ranks; give another number, or "
+                            "`across_sites` data",
+                            sites.count, PipelineRanks(model));
+  }
+  if (model.data % sites.count != 0) {
+    return InvalidParameter("sites", "{}: they do not divide `data_parallel`, {}", sites.count,
+                            model.data);
+  }
+  if (model.site_ranks_per_stage() % model.batch.expert_ranks() == 0) return {};
+  return InvalidParameter("expert",
+                          "{}: the {} ranks that divide experts do not divide the {} of a stage in "
+                          "one of {} sites",
+                          model.batch.expert, model.batch.expert_ranks(),
+                          model.site_ranks_per_stage(), sites.count);
+}
+
 Result<std::vector<LayerRange>> LayersOf(const ModelOnCluster& model, int stages) {
   const ModelShape& shape = model.shape;
   if (!model.layout.empty()) {
@@ -270,67 +338,8 @@ Result<std::vector<LayerRange>> LayersOf(const ModelOnCluster& model, int stages
   return split;
 }
 
-}  // namespace
-
-int Cluster::linked_devices() const {
-  int linked = devices_per_node;
-  const int most = std::min(device.linked_devices, devices());
-  for (int count = 2 * devices_per_node; count <= most; count += devices_per_node) {
-    if (devices() % count == 0) linked = count;
-  }
-  return linked;
-}
-
-Status CheckDivision(const ModelOnCluster& model) {
-  const std::int64_t tensor = model.batch.tensor;
-  const std::int64_t group = model.ranks_per_stage(), context = model.batch.context;
-  const int devices = model.cluster.devices();
-  if (devices % group != 0) {
-    return InvalidParameter(tensor > 1 ? "tensor" : (context > 1 ? "context" : "data_parallel"),
-                            "{}: {} ranks per stage (`tensor` {} times `context` {} times "
-                            "`data_parallel` {}) do not divide {} "
-                            "devices",
-                            tensor > 1 ? tensor : (context > 1 ? context : model.data), group,
-                            tensor, context, model.data, devices);
-  }
-  PENSTOCK_TRY_STATUS(CheckExpertDivision(model));
-  const ModelShape& shape = model.shape;
-  const std::int64_t heads = shape.latent ? shape.heads : shape.kv_heads;
-  const bool has_copies =
-      model.batch.profile.get().copies_heads && tensor % heads == 0 && shape.heads % tensor == 0;
-  if (heads % tensor != 0 && !has_copies) {
-    return InvalidParameter("tensor", "{}: does not divide the {} {} of {}", tensor, heads,
-                            shape.latent ? "heads" : "heads of keys and values", shape.name);
-  }
-  if (model.batch.sequence % context != 0) {
-    return InvalidParameter("context", "{}: does not divide `sequence`, {}", context,
-                            model.batch.sequence);
-  }
-  if (model.batch.sequence / context % tensor != 0) {
-    return InvalidParameter("tensor", "{}: does not divide `sequence`, {}", tensor,
-                            model.batch.sequence / context);
-  }
-  if (shape.positions != 0 && model.batch.sequence > shape.positions) {
-    return InvalidParameter("sequence", "{}: {} has {} positions", model.batch.sequence, shape.name,
-                            shape.positions);
-  }
-  return {};
-}
-
-int PipelineRanks(const ModelOnCluster& model) {
-  return model.cluster.devices() / static_cast<int>(model.ranks_per_stage());
-}
-
-Status CheckRanks(const ModelOnCluster& model, int ranks) {
-  const int most = PipelineRanks(model);
-  if (ranks <= most) return {};
-  return InvalidParameter("ranks",
-                          "{}: {} devices have at most {} pipeline ranks (`tensor` {}, "
-                          "`data_parallel` {}); add `nodes`",
-                          ranks, model.cluster.devices(), most, model.batch.tensor, model.data);
-}
-
-Result<ModelCosts> CostsOfModel(const ModelOnCluster& model, const PipelineDivision& division) {
+Result<ModelCosts> CostsOfAlikeDevices(const ModelOnCluster& model,
+                                       const PipelineDivision& division) {
   auto split = LayersOf(model, division.stages);
   if (!split) return tl::unexpected(std::move(split).error());
   std::vector<LayerRange>& divided = *split;
@@ -365,6 +374,145 @@ Result<ModelCosts> CostsOfModel(const ModelOnCluster& model, const PipelineDivis
   AddMessages(model, roofline, slices, costs);
   costs.offload = roofline.OfHostLink(1);
   return costs;
+}
+
+// The links of the slowest device.
+Device SlowestLinks(const Cluster& cluster) {
+  Device slowest = cluster.groups.front().device;
+  for (const NodeGroup& group : cluster.groups) {
+    slowest.link_bandwidth = std::min(slowest.link_bandwidth, group.device.link_bandwidth);
+    slowest.network_bandwidth = std::min(slowest.network_bandwidth, group.device.network_bandwidth);
+    slowest.latency = std::max(slowest.latency, group.device.latency);
+    slowest.linked_devices = std::min(slowest.linked_devices, group.device.linked_devices);
+  }
+  return slowest;
+}
+
+// Each stage costs what it does on the devices of its rank, and messages take the slowest links.
+Result<ModelCosts> CostsOnGroups(const ModelOnCluster& model, PipelineDivision division) {
+  const std::vector<int> ranks = std::exchange(division.ranks, {});
+  PENSTOCK_TRY(ModelCosts costs, CostsOfAlikeDevices(model.OnGroup(0), division));
+  for (std::size_t group = 1; group < model.cluster.groups.size() && !ranks.empty(); ++group) {
+    PENSTOCK_TRY(const ModelCosts own, CostsOfAlikeDevices(model.OnGroup(group), division));
+    for (std::size_t stage = 0; stage < ranks.size(); ++stage) {
+      const int device = ranks[stage] * static_cast<int>(model.ranks_per_stage());
+      if (model.cluster.GroupOf(device) != group) continue;
+      costs.stages[stage] = own.stages[stage];
+      const auto slices = Index(division.slices);
+      for (std::size_t i = stage * slices; i < (stage + 1) * slices && slices > 1; ++i) {
+        costs.by_slice[i] = own.by_slice[i];
+      }
+    }
+  }
+  ModelOnCluster linked = model;
+  linked.cluster.device = SlowestLinks(model.cluster);
+  AddMessages(linked, Roofline(linked), division.slices, costs);
+  return costs;
+}
+
+}  // namespace
+
+int Cluster::linked_devices() const {
+  int linked = devices_per_node;
+  const int most = std::min(device.linked_devices, devices_per_site());
+  for (int count = 2 * devices_per_node; count <= most; count += devices_per_node) {
+    if (devices_per_site() % count == 0) linked = count;
+  }
+  return linked;
+}
+
+Status CheckDivision(const ModelOnCluster& model) {
+  const std::int64_t tensor = model.batch.tensor;
+  const std::int64_t group = model.ranks_per_stage(), context = model.batch.context;
+  const int devices = model.cluster.devices();
+  if (devices % group != 0) {
+    return InvalidParameter(tensor > 1 ? "tensor" : (context > 1 ? "context" : "data_parallel"),
+                            "{}: {} ranks per stage (`tensor` {} times `context` {} times "
+                            "`data_parallel` {}) do not divide {} "
+                            "devices",
+                            tensor > 1 ? tensor : (context > 1 ? context : model.data), group,
+                            tensor, context, model.data, devices);
+  }
+  PENSTOCK_TRY_STATUS(CheckExpertDivision(model));
+  PENSTOCK_TRY_STATUS(CheckSites(model));
+  PENSTOCK_TRY_STATUS(CheckGroups(model));
+  const ModelShape& shape = model.shape;
+  const std::int64_t heads = shape.latent ? shape.heads : shape.kv_heads;
+  const bool has_copies =
+      model.batch.profile.get().copies_heads && tensor % heads == 0 && shape.heads % tensor == 0;
+  if (heads % tensor != 0 && !has_copies) {
+    return InvalidParameter("tensor", "{}: does not divide the {} {} of {}", tensor, heads,
+                            shape.latent ? "heads" : "heads of keys and values", shape.name);
+  }
+  if (model.batch.sequence % context != 0) {
+    return InvalidParameter("context", "{}: does not divide `sequence`, {}", context,
+                            model.batch.sequence);
+  }
+  if (model.batch.sequence / context % tensor != 0) {
+    return InvalidParameter("tensor", "{}: does not divide `sequence`, {}", tensor,
+                            model.batch.sequence / context);
+  }
+  if (shape.positions != 0 && model.batch.sequence > shape.positions) {
+    return InvalidParameter("sequence", "{}: {} has {} positions", model.batch.sequence, shape.name,
+                            shape.positions);
+  }
+  return {};
+}
+
+int PipelineRanks(const ModelOnCluster& model) {
+  return model.cluster.devices() / static_cast<int>(model.ranks_per_stage());
+}
+
+Status CheckRanks(const ModelOnCluster& model, int ranks) {
+  const int most = PipelineRanks(model), sites = model.cluster.sites.count;
+  if (sites > 1 && ranks < most) {
+    return InvalidParameter("ranks",
+                            "{}: the devices of {} sites have {} pipeline ranks; give `nodes` of "
+                            "which all are used",
+                            ranks, sites, most);
+  }
+  if (ranks <= most) return {};
+  return InvalidParameter("ranks",
+                          "{}: {} devices have at most {} pipeline ranks (`tensor` {}, "
+                          "`data_parallel` {}); add `nodes`",
+                          ranks, model.cluster.devices(), most, model.batch.tensor, model.data);
+}
+
+std::size_t Cluster::GroupOf(int index) const {
+  int end = 0;
+  for (std::size_t group = 0; group + 1 < groups.size(); ++group) {
+    end += groups[group].nodes * devices_per_node;
+    if (index < end) return group;
+  }
+  return groups.size() - 1;
+}
+
+double Cluster::mean_flops(Precision precision) const {
+  if (groups.empty()) return device.flops(precision);
+  double sum = 0;
+  for (const NodeGroup& group : groups) sum += group.nodes * group.device.flops(precision);
+  return sum / nodes;
+}
+
+const Device& ModelOnCluster::DeviceOf(int rank) const {
+  if (cluster.groups.empty()) return cluster.device;
+  const std::size_t group = cluster.GroupOf(rank * static_cast<int>(ranks_per_stage()));
+  return cluster.groups[group].device;
+}
+
+ModelOnCluster ModelOnCluster::OnGroup(std::size_t group) const {
+  const NodeGroup& of = cluster.groups[group];
+  ModelOnCluster alike = *this;
+  alike.cluster.groups.clear();
+  alike.cluster.device = of.device;
+  alike.cluster.time_factor = of.time_factor;
+  alike.batch.profile.generation = of.generation;
+  return alike;
+}
+
+Result<ModelCosts> CostsOfModel(const ModelOnCluster& model, const PipelineDivision& division) {
+  if (!model.cluster.groups.empty()) return CostsOnGroups(model, division);
+  return CostsOfAlikeDevices(model, division);
 }
 
 }  // namespace penstock

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "analytic/device.h"
@@ -15,14 +17,48 @@
 
 namespace penstock {
 
-struct Cluster {
+// What the replicas or the stages of a job have between them.
+enum class AcrossSites { kPipeline, kData };
+inline constexpr std::array<std::string_view, 2> kAcrossSitesNames = {"pipeline", "data"};
+
+// Places far from each other that divide the nodes equally, such as regions.
+struct Sites {
+  int count = 1;
+  AcrossSites across = AcrossSites::kPipeline;
+  double bandwidth = 0;  // bytes per second of a site's link in each direction, for all its devices
+  double latency = 0;    // seconds
+};
+
+// How often devices fail, and what that costs.
+struct Failures {
+  double device = 0;             // mean seconds between failures of one device; 0: none fails
+  double restart = 0;            // seconds from a failure until steps run again
+  double storage_bandwidth = 0;  // bytes per second at which a device writes a checkpoint
+};
+
+// Consecutive nodes with the same device.
+struct NodeGroup {
   Device device;
   int nodes = 1;
+  double time_factor = 1;  // as below
+  Generation generation = Generation::kHopper;
+};
+
+struct Cluster {
+  Device device;  // of the first nodes, if they differ
+  int nodes = 1;
   int devices_per_node = 8;
+  std::vector<NodeGroup> groups = {};  // if the devices of nodes differ, two or more
   Speeds speeds;
   double time_factor = 1;  // of all times, for what the model does not know
+  Sites sites = {};
+  Failures failures = {};
 
   int devices() const { return nodes * devices_per_node; }
+  int devices_per_site() const { return devices() / sites.count; }
+  // The device at an index, with which all of its group are alike. Requires: groups is not empty.
+  std::size_t GroupOf(int index) const;
+  double mean_flops(Precision precision) const;
   // The devices that reach each other by the links of a node, which may join several nodes. Jobs
   // use equally many devices of each such group (64 of an NVL72 for 128 devices).
   int linked_devices() const;
@@ -38,14 +74,27 @@ struct ModelOnCluster {
   Recompute recompute;
   std::string layout;  // model_spec/layout.h; empty: as even as possible
 
+  // What each device of a pipeline rank is.
+  const Device& DeviceOf(int rank) const;
+  double MemoryOf(int rank) const { return DeviceOf(rank).memory; }
+  // The model with the devices of one group only, for what it costs there.
+  ModelOnCluster OnGroup(std::size_t group) const;
   // The devices of a stage.
   std::int64_t ranks_per_stage() const { return batch.tensor * batch.context * data; }
+  // Those of them that are in one site.
+  std::int64_t site_ranks_per_stage() const {
+    const bool spreads = cluster.sites.across == AcrossSites::kData;
+    return ranks_per_stage() / (spreads ? cluster.sites.count : 1);
+  }
 };
 
 // How a schedule divides the model and its microbatches.
 struct PipelineDivision {
   int stages = 1;
-  int slices = 1;            // of a microbatch, along the sequence
+  int slices = 1;  // of a microbatch, along the sequence
+  // The rank of each stage, which counts if the devices of ranks differ. Empty: all stages are on
+  // the first nodes.
+  std::vector<int> ranks = {};
   int vocabulary_ranks = 0;  // that share embedding and head; 0: the first and last stage have them
 };
 

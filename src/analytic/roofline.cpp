@@ -40,10 +40,30 @@ double Roofline::OfGather(double bytes) const {
 }
 
 double Roofline::OfSumOfTwo(double bytes, std::int64_t distance) const {
+  const Sites& sites = cluster_.sites;
+  const bool far = sites.count > 1 && sites.across == AcrossSites::kPipeline &&
+                   distance >= cluster_.devices_per_site();
+  if (far) return 2 * sites.latency + bytes * stage_devices_ / sites.bandwidth;
   return (2 * CollectiveLatency() + OfLink(bytes, {0, distance + 1})) * cluster_.time_factor;
 }
 
 CollectiveGroup Roofline::GroupOf(int replicas, int stride) const {
+  const Sites& sites = cluster_.sites;
+  if (sites.count == 1 || sites.across == AcrossSites::kPipeline) {
+    return GroupInSite(replicas, stride);
+  }
+  // All devices of a site exchange their shards with those of the others at once.
+  const int in_site = replicas / sites.count;
+  CollectiveGroup group = GroupInSite(in_site, stride);
+  group.members = replicas;
+  if (in_site == 1) group.links.levels.clear();
+  if (!group.links.levels.empty()) group.links.levels.back().ranks = in_site;
+  group.links.levels.push_back(
+      {"site", LinkLevel::kAllRanks, sites.latency, sites.bandwidth / cluster_.devices_per_site()});
+  return group;
+}
+
+CollectiveGroup Roofline::GroupInSite(int replicas, int stride) const {
   const Device& device = cluster_.device;
   const int in_node = std::max(1, linked_ / stride);
   const bool fills = linked_ % stride == 0 && replicas % in_node == 0;

@@ -13,7 +13,10 @@ class Roofline {
  public:
   // Ownership: the model must live as long as this.
   explicit Roofline(const ModelOnCluster& model)
-      : cluster_(model.cluster), batch_(model.batch), linked_(model.cluster.linked_devices()) {}
+      : cluster_(model.cluster),
+        batch_(model.batch),
+        linked_(model.cluster.linked_devices()),
+        stage_devices_(static_cast<double>(model.ranks_per_stage())) {}
 
   // The time of the kernels of one part: the device's or that of launches, whichever is longer, and
   // messages that neither hides; or the rest of what the host does, if that takes longer.
@@ -27,8 +30,9 @@ class Roofline {
   double OfGather(double bytes) const;
   // The time of an all-reduce between two devices that are `distance` devices apart.
   double OfSumOfTwo(double bytes, std::int64_t distance) const;
-  // The links of `replicas` devices that are `stride` devices apart: those of the node, and between
-  // nodes the network. If the replicas do not fill whole nodes, all of them use the network.
+  // The links of `replicas` devices that are `stride` devices apart: those of the node, between
+  // nodes the network, and the link between sites. If the replicas do not fill whole nodes, all of
+  // them use the network.
   CollectiveGroup GroupOf(int replicas, int stride) const;
 
  private:
@@ -37,6 +41,7 @@ class Roofline {
     std::int64_t stride, devices;
   };
 
+  CollectiveGroup GroupInSite(int replicas, int stride) const;
   double DeviceSeconds(const KernelCost& kernel) const;
   // The factor of a matmul's time by its start and end, which take as long as a number of steps
   // along its inner dimension.
@@ -58,7 +63,8 @@ class Roofline {
 
   const Cluster& cluster_;
   const Microbatch& batch_;
-  int linked_;  // devices that links join
+  int linked_;            // devices that links join
+  double stage_devices_;  // of a stage
 };
 
 }  // namespace penstock

@@ -86,11 +86,22 @@ Result<std::int64_t> ParseBytes(std::string_view text) {
 }
 
 Result<double> ParseSeconds(std::string_view text) {
-  static constexpr std::array kUnits = {Unit{"s", 1}, Unit{"ms", 1e-3}, Unit{"us", 1e-6},
-                                        Unit{"ns", 1e-9}};
+  static constexpr std::array kUnits = {Unit{"s", 1},     Unit{"ms", 1e-3},  Unit{"us", 1e-6},
+                                        Unit{"ns", 1e-9}, Unit{"min", 60.0}, Unit{"h", 3600.0}};
   const std::optional<double> seconds = ParseWithUnit(text, kUnits);
-  if (seconds && *seconds < 1e9) return *seconds;
-  return InvalidArgument("'{}' is not a time; write a number and s, ms, us or ns", text);
+  if (seconds && *seconds < 1e12) return *seconds;
+  return InvalidArgument("'{}' is not a time; write a number and s, ms, us, ns, min or h", text);
+}
+
+Result<double> ParseBandwidth(std::string_view text) {
+  static constexpr std::array kUnits = {
+      Unit{"", 1},           Unit{"B/s", 1},        Unit{"KB/s", 1e3},
+      Unit{"MB/s", 1e6},     Unit{"GB/s", 1e9},     Unit{"Kbit/s", 125.0},
+      Unit{"Mbit/s", 125e3}, Unit{"Gbit/s", 125e6}, Unit{"TB/s", 1e12}};
+  const std::optional<double> bandwidth = ParseWithUnit(text, kUnits);
+  if (bandwidth && *bandwidth > 0 && *bandwidth < 1e18) return *bandwidth;
+  return InvalidArgument("'{}' is not a bandwidth; write a number and Gbit/s, Mbit/s, GB/s or MB/s",
+                         text);
 }
 
 }  // namespace penstock

@@ -326,7 +326,7 @@ std::vector<ScenarioField> RunFields() {
 std::vector<ScenarioField> AllFields() {
   std::vector<ScenarioField> all;
   for (std::vector<ScenarioField> group :
-       {ShapeFields(), FileFields(), CostFields(), ModelFields(), SizeFields(),
+       {ShapeFields(), FileFields(), CostFields(), ModelFields(), PlaceFields(), SizeFields(),
         ImplementationFields(), PassFields(), RunFields()}) {
     std::ranges::move(group, std::back_inserter(all));
   }

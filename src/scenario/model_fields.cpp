@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "analytic/implementation.h"
+#include "analytic/model_costs.h"
 #include "analytic/published_models.h"
 #include "analytic/recompute.h"
 #include "analytic/request/model_sizes.h"
@@ -50,14 +51,15 @@ std::vector<ScenarioField> ModelFields() {
                  "Price a model in seconds and bytes: a config.json of Hugging Face, or one of " +
                      fmt::format("{}", fmt::join(PublishedModelNames(), ", ")) +
                      "; or decoder or gpt with sizes"),
-      ModelField(
-          "device", &Scenario::device, "DEVICE",
-          fmt::format("What trains it: a YAML file with its peaks, or one of {} (default {})",
-                      fmt::join(DeviceNames(), ", "), kUsualDevice)),
-      ModelField(
-          "nodes", &Scenario::nodes, "NxG",
-          "Nodes and devices per node, both (default 1x8). `ranks` is by default the number of "
-          "devices, divided by `tensor` and `data_parallel`"),
+      ModelField("device", &Scenario::device, "DEVICE",
+                 fmt::format("What trains it: a YAML file with its peaks, or one of {} (default "
+                             "{}); several with `+`, "
+                             "each for the nodes of its place in `nodes` (h100+a100)",
+                             fmt::join(DeviceNames(), ", "), kUsualDevice)),
+      ModelField("nodes", &Scenario::nodes, "NxG",
+                 "Nodes and devices per node, both (default 1x8; 4x8+2x8 for two devices). `ranks` "
+                 "is by default the number of "
+                 "devices, divided by `tensor` and `data_parallel`"),
       ModelField("micro_batch_size", &Scenario::micro_batch_size, "N",
                  "Samples per microbatch (default 1)"),
       ModelField("sequence", &Scenario::sequence, "N",
@@ -217,6 +219,31 @@ std::vector<ScenarioField> ImplementationFields() {
           "Layers of the model whose activations wait in the memory of the host (default 0)"),
   };
   for (ScenarioField& field : fields) field.is_joined = field.name == "offload_modules";
+  return fields;
+}
+
+std::vector<ScenarioField> PlaceFields() {
+  std::vector<ScenarioField> fields = {
+      ModelField("sites", &Scenario::sites, "N",
+                 "Places far from each other that divide the nodes (default 1)"),
+      ModelField("across_sites", &Scenario::across_sites, "WHAT",
+                 "What sites divide: the ranks of the pipeline, or its replicas (data) (default "
+                 "pipeline)",
+                 List(kAcrossSitesNames)),
+      ModelField("site_bandwidth", &Scenario::site_bandwidth, "B",
+                 "Bandwidth of the link of each site, for all its devices (default 10Gbit/s)"),
+      ModelField("site_latency", &Scenario::site_latency, "T",
+                 "Time of a message between sites besides its bytes (default 10ms)"),
+      ModelField("failures", &Scenario::failures, "T",
+                 "Mean time between failures of one device (50000h): adds what checkpoints and "
+                 "restarts cost"),
+      ModelField("restart", &Scenario::restart, "T",
+                 "Time from a failure until steps run again (default 10min)"),
+      ModelField("storage_bandwidth", &Scenario::storage_bandwidth, "B",
+                 "Bandwidth at which each device writes its share of a checkpoint (default 1GB/s)"),
+  };
+  fields.front().least = 1;
+  fields.front().most = kMostSize;
   return fields;
 }
 

@@ -17,6 +17,8 @@ std::vector<std::string_view> List(const std::array<std::string_view, N>& names)
 
 // The model and the devices that train it.
 std::vector<ScenarioField> ModelFields();
+// Where the devices are, and how often they fail.
+std::vector<ScenarioField> PlaceFields();
 // Sizes of a model without a file.
 std::vector<ScenarioField> SizeFields();
 // The implementation that runs it, and constants of the machine.

@@ -61,8 +61,22 @@ TEST(Units, ParsesSecondsAndRefusesTheRest) {
   EXPECT_EQ(*ParseSeconds("2s"), 2);
   EXPECT_DOUBLE_EQ(*ParseSeconds("1.5 ms"), 1.5e-3);
   EXPECT_DOUBLE_EQ(*ParseSeconds("20us"), 20e-6);
+  EXPECT_EQ(*ParseSeconds("10 min"), 600);
+  EXPECT_EQ(*ParseSeconds("50000h"), 1.8e8);
   for (const char* bad : {"", "ms", "-1 s", "3", "3 s more", "nan s", "1e30 s"}) {
     const auto result = ParseSeconds(bad);
+    ASSERT_FALSE(result) << bad;
+    EXPECT_EQ(result.error().code, ErrorCode::kInvalidArgument);
+  }
+}
+
+TEST(Units, ParsesBandwidthsAndRefusesTheRest) {
+  EXPECT_EQ(*ParseBandwidth("10Gbit/s"), 1.25e9);
+  EXPECT_EQ(*ParseBandwidth("100 Mbit/s"), 1.25e7);
+  EXPECT_EQ(*ParseBandwidth("12.5GB/s"), 1.25e10);
+  EXPECT_EQ(*ParseBandwidth("3e9"), 3e9);
+  for (const char* bad : {"", "GB/s", "-1 GB/s", "10Gb", "0", "nan", "1e30 GB/s", "1GB/s more"}) {
+    const auto result = ParseBandwidth(bad);
     ASSERT_FALSE(result) << bad;
     EXPECT_EQ(result.error().code, ErrorCode::kInvalidArgument);
   }

@@ -21,7 +21,12 @@ LLAMA, DEEPSEEK = ("--model", "llama-3-8b"), ("--model", "deepseek-v2-lite")
 MEGATRON, TE = ("--implementation", "megatron"), ("--implementation", "transformer-engine")
 EXPERTS = (*DEEPSEEK, "--data-parallel", 2, "--expert", 2)
 # Options that only --model reads: a value that changes the figures, and the options that it needs for that.
+SITES = (*LLAMA, "--nodes", "4x2", "--sites", 2)
 OF_MODELS = {
+    "--sites": ("2", (*LLAMA, "--nodes", "4x2")), "--across-sites": ("data", (*SITES, "--data-parallel", 2, "-p", 4)),
+    "--site-bandwidth": ("1Gbit/s", (*SITES, "-p", 8)), "--site-latency": ("50ms", (*SITES, "-p", 8)),
+    "--failures": ("1h", LLAMA), "--restart": ("1h", (*LLAMA, "--failures", "10h")),
+    "--storage-bandwidth": ("1MB/s", (*LLAMA, "--failures", "10h")),
     "--device": ("h200", LLAMA), "--nodes": ("1x4", LLAMA), "--micro-batch-size": ("2", LLAMA), "--sequence": ("1024", LLAMA),
     "--precision": ("f32", LLAMA), "--tensor": ("2", LLAMA), "--data-parallel": ("2", LLAMA),
     "--expert": ("2", (*DEEPSEEK, "--data-parallel", 2)), "--expert-tensor": ("1", (*EXPERTS, "--tensor", 2, "-p", 2)),

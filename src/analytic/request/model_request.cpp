@@ -7,6 +7,8 @@
 
 #include "analytic/published_models.h"
 #include "analytic/request/model_sizes.h"
+#include "analytic/request/named_file.h"
+#include "analytic/request/read_cluster.h"
 #include "analytic/request/read_name.h"
 #include "analytic/request/read_profile.h"
 #include "base/kept_files.h"
@@ -20,19 +22,6 @@ namespace {
 
 constexpr int kDefaultSequence = 4096;
 constexpr int kGptPositions = 1024;
-constexpr int kMostDevices = 1 << 20;
-
-bool NamesFile(const std::string& text) {
-  std::error_code error;
-  return text.find('/') != std::string::npos || text.ends_with(".json") ||
-         text.ends_with(".yaml") || text.ends_with(".yml") || std::filesystem::exists(text, error);
-}
-
-Error About(std::string_view parameter, const std::string& value, Error error) {
-  error.message = fmt::format("{}: {}", Quote(value), error.message);
-  error.parameter = parameter;
-  return error;
-}
 
 // "meta-llama/Meta-Llama-3-70B" is the name of a model that its config.json describes.
 tl::unexpected<Error> RefuseHubName(const std::string& model) {
@@ -57,39 +46,6 @@ Result<ModelShape> LoadShape(const std::string& model) {
   return tl::unexpected(About("model", model, std::move(shape).error()));
 }
 
-Result<Device> LoadDevice(const std::string& device) {
-  auto found = FindDevice(device);
-  if (found) return found;
-  static auto& kept = *new KeptFiles<Device>;
-  if (NamesFile(device)) return kept.Get(device, ReadDevice);
-  return tl::unexpected(About("device", device, std::move(found).error()));
-}
-
-// "8x8". A number alone may mean nodes or devices.
-Status ReadNodes(const std::string& text, Cluster& cluster) {
-  const std::size_t by = text.find('x');
-  if (const auto number = ParseInt(text); by == std::string::npos && number && *number >= 1) {
-    return InvalidParameter(
-        "nodes",
-        "{}: give nodes and devices per node: {}x{} for {} nodes of {} devices, or 1x{} "
-        "for "
-        "one node of {}",
-        text, *number, Cluster{}.devices_per_node, *number, Cluster{}.devices_per_node, *number,
-        *number);
-  }
-  const auto nodes = ParseInt(text.substr(0, by));
-  const auto devices = ParseInt(by == std::string::npos ? "" : text.substr(by + 1));
-  const bool fits = nodes && devices && *nodes >= 1 && *devices >= 1 && *nodes <= kMostDevices &&
-                    *devices <= kMostDevices / *nodes;
-  if (!fits) {
-    return InvalidParameter("nodes", "{}: give nodes and devices per node (8x8), at most {} in all",
-                            Quote(text), kMostDevices);
-  }
-  cluster.nodes = *nodes;
-  cluster.devices_per_node = *devices;
-  return {};
-}
-
 // Formats tell the generation of a device.
 Generation GenerationOf(const Device& device) {
   if (device.fp8_flops == 0) return Generation::kAmpere;
@@ -106,9 +62,20 @@ Status CheckPrecision(const ModelOnCluster& model) {
                             "transformer-engine",
                             name, implementation.name);
   }
-  if (model.cluster.device.flops(precision) > 0) return {};
-  return InvalidParameter("precision", "{}: {} has no units for it", name,
-                          model.cluster.device.name);
+  const auto check = [&](const Device& device) -> Status {
+    if (device.flops(precision) > 0) return {};
+    return InvalidParameter("precision", "{}: {} has no units for it", name, device.name);
+  };
+  for (const NodeGroup& group : model.cluster.groups) PENSTOCK_TRY_STATUS(check(group.device));
+  return check(model.cluster.device);
+}
+
+// Returns the factor of all times on a device.
+double TimeFactorOf(const ModelRequest& request, const Microbatch& batch, const Device& device) {
+  if (request.time_factor) return *request.time_factor;
+  const Implementation& implementation = batch.profile.get();
+  if (implementation.time_factor == nullptr) return 1;
+  return implementation.time_factor(device, batch.precision);
 }
 
 Status CheckCountOf(const char* name, const std::optional<int>& value, int least, int most) {
@@ -128,9 +95,8 @@ Result<ModelOnCluster> ModelRequest::Load() const {
     PENSTOCK_TRY(loaded.shape, LoadShape(*model));
   }
   PENSTOCK_TRY_STATUS(SetSizes(*this, loaded.shape));
+  PENSTOCK_TRY(loaded.cluster, ReadCluster(*this));
   Cluster& cluster = loaded.cluster;
-  PENSTOCK_TRY(cluster.device, LoadDevice(device.value_or(kUsualDevice)));
-  if (nodes) PENSTOCK_TRY_STATUS(ReadNodes(*nodes, cluster));
   const std::pair<const char*, const std::optional<int>*> counts[] = {
       {"micro_batch_size", &micro_batch_size},
       {"sequence", &sequence},
@@ -157,12 +123,11 @@ Result<ModelOnCluster> ModelRequest::Load() const {
   if (time_factor && *time_factor <= 0) {
     return InvalidParameter("time_factor", "{}: more than 0 is needed", *time_factor);
   }
-  const Implementation& implementation = batch.profile.get();
-  cluster.time_factor = 1;
-  if (implementation.time_factor != nullptr) {
-    cluster.time_factor = implementation.time_factor(cluster.device, batch.precision);
+  cluster.time_factor = TimeFactorOf(*this, batch, cluster.device);
+  for (NodeGroup& group : cluster.groups) {
+    group.generation = GenerationOf(group.device);
+    group.time_factor = TimeFactorOf(*this, batch, group.device);
   }
-  cluster.time_factor = time_factor.value_or(cluster.time_factor);
   if (expert_imbalance && (*expert_imbalance < 1 || *expert_imbalance > expert.value_or(1))) {
     return InvalidParameter("expert_imbalance", "{}: 1 to `expert` ({}) is needed",
                             *expert_imbalance, expert.value_or(1));

@@ -52,6 +52,9 @@ struct ModelRequest : ModelSizes {
   std::optional<bool> drops_tokens = {}, lora = {};
   std::optional<int> layers_at_end_in_bf16 = {}, offloaded_layers = {};
   std::optional<double> hidden_communication = {};
+  std::optional<int> sites = {};
+  std::optional<std::string> across_sites = {}, site_bandwidth = {}, site_latency = {};
+  std::optional<std::string> failures = {}, restart = {}, storage_bandwidth = {};
   std::optional<ModelShape> shape = {};  // if `model` is a training configuration: its model
 
   // Reads the model and the device. Requires: `model` is set. Errors are about a

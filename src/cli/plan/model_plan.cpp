@@ -43,7 +43,7 @@ std::string NameOf(const TrainingPlan& plan) {
 double MfuOf(const TrainingPlan& plan) {
   const auto model = plan.scenario.Load();
   if (!model) return 0;
-  const double peak = model->cluster.device.flops(model->batch.precision);
+  const double peak = model->cluster.mean_flops(model->batch.precision);
   return peak > 0 ? plan.estimate.flops_per_device() / peak : 0;
 }
 
@@ -57,30 +57,43 @@ std::string CommandOf(const TrainingPlan& plan) {
   return command;
 }
 
+// What only some clusters have.
+void AddPlaces(const TrainingPlan& plan, Json& object) {
+  if (plan.scenario.across_sites) object["across_sites"] = *plan.scenario.across_sites;
+  const auto& checkpoints = plan.estimate.checkpoints;
+  if (!checkpoints) return;
+  object["expected_tokens_per_second"] = plan.estimate.expected_tokens_per_second();
+  object["training_part"] = checkpoints->training_part;
+  object["checkpoint_steps"] = checkpoints->steps;
+}
+
 Json ToJson(const TrainingPlan& plan) {
   const JobDivision& division = plan.division;
-  return {{"tensor", division.tensor},
-          {"pipeline", division.pipeline},
-          {"chunks", plan.chunks},
-          {"context", division.context},
-          {"data", division.data},
-          {"expert", division.expert},
-          {"expert_tensor", division.expert_tensor > 0 ? division.expert_tensor : division.tensor},
-          {"zero", division.zero},
-          {"micro_batch", division.micro_batch},
-          {"microbatches", division.microbatches},
-          {"schedule", plan.schedule},
-          {"slices", plan.slices},
-          {"recompute", division.recompute},
-          {"layout", plan.scenario.layout ? Json(*plan.scenario.layout) : Json()},
-          {"step_time", plan.step_time()},
-          {"tokens_per_second", plan.estimate.tokens_per_second()},
-          {"mfu", MfuOf(plan)},
-          {"bubble", plan.bubble()},
-          {"peak_bytes", plan.bytes()},
-          {"lower_bound", plan.lower_bound},
-          {"gap", plan.lower_bound > 0 ? plan.step_time() / plan.lower_bound - 1 : 0},
-          {"command", CommandOf(plan)}};
+  Json object = {
+      {"tensor", division.tensor},
+      {"pipeline", division.pipeline},
+      {"chunks", plan.chunks},
+      {"context", division.context},
+      {"data", division.data},
+      {"expert", division.expert},
+      {"expert_tensor", division.expert_tensor > 0 ? division.expert_tensor : division.tensor},
+      {"zero", division.zero},
+      {"micro_batch", division.micro_batch},
+      {"microbatches", division.microbatches},
+      {"schedule", plan.schedule},
+      {"slices", plan.slices},
+      {"recompute", division.recompute},
+      {"layout", plan.scenario.layout ? Json(*plan.scenario.layout) : Json()},
+      {"step_time", plan.step_time()},
+      {"tokens_per_second", plan.estimate.tokens_per_second()},
+      {"mfu", MfuOf(plan)},
+      {"bubble", plan.bubble()},
+      {"peak_bytes", plan.bytes()},
+      {"lower_bound", plan.lower_bound},
+      {"gap", plan.lower_bound > 0 ? plan.step_time() / plan.lower_bound - 1 : 0},
+      {"command", CommandOf(plan)}};
+  AddPlaces(plan, object);
+  return object;
 }
 
 Json ToJson(const PlanAnswer& answer, double seconds) {
@@ -117,6 +130,7 @@ std::vector<std::string> DivisionCells(const TrainingPlan& plan) {
   }
   cells.push_back(division.recompute);
   cells.push_back(NameOf(plan));
+  if (plan.scenario.across_sites) cells.back() += " across sites: " + *plan.scenario.across_sites;
   return cells;
 }
 
@@ -153,6 +167,15 @@ Table RunnersUpTable(const PlanAnswer& answer) {
   return table;
 }
 
+void PrintCheckpoints(const StepEstimate& estimate) {
+  if (!estimate.checkpoints) return;
+  fmt::print("\nWith a checkpoint every {} steps ({}), {} of the time trains: {:.0f} tokens/s.\n",
+             estimate.checkpoints->steps,
+             FormatSeconds(static_cast<double>(estimate.checkpoints->steps) * estimate.step_time),
+             FormatPercent(estimate.checkpoints->training_part),
+             estimate.expected_tokens_per_second());
+}
+
 Status WriteSchedule(const TrainingPlan& plan, const std::string& output) {
   const Candidate& candidate = plan.scenario.schedules.front();
   PENSTOCK_TRY(const Scenario own, ScenarioOf(plan.scenario, candidate));
@@ -186,6 +209,7 @@ Result<int> PlanModel(PlanQuestion question, const std::string& output, OutputFo
   }
   fmt::print("{}", FormatTable(front));
   if (!answer.runners_up.empty()) fmt::print("\n{}", FormatTable(RunnersUpTable(answer)));
+  PrintCheckpoints(answer.best().estimate);
   fmt::print("\n{} configurations in {}; a device may need {}. The fastest:\n  {}\n",
              answer.searched, FormatSeconds(seconds), FormatAmount(answer.memory_limit, "B"),
              CommandOf(answer.best()));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "analytic/model_costs.h"
+#include "base/index.h"
 #include "scenario/machine/machine_file.h"
 #include "schedule/text/cost_text.h"
 
@@ -30,6 +31,31 @@ double ExchangeOf(const StageCosts& costs, int zero) {
   return zero == 0 ? 2 * costs.reduce : costs.reduce + costs.unshard;
 }
 
+double LeastWork(const StageCosts& costs, const OverlapRule& pairs) {
+  return std::min(WorkOf(costs), pairs.Price(costs.forward, costs.Backward()));
+}
+
+int RanksOf(const ModelOnCluster& model, const NodeGroup& group) {
+  return group.nodes * model.cluster.devices_per_node / static_cast<int>(model.ranks_per_stage());
+}
+
+// Returns how many microbatches all ranks together compute per second at most. `costs` are those of
+// the first devices.
+Result<double> RateOf(const Scenario& scenario, const ModelOnCluster& model, int ranks,
+                      const StageCosts& costs) {
+  OverlapRule pairs{.kind = OverlapRule::Kind::kSum};
+  if (scenario.overlap) {
+    PENSTOCK_TRY(pairs, ParseOverlap(*scenario.overlap));
+  }
+  if (model.cluster.groups.empty()) return ranks / LeastWork(costs, pairs);
+  double rate = 0;
+  for (std::size_t group = 0; group < model.cluster.groups.size(); ++group) {
+    PENSTOCK_TRY(const StageCosts own, CostsOfWhole(model.OnGroup(group)));
+    rate += RanksOf(model, model.cluster.groups[group]) / LeastWork(own, pairs);
+  }
+  return rate;
+}
+
 bool IsBlock(const ModelOnCluster& model) {
   return model.recompute.method == Recompute::Method::kBlock;
 }
@@ -42,20 +68,18 @@ Result<DivisionBounds> BoundsOf(const Scenario& scenario, const JobDivision& div
   const bool is_block = IsBlock(model);
   if (is_block) model.recompute = {};
   PENSTOCK_TRY(const StageCosts costs, CostsOfWhole(model));
+  PENSTOCK_TRY(const double rate, RateOf(scenario, model, division.pipeline, costs));
   double held = costs.activation;
   if (is_block) {
     model.recompute = {.method = Recompute::Method::kUniform};
     PENSTOCK_TRY(const StageCosts least, CostsOfWhole(model));
     held = least.activation;
   }
-  double work = WorkOf(costs);
-  if (scenario.overlap) {
-    PENSTOCK_TRY(const OverlapRule rule, ParseOverlap(*scenario.overlap));
-    work = std::min(work, rule.Price(costs.forward, costs.Backward()));
-  }
-  const double update = costs.step + ExchangeOf(costs, division.zero);
+  // On unlike devices, only compute has a bound.
+  const double update =
+      model.cluster.groups.empty() ? costs.step + ExchangeOf(costs, division.zero) : 0;
   return DivisionBounds{
-      (division.microbatches * work + update) / division.pipeline,
+      division.microbatches / rate + update / division.pipeline,
       (costs.weights + costs.gradients + costs.optimizer + held) / division.pipeline};
 }
 
@@ -65,6 +89,16 @@ Result<std::vector<double>> LayerTimes(const Scenario& scenario, const JobDivisi
   PENSTOCK_TRY(const ModelCosts costs, CostsOfModel(model, {.stages = layers}));
   std::vector<double> times;
   for (const StageCosts& layer : costs.stages) times.push_back(WorkOf(layer));
+  return times;
+}
+
+Result<std::vector<double>> RankTimes(const Scenario& scenario, const JobDivision& division) {
+  PENSTOCK_TRY(const ModelOnCluster model, Load(scenario, division));
+  std::vector<double> times;
+  for (std::size_t group = 0; group < model.cluster.groups.size(); ++group) {
+    PENSTOCK_TRY(const StageCosts own, CostsOfWhole(model.OnGroup(group)));
+    times.insert(times.end(), Index(RanksOf(model, model.cluster.groups[group])), WorkOf(own));
+  }
   return times;
 }
 
@@ -82,6 +116,8 @@ Result<TimeParts> TimePartsOf(const Scenario& scenario, const JobDivision& divis
   constexpr double kEndless = 1e30;
   model.cluster.device.link_bandwidth = model.cluster.device.network_bandwidth = kEndless;
   model.cluster.device.latency = 0;
+  // Unlike devices are shown by the first ones.
+  model.cluster.groups.clear();
   PENSTOCK_TRY(const StageCosts alone, CostsOfWhole(model));
   const double times = static_cast<double>(division.microbatches) / division.pipeline;
   TimeParts parts;

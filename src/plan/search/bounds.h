@@ -23,6 +23,10 @@ Result<DivisionBounds> BoundsOf(const Scenario& scenario, const JobDivision& div
 // last. Errors: as above.
 Result<std::vector<double>> LayerTimes(const Scenario& scenario, const JobDivision& division);
 
+// Returns the time of the whole model's F and B on the devices of each pipeline rank; empty if all
+// ranks are alike. Errors: as above.
+Result<std::vector<double>> RankTimes(const Scenario& scenario, const JobDivision& division);
+
 // Seconds of a step by what the ranks do, as a mean over all ranks.
 struct TimeParts {
   double compute = 0;

@@ -73,7 +73,7 @@ class Enumeration {
     if (!question_.shape.experts) {
       division.expert = fixed_.expert.value_or(1);
       division.expert_tensor = fixed_.expert_tensor.value_or(0);
-      return AddStates(division);
+      return AddSites(division);
     }
     const int ranks = division.tensor * division.context * division.data;
     const std::int64_t experts = question_.shape.experts->experts;
@@ -85,8 +85,26 @@ class Enumeration {
         if (experts % expert != 0 || ranks % (expert * each) != 0) continue;
         division.expert = expert;
         division.expert_tensor = each;
-        AddStates(division);
+        AddSites(division);
       }
+    }
+  }
+
+  // Sites have some ranks of the pipeline each, or some replicas of all of it.
+  void AddSites(JobDivision division) {
+    const int sites = fixed_.sites.value_or(1);
+    if (sites == 1) return AddStates(division);
+    const auto allows = [&](AcrossSites across) {
+      return !fixed_.across_sites ||
+             *fixed_.across_sites == kAcrossSitesNames[static_cast<std::size_t>(across)];
+    };
+    if (division.pipeline % sites == 0 && allows(AcrossSites::kPipeline)) {
+      division.across_sites = AcrossSites::kPipeline;
+      AddStates(division);
+    }
+    if (division.data % sites == 0 && allows(AcrossSites::kData)) {
+      division.across_sites = AcrossSites::kData;
+      AddStates(division);
     }
   }
 
@@ -152,6 +170,9 @@ void SetDivision(const JobDivision& division, Scenario& scenario) {
   scenario.data = division.data;
   scenario.expert = division.expert;
   if (division.expert_tensor > 0) scenario.expert_tensor = division.expert_tensor;
+  if (scenario.sites) {
+    scenario.across_sites = kAcrossSitesNames[static_cast<std::size_t>(division.across_sites)];
+  }
   scenario.zero = division.zero;
   scenario.micro_batch_size = division.micro_batch;
   scenario.microbatches = division.microbatches;

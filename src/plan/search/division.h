@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "analytic/model_costs.h"
 #include "model_spec/model_shape.h"
 #include "scenario/scenario.h"
 
@@ -14,6 +15,7 @@ namespace penstock {
 struct JobDivision {
   int tensor = 1, context = 1, pipeline = 1, data = 1;
   int expert = 1, expert_tensor = 0;  // as in Scenario; 0: `tensor`
+  AcrossSites across_sites = AcrossSites::kPipeline;
   int zero = 0;
   int micro_batch = 1;   // samples
   int microbatches = 1;  // of each replica

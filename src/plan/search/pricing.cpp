@@ -117,6 +117,9 @@ Result<TrainingPlan> PriceOf(const Scenario& base, const JobDivision& division,
   PENSTOCK_TRY(const Simulated simulated, SimulateOne(std::move(chosen), false));
   if (!simulated.step) return InvalidParameter("model", ": is missing");
   plan.estimate = *simulated.step;
+  for (int rank = 0; rank < simulated.chosen.schedule.ranks(); ++rank) {
+    plan.memory.push_back(simulated.chosen.model->MemoryOf(rank));
+  }
   for (const RankResult& rank : simulated.result.ranks) plan.rank_busy.push_back(rank.busy);
   plan.placement = simulated.chosen.schedule.placement;
   plan.layers = choice.layers;

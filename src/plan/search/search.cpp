@@ -35,6 +35,7 @@ struct BoundedDivision {
   JobDivision division;
   DivisionBounds least;
   std::vector<double> layer_times = {};  // once it is priced
+  std::vector<double> rank_times = {};   // likewise; empty if all ranks are alike
 };
 
 class PlanSearch {
@@ -60,10 +61,11 @@ class PlanSearch {
     scenario.tensor = scenario.context = scenario.data = scenario.expert = {};
     scenario.expert_tensor = scenario.zero = scenario.zero_ranks = {};
     scenario.expert_imbalance.reset();
+    scenario.across_sites.reset();
     PENSTOCK_TRY_STATUS(FillFromMachine(scenario));
     PENSTOCK_TRY(const ModelOnCluster model, scenario.Load());
-    limit_ = question_.memory_limit > 0 ? question_.memory_limit
-                                        : kUsableMemory * model.cluster.device.memory;
+    limit_ =
+        question_.memory_limit > 0 ? question_.memory_limit : kUsableMemory * MeanMemory(model);
     asked_.scenario = &question_.scenario;
     asked_.shape = model.shape;
     asked_.devices = model.cluster.devices();
@@ -107,9 +109,26 @@ class PlanSearch {
     return {};
   }
 
+  // Bounds are of the mean of all ranks.
+  static double MeanMemory(const ModelOnCluster& model) {
+    const Cluster& cluster = model.cluster;
+    if (cluster.groups.empty()) return cluster.device.memory;
+    double sum = 0;
+    for (const NodeGroup& group : cluster.groups) sum += group.nodes * group.device.memory;
+    return sum / cluster.nodes;
+  }
+
   static std::string Bytes(double bytes) { return FormatBytes(static_cast<std::int64_t>(bytes)); }
 
-  bool Fits(const TrainingPlan& plan) const { return plan.bytes() <= limit_; }
+  double LimitOf(const TrainingPlan& plan, std::size_t rank) const {
+    return question_.memory_limit > 0 ? limit_ : kUsableMemory * plan.memory[rank];
+  }
+  bool Fits(const TrainingPlan& plan) const {
+    for (std::size_t rank = 0; rank < plan.memory.size(); ++rank) {
+      if (plan.estimate.ranks[rank].total() > LimitOf(plan, rank)) return false;
+    }
+    return true;
+  }
 
   static JobDivision WithoutRecompute(JobDivision division) {
     division.recompute.clear();
@@ -163,7 +182,9 @@ class PlanSearch {
   void Price(const std::vector<BoundedDivision*>& batch) {
     OnAllCores(batch.size(), [&](std::size_t i) {
       auto times = LayerTimes(question_.scenario, batch[i]->division);
+      auto ranks = RankTimes(question_.scenario, batch[i]->division);
       if (times) batch[i]->layer_times = *std::move(times);
+      if (ranks) batch[i]->rank_times = *std::move(ranks);
     });
     std::vector<Job> jobs;
     for (const BoundedDivision* each : batch) {
@@ -222,11 +243,12 @@ class PlanSearch {
 
   // The memory that every rank has left for activations.
   double LeftIn(const TrainingPlan& plan) const {
-    double others = 0;
-    for (const PeakBytes& rank : plan.estimate.ranks) {
-      others = std::max(others, rank.total() - rank.activations);
+    double left = std::numeric_limits<double>::infinity();
+    for (std::size_t rank = 0; rank < plan.memory.size(); ++rank) {
+      const PeakBytes& held = plan.estimate.ranks[rank];
+      left = std::min(left, LimitOf(plan, rank) - (held.total() - held.activations));
     }
-    return std::floor(limit_ - others);
+    return std::floor(left);
   }
 
   // Returns for each job whether its plans fit.
@@ -279,7 +301,7 @@ class PlanSearch {
     if (layers < stages) return {};
     std::vector<int> even(stages, static_cast<int>(layers / stages));
     for (std::size_t i = 0; i < layers % stages; ++i) ++even[i];
-    std::vector<int> balanced = BalancedLayers(each.layer_times, *placement);
+    std::vector<int> balanced = BalancedLayers(each.layer_times, *placement, each.rank_times);
     if (even == balanced) return {even};
     if (choice.is_common || choice.searches) return {std::move(balanced)};
     return {std::move(balanced), std::move(even)};

@@ -28,10 +28,12 @@ std::vector<double> SumsOf(const std::vector<double>& layer_times) {
 // Moves layers between stages so that the busiest rank has less to do.
 class Balance {
  public:
-  Balance(const std::vector<double>& layer_times, const Placement& placement)
+  Balance(const std::vector<double>& layer_times, const Placement& placement,
+          const std::vector<double>& rank_times)
       : until_(SumsOf(layer_times)),
         placement_(placement),
-        counts_(ShortestBottleneck(layer_times, placement.chain_length())) {}
+        factors_(FactorsOf(placement, rank_times)),
+        counts_(ShortestBottleneck(layer_times, factors_)) {}
 
   std::vector<int> Take() {
     Load load = LoadOf(counts_);
@@ -50,11 +52,21 @@ class Balance {
     }
   };
 
+  static std::vector<double> FactorsOf(const Placement& placement,
+                                       const std::vector<double>& rank_times) {
+    std::vector<double> factors(Index(placement.chain_length()), 1);
+    for (int stage = 0; stage < placement.chain_length() && !rank_times.empty(); ++stage) {
+      factors[Index(stage)] = rank_times[Index(placement.rank_of(stage))] / rank_times.front();
+    }
+    return factors;
+  }
+
   std::vector<double> RanksOf(const std::vector<int>& counts) const {
     std::vector<double> stages;
     std::size_t begin = 0;
     for (const int count : counts) {
-      stages.push_back(until_[begin + Index(count)] - until_[begin]);
+      const double factor = factors_[stages.size()];
+      stages.push_back(factor * (until_[begin + Index(count)] - until_[begin]));
       begin += Index(count);
     }
     std::vector<double> ranks(Index(placement_.ranks()));
@@ -98,6 +110,7 @@ class Balance {
 
   std::vector<double> until_;
   const Placement& placement_;
+  std::vector<double> factors_;  // of the time of a layer, by stage
   std::vector<int> counts_;
 };
 
@@ -178,7 +191,9 @@ class SplitSearch {
 
 }  // namespace
 
-std::vector<int> ShortestBottleneck(const std::vector<double>& layer_times, int stages) {
+std::vector<int> ShortestBottleneck(const std::vector<double>& layer_times,
+                                    const std::vector<double>& stage_factors) {
+  const auto stages = static_cast<int>(stage_factors.size());
   const std::vector<double> until = SumsOf(layer_times);
   const std::size_t layers = layer_times.size();
   // longest[s][n]: the longest of s stages that have the first n layers.
@@ -192,7 +207,7 @@ std::vector<int> ShortestBottleneck(const std::vector<double>& layer_times, int 
     for (std::size_t end = stage; end <= layers; ++end) {
       // From the shortest last stage to longer ones, which only get worse once they dominate.
       for (std::size_t begin = end; begin-- > stage - 1;) {
-        const double last = until[end] - until[begin];
+        const double last = stage_factors[stage - 1] * (until[end] - until[begin]);
         if (last >= longest[stage][end]) break;
         const double time = std::max(longest[stage - 1][begin], last);
         if (time >= longest[stage][end]) continue;
@@ -210,9 +225,9 @@ std::vector<int> ShortestBottleneck(const std::vector<double>& layer_times, int 
   return counts;
 }
 
-std::vector<int> BalancedLayers(const std::vector<double>& layer_times,
-                                const Placement& placement) {
-  return Balance(layer_times, placement).Take();
+std::vector<int> BalancedLayers(const std::vector<double>& layer_times, const Placement& placement,
+                                const std::vector<double>& rank_times) {
+  return Balance(layer_times, placement, rank_times).Take();
 }
 
 TrainingPlan WithBestSplit(const TrainingPlan& plan,

@@ -22,6 +22,7 @@ struct TrainingPlan {
   Scenario scenario;             // complete: `penstock simulate` of it gives these figures
   StepEstimate estimate;
   std::vector<double> rank_busy = {};  // seconds, by pipeline rank
+  std::vector<double> memory = {};     // bytes of a device, by pipeline rank
   TimeParts parts = {};
   OverlapRule overlap = {};  // of pairs, which may be another schedule's
   double lower_bound = 0;  // seconds of a step, of every schedule with this division and placement

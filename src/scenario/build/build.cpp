@@ -95,7 +95,10 @@ Status DescribeCosts(const Scenario& scenario, const Costs& costs, PricedSchedul
   chosen.model = model;
   if (!scenario.memory_limit) {
     chosen.memory_limit = MemoryLeft(model, states);
-    chosen.device_memory = model.cluster.device.memory;
+    chosen.device_memory = model.MemoryOf(0);
+    for (int rank = 1; rank < placement.ranks(); ++rank) {
+      chosen.device_memory = std::max(*chosen.device_memory, model.MemoryOf(rank));
+    }
   }
   return {};
 }
@@ -287,10 +290,9 @@ Result<PricedSchedule> Choose(const Scenario& scenario, const Algorithm& algorit
   PENSTOCK_TRY(chosen.params, CheckParams(algorithm, asked));
   if (scenario.costs_by_layer()) {
     const ScheduleParams& checked = chosen.params;
-    PENSTOCK_TRY(asked.costs,
-                 CostsByLayer(scenario, checked,
-                              {checked.ranks * checked.chunks, algorithm.supported.replicas,
-                               checked.slices, checked.ranks}));
+    PENSTOCK_TRY(
+        asked.costs,
+        CostsByLayer(scenario, checked, ShapeOf(PlacementOf(algorithm, checked), checked.slices)));
     asked.costs->by_slice.clear();  // searches plan with means
     PENSTOCK_TRY_STATUS(LimitByDevice(scenario, algorithm, checked, asked));
     PENSTOCK_TRY(chosen.params, CheckParams(algorithm, asked));

@@ -33,7 +33,8 @@ struct PricedSchedule {
   // Whether the schedule stays within the limit: its algorithm supports one, or it is a file for
   // which the user gives one. Other schedules are only marked.
   bool heeds_limit = false;
-  // With a model: the memory of a device, in which each rank's states and activations must fit.
+  // With a model: the memory of its largest device. Each rank's states and activations must fit in
+  // its own.
   std::optional<double> device_memory = {};
   std::optional<ModelOnCluster> model = {};
   // Whether the schedule itself has the optimizer's steps, and the collectives of shards.

@@ -10,8 +10,14 @@ namespace {
 
 std::string InBytes(double bytes) { return FormatBytes(static_cast<std::int64_t>(bytes)); }
 
-double Largest(const std::vector<double>& states) {
-  return states.empty() ? 0 : *std::ranges::max_element(states);
+// The rank whose states leave the least memory.
+int FullestRank(const ModelOnCluster& model, const std::vector<double>& states) {
+  int fullest = 0;
+  for (int rank = 1; rank < static_cast<int>(states.size()); ++rank) {
+    const double left = model.MemoryOf(rank) - states[Index(rank)];
+    if (left < model.MemoryOf(fullest) - states[Index(fullest)]) fullest = rank;
+  }
+  return fullest;
 }
 
 }  // namespace
@@ -33,7 +39,8 @@ Result<std::vector<double>> StatesByRank(const ModelOnCluster& model, const Plac
 }
 
 double MemoryLeft(const ModelOnCluster& model, const std::vector<double>& states) {
-  return std::max(0.0, model.cluster.device.memory - Largest(states));
+  const int fullest = FullestRank(model, states);
+  return std::max(0.0, model.MemoryOf(fullest) - states[Index(fullest)]);
 }
 
 Placement PlacementOf(const Algorithm& algorithm, const ScheduleParams& params) {
@@ -53,10 +60,11 @@ Placement PlacementOf(const Algorithm& algorithm, const ScheduleParams& params) 
 }
 
 std::string DescribeModel(const ModelOnCluster& model, const std::vector<double>& states) {
-  const double memory = model.cluster.device.memory, largest = Largest(states);
+  const int fullest = FullestRank(model, states);
+  const double memory = model.MemoryOf(fullest), largest = states[Index(fullest)];
   std::string text = fmt::format(
       "weights, gradients and optimizer state of {} take up to {} of the {} of a device ({})",
-      model.shape.name, InBytes(largest), InBytes(memory), model.cluster.device.name);
+      model.shape.name, InBytes(largest), InBytes(memory), model.DeviceOf(fullest).name);
   if (largest > memory) text += ": add devices, or set `tensor`, `expert` or `zero`";
   return text;
 }

@@ -15,8 +15,8 @@ namespace penstock {
 Result<std::vector<double>> StatesByRank(const ModelOnCluster& model, const Placement& placement,
                                          bool shards_vocabulary);
 
-// Returns the memory that a device has left for activations next to the largest of these states; 0
-// if it has too little for them.
+// Returns the memory that every rank has left at least for activations next to its states; 0 if one
+// has too little for them. Requires: states is not empty.
 double MemoryLeft(const ModelOnCluster& model, const std::vector<double>& states);
 
 // Returns the placement that an algorithm will have, as far as its form tells.

@@ -28,7 +28,8 @@ bool ExceedsLimit(const PricedSchedule& chosen, const SimulationResult& result) 
   }
   for (std::size_t rank = 0; rank < result.ranks.size(); ++rank) {
     const double held = PeakOfRank(chosen, result, static_cast<int>(rank)).total();
-    if (held > *chosen.device_memory * (1 + kRounding)) return true;
+    const double memory = chosen.model->MemoryOf(static_cast<int>(rank));
+    if (held > memory * (1 + kRounding)) return true;
   }
   return false;
 }

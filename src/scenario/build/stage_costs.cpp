@@ -41,14 +41,36 @@ Status CheckLinks(const Scenario& scenario, const Topology& links, const Costs& 
 
 Result<Costs> CostsOfLikeStages(const Scenario& scenario, const CostShape& shape) {
   PENSTOCK_TRY(const ModelOnCluster model, scenario.Load());
+  if (!model.cluster.groups.empty() && shape.replicas > 1) {
+    return InvalidParameter("device", "{}: two chains of stages have no price on unlike devices",
+                            *scenario.device);
+  }
   const int vocabulary_ranks = scenario.shards_vocabulary() ? shape.ranks : 0;
-  return CostsOfChains(model, {shape.stages, shape.slices, vocabulary_ranks}, shape.replicas);
+  return CostsOfChains(model, {shape.stages, shape.slices, shape.rank_of_stage, vocabulary_ranks},
+                       shape.replicas);
+}
+
+// Refuses what would replace the links between sites.
+Status CheckLinksOfSites(const Scenario& scenario) {
+  const std::pair<const char*, bool> given[] = {{"comm", scenario.comm.has_value()},
+                                                {"bandwidth", scenario.bandwidth.has_value()},
+                                                {"topology", scenario.topology.has_value()}};
+  for (const auto& [field, is_given] : given) {
+    if (!is_given) continue;
+    return InvalidParameter(field, ": `sites` determine the links; leave one of the two out");
+  }
+  if (!HasUnlikeStages(scenario)) return {};
+  return InvalidParameter("sites", "{}: stages with devices of their own have no price over sites",
+                          *scenario.sites);
 }
 
 Result<Costs> CostsOfModelStages(const Scenario& scenario, const ScheduleParams& params,
                                  CostShape shape) {
   PENSTOCK_TRY(Costs costs, HasUnlikeStages(scenario) ? CostsOfUnlikeStages(scenario, shape)
                                                       : CostsOfLikeStages(scenario, shape));
+  if (scenario.sites.value_or(1) > 1) {
+    PENSTOCK_TRY_STATUS(CheckLinksOfSites(scenario));
+  }
   if (scenario.comm) {
     costs.comm = scenario.comm->value;
     costs.topology = {};
@@ -88,12 +110,18 @@ Result<Costs> CostsOfProfiledStages(const ProfiledModel& model, const SchedulePa
 
 }  // namespace
 
+CostShape ShapeOf(const Placement& placement, int slices) {
+  CostShape shape{placement.chain_length(), placement.replicas(), slices, placement.ranks()};
+  for (int stage = 0; stage < placement.chain_length(); ++stage) {
+    shape.rank_of_stage.push_back(placement.rank_of(stage));
+  }
+  return shape;
+}
+
 Result<Costs> CostsOf(const Scenario& scenario, const ScheduleParams& params,
                       const Placement& placement, int slices) {
   if (scenario.costs_by_layer()) {
-    return CostsByLayer(
-        scenario, params,
-        {placement.chain_length(), placement.replicas(), slices, placement.ranks()});
+    return CostsByLayer(scenario, params, ShapeOf(placement, slices));
   }
   if (params.costs) {
     const std::size_t given = params.costs->stages.size();

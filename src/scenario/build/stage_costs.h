@@ -3,6 +3,8 @@
 // Errors: kInvalidArgument about a field of the scenario.
 #pragma once
 
+#include <vector>
+
 #include "base/result.h"
 #include "scenario/build/passes.h"
 #include "scenario/scenario.h"
@@ -18,7 +20,12 @@ struct CostShape {
   int replicas = 1;  // chains
   int slices = 1;    // of a microbatch
   int ranks = 1;
+  // The rank of each stage of the first chain, as far as it is known before there is a schedule.
+  std::vector<int> rank_of_stage = {};
 };
+
+// Returns the shape of a placement's costs.
+CostShape ShapeOf(const Placement& placement, int slices);
 
 // Returns the costs of a placement's stages, before passes. `params` are those of the scenario.
 Result<Costs> CostsOf(const Scenario& scenario, const ScheduleParams& params,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "analytic/parameters.h"
 #include "analytic/stage_layers.h"
 #include "base/index.h"
 
@@ -48,6 +49,16 @@ UpdateTimes UpdateOf(const PricedSchedule& chosen, int rank) {
   return times;
 }
 
+// All devices write equal parts of masters and optimizer state.
+FailureTimes FailureTimesOf(const ModelOnCluster& model, int devices) {
+  const Failures& failures = model.cluster.failures;
+  const StateFormat format = model.batch.profile.get().states(model.batch);
+  const double bytes = ModelParameters(model.shape) * (format.updated() + format.optimizer);
+  return {.between = failures.device / devices,
+          .restart = failures.restart,
+          .checkpoint = bytes / (failures.storage_bandwidth * devices)};
+}
+
 }  // namespace
 
 double StepEstimate::peak_bytes() const {
@@ -82,6 +93,10 @@ StepEstimate EstimateOf(const PricedSchedule& chosen, const SimulationResult& re
   estimate.tokens = samples * static_cast<double>(model.batch.sequence);
   estimate.flops = samples * FlopsOfSample(model);
   estimate.devices = chosen.devices;
+  if (model.cluster.failures.device > 0) {
+    estimate.checkpoints =
+        BestCheckpointInterval(FailureTimesOf(model, chosen.devices), estimate.step_time);
+  }
   return estimate;
 }
 

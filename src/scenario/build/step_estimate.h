@@ -2,8 +2,10 @@
 // for one schedule.
 #pragma once
 
+#include <optional>
 #include <vector>
 
+#include "analytic/failures.h"
 #include "scenario/build/build.h"
 #include "scenario/build/peak_bytes.h"
 #include "simulate/simulate.h"
@@ -22,8 +24,14 @@ struct StepEstimate {
   double flops = 0;   // of the model, of all devices: 3 times those of the forwards
   int devices = 1;
   std::vector<PeakBytes> ranks;  // by pipeline rank
+  // Steps between checkpoints, if devices fail, with the part of the time that trains.
+  std::optional<CheckpointInterval> checkpoints = {};
 
   double tokens_per_second() const { return tokens / step_time; }
+  // In the mean, with the time that failures and checkpoints take.
+  double expected_tokens_per_second() const {
+    return tokens_per_second() * (checkpoints ? checkpoints->training_part : 1);
+  }
   double flops_per_device() const { return flops / step_time / devices; }  // per second
   // What the framework allocates on the worst rank, and what a device holds there.
   double peak_bytes() const;

@@ -87,7 +87,8 @@ Result<ModelCosts> CostsOfGivenStages(const std::vector<ModelOnCluster>& models,
                                       const CostShape& shape) {
   std::vector<ModelCosts> all;
   for (const ModelOnCluster& model : models) {
-    PENSTOCK_TRY(ModelCosts costs, CostsOfModel(model, {shape.stages, shape.slices, 0}));
+    PENSTOCK_TRY(ModelCosts costs,
+                 CostsOfModel(model, {.stages = shape.stages, .slices = shape.slices}));
     all.push_back(std::move(costs));
   }
   ModelCosts costs = all[of_stage.front()];
@@ -119,6 +120,12 @@ Result<Costs> CostsOfUnlikeStages(const Scenario& scenario, const CostShape& sha
     return InvalidParameter("stage_tensor",
                             ": stages say themselves how many devices they have; leave `tensor`, "
                             "`context` and `data_parallel` out");
+  }
+  if (!model.cluster.groups.empty()) {
+    return InvalidParameter("device",
+                            "{}: stages with devices of their own have no price on "
+                            "unlike devices",
+                            *scenario.device);
   }
   if (shape.slices > 1 && !scenario.layout) {
     return InvalidParameter("stage_tensor", ": with `slices`, give `layout`");

@@ -12,30 +12,32 @@
 namespace penstock {
 namespace {
 
-double LongestOf(const std::vector<double>& times, const std::vector<int>& counts) {
+double LongestOf(const std::vector<double>& times, const std::vector<double>& factors,
+                 const std::vector<int>& counts) {
   double longest = 0;
   auto layer = times.begin();
-  for (const int count : counts) {
-    longest = std::max(longest, std::accumulate(layer, layer + count, 0.0));
+  for (std::size_t stage = 0; stage < counts.size(); ++stage) {
+    const int count = counts[stage];
+    longest = std::max(longest, factors[stage] * std::accumulate(layer, layer + count, 0.0));
     layer += count;
   }
   return longest;
 }
 
 // Tries all divisions of the layers from `first` on among the stages from counts.size() on.
-double ShortestByTrying(const std::vector<double>& times, int stages,
+double ShortestByTrying(const std::vector<double>& times, const std::vector<double>& factors,
                         std::vector<int> counts = {}) {
   const int used = std::accumulate(counts.begin(), counts.end(), 0);
   const int left = static_cast<int>(times.size()) - used;
-  const int stages_left = stages - static_cast<int>(counts.size());
+  const int stages_left = static_cast<int>(factors.size() - counts.size());
   if (stages_left == 1) {
     counts.push_back(left);
-    return LongestOf(times, counts);
+    return LongestOf(times, factors, counts);
   }
   double shortest = std::numeric_limits<double>::infinity();
   for (int count = 1; count <= left - stages_left + 1; ++count) {
     counts.push_back(count);
-    shortest = std::min(shortest, ShortestByTrying(times, stages, counts));
+    shortest = std::min(shortest, ShortestByTrying(times, factors, counts));
     counts.pop_back();
   }
   return shortest;
@@ -48,11 +50,15 @@ TEST(ShortestBottleneck, IsThatOfAllDivisions) {
     const int stages = 1 + static_cast<int>(random() % layers);
     std::vector<double> times(layers);
     for (double& time : times) time = static_cast<double>(1 + random() % 20);
-    const std::vector<int> counts = ShortestBottleneck(times, stages);
+    std::vector<double> factors(Index(stages), 1);
+    if (run % 2 == 1) {
+      for (double& factor : factors) factor = static_cast<double>(1 + random() % 4);
+    }
+    const std::vector<int> counts = ShortestBottleneck(times, factors);
     ASSERT_EQ(counts.size(), Index(stages));
     EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), 0), static_cast<int>(layers));
     EXPECT_GE(std::ranges::min(counts), 1);
-    EXPECT_DOUBLE_EQ(LongestOf(times, counts), ShortestByTrying(times, stages));
+    EXPECT_DOUBLE_EQ(LongestOf(times, factors, counts), ShortestByTrying(times, factors));
   }
 }
 

@@ -1,0 +1,12 @@
+// The devices that a request has: what they are, how many, where, and how often they fail.
+#pragma once
+
+#include "analytic/model_costs.h"
+#include "analytic/request/model_request.h"
+
+namespace penstock {
+
+// Returns the cluster without its speeds. Errors: kInvalidArgument about the field.
+Result<Cluster> ReadCluster(const ModelRequest& request);
+
+}  // namespace penstock
