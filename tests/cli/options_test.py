@@ -23,7 +23,7 @@ EXPERTS = (*DEEPSEEK, "--data-parallel", 2, "--expert", 2)
 # Options that only --model reads: a value that changes the figures, and the options that it needs for that.
 SITES = (*LLAMA, "--nodes", "4x2", "--sites", 2)
 OF_MODELS = {
-    "--sites": ("2", (*LLAMA, "--nodes", "4x2")), "--across-sites": ("data", (*SITES, "--data-parallel", 2, "-p", 4)),
+    "--sites": ("2", (*LLAMA, "--nodes", "4x2", "-p", 8)), "--across-sites": ("data", (*SITES, "--data-parallel", 2, "-p", 4)),
     "--site-bandwidth": ("1Gbit/s", (*SITES, "-p", 8)), "--site-latency": ("50ms", (*SITES, "-p", 8)),
     "--failures": ("1h", LLAMA), "--restart": ("1h", (*LLAMA, "--failures", "10h")),
     "--storage-bandwidth": ("1MB/s", (*LLAMA, "--failures", "10h")),

@@ -6,7 +6,6 @@ import program
 MODEL = ("--model", "llama-3-8b")
 JOB = (*MODEL, "--nodes", "4x2", "-m", 8)
 PLAN = (*MODEL, "--global-batch", 64, "--micro-batch-size", 1, "--recompute", "none", "--tensor", 2, "--context", 1)
-H100_BYTES = 80e9
 
 
 class PlacesTest(program.CommandTest):
