@@ -71,7 +71,10 @@ void ExpectPlaced(const Error& error, const std::string& path, const Fault& faul
 
 class FileErrors : public testing::Test {
  protected:
-  FileErrors() : path_(testing::TempDir() + "penstock_file_error.yaml") {}
+  // Tests run at the same time.
+  FileErrors()
+      : path_(testing::TempDir() + "penstock_" +
+              testing::UnitTest::GetInstance()->current_test_info()->name() + ".yaml") {}
   ~FileErrors() override { std::filesystem::remove(path_); }
 
   const std::string& Write(std::string_view yaml) const {
