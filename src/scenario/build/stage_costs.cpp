@@ -65,7 +65,7 @@ Status CheckLinksOfSites(const Scenario& scenario) {
 }
 
 Result<Costs> CostsOfModelStages(const Scenario& scenario, const ScheduleParams& params,
-                                 CostShape shape) {
+                                 const CostShape& shape) {
   PENSTOCK_TRY(Costs costs, HasUnlikeStages(scenario) ? CostsOfUnlikeStages(scenario, shape)
                                                       : CostsOfLikeStages(scenario, shape));
   if (scenario.sites.value_or(1) > 1) {
@@ -138,7 +138,7 @@ Result<Costs> CostsOf(const Scenario& scenario, const ScheduleParams& params,
 }
 
 Result<Costs> CostsByLayer(const Scenario& scenario, const ScheduleParams& params,
-                           CostShape shape) {
+                           const CostShape& shape) {
   if (scenario.prices_model()) return CostsOfModelStages(scenario, params, shape);
   if (scenario.profiled) return CostsOfProfiledStages(*scenario.profiled, params, shape);
   Costs costs;

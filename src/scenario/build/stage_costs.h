@@ -33,7 +33,8 @@ Result<Costs> CostsOf(const Scenario& scenario, const ScheduleParams& params,
 
 // Returns costs that fit any number of stages: those of layers, or of a model. Requires:
 // scenario.costs_by_layer().
-Result<Costs> CostsByLayer(const Scenario& scenario, const ScheduleParams& params, CostShape shape);
+Result<Costs> CostsByLayer(const Scenario& scenario, const ScheduleParams& params,
+                           const CostShape& shape);
 
 // Whether ranks take longer than their stages cost.
 bool ChangesSpeed(const Scenario& scenario);
