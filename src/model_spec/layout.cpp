@@ -6,6 +6,7 @@
 #include "base/index.h"
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
+#include "base/text/split.h"
 
 namespace penstock {
 namespace {
@@ -115,15 +116,12 @@ Result<Stages> ReadModuleLists(std::string_view text) {
 
 Result<Stages> ReadCounts(std::string_view text) {
   Stages stages;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string number(text.substr(begin, end - begin));
+  for (const std::string& number : SplitAt(text, ',')) {
     const auto count = ParseInt(number);
     if (!count || *count < 0 || Index(*count) > kMostParts) {
       return InvalidArgument("{} is no number of layers", Quote(number));
     }
     stages.emplace_back(Index(*count), Part::kLayer);
-    begin = end + 1;
   }
   stages.front().insert(stages.front().begin(), Part::kEmbedding);
   stages.back().push_back(Part::kLoss);

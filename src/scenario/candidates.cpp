@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <iterator>
 
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
+#include "base/text/split.h"
 #include "scenario/own_fields.h"
 #include "schedule/catalog.h"
 
@@ -33,11 +35,10 @@ bool Exists(const std::string& path) {
 std::vector<std::string> SplitAtCommas(const std::vector<std::string>& words) {
   std::vector<std::string> parts;
   for (const std::string& word : words) {
-    const bool whole = Exists(word);
-    for (std::size_t begin = 0; begin <= word.size();) {
-      const std::size_t end = whole ? word.size() : std::min(word.find(',', begin), word.size());
-      parts.push_back(word.substr(begin, end - begin));
-      begin = end + 1;
+    if (Exists(word)) {
+      parts.push_back(word);
+    } else {
+      std::ranges::move(SplitAt(word, ','), std::back_inserter(parts));
     }
   }
   return parts;

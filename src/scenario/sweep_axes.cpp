@@ -9,6 +9,7 @@
 
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
+#include "base/text/split.h"
 #include "scenario/own_fields.h"
 
 namespace penstock {
@@ -62,11 +63,7 @@ Status AddValues(const std::string& text, SweepAxis& axis) {
 }
 
 Status AddList(std::string_view text, SweepAxis& axis) {
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    PENSTOCK_TRY_STATUS(AddValues(std::string(text.substr(begin, end - begin)), axis));
-    begin = end + 1;
-  }
+  for (const std::string& part : SplitAt(text, ',')) PENSTOCK_TRY_STATUS(AddValues(part, axis));
   return {};
 }
 

@@ -8,6 +8,7 @@
 #include "analytic/request/read_name.h"
 #include "base/kept_files.h"
 #include "base/text/numbers.h"
+#include "base/text/split.h"
 #include "base/units.h"
 
 namespace penstock {
@@ -52,20 +53,10 @@ Status ReadNodes(const std::string& text, Cluster& cluster) {
   return {};
 }
 
-std::vector<std::string> SplitAt(char separator, std::string_view text) {
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(separator, begin), text.size());
-    parts.emplace_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 // "h100+a100" with "4x8+2x8".
 Status ReadGroups(const std::vector<std::string>& devices, const ModelRequest& request,
                   Cluster& cluster) {
-  const std::vector<std::string> nodes = SplitAt('+', request.nodes.value_or(""));
+  const std::vector<std::string> nodes = SplitAt(request.nodes.value_or(""), '+');
   if (nodes.size() != devices.size()) {
     return InvalidParameter("nodes", "{}: give the nodes of each of the {} devices (4x8+2x8)",
                             Quote(request.nodes.value_or("")), devices.size());
@@ -92,19 +83,13 @@ Status ReadGroups(const std::vector<std::string>& devices, const ModelRequest& r
   return {};
 }
 
-Status ReadSeconds(const char* field, const std::optional<std::string>& text, double& seconds) {
+// Sets `value` to what the field says, if it is given.
+Status ReadWithUnit(const char* field, const std::optional<std::string>& text,
+                    Result<double> (*parse)(std::string_view), double& value) {
   if (!text) return {};
-  const Result<double> parsed = ParseSeconds(*text);
+  const Result<double> parsed = parse(*text);
   if (!parsed) return InvalidParameter(field, ": {}", parsed.error().line());
-  seconds = *parsed;
-  return {};
-}
-
-Status ReadBandwidth(const char* field, const std::optional<std::string>& text, double& bandwidth) {
-  if (!text) return {};
-  const Result<double> parsed = ParseBandwidth(*text);
-  if (!parsed) return InvalidParameter(field, ": {}", parsed.error().line());
-  bandwidth = *parsed;
+  value = *parsed;
   return {};
 }
 
@@ -135,8 +120,9 @@ Status ReadSites(const ModelRequest& request, Cluster& cluster) {
                                      kAcrossSitesNames));
   sites.bandwidth = kUsualSiteBandwidth;
   sites.latency = kUsualSiteLatency;
-  PENSTOCK_TRY_STATUS(ReadBandwidth("site_bandwidth", request.site_bandwidth, sites.bandwidth));
-  return ReadSeconds("site_latency", request.site_latency, sites.latency);
+  PENSTOCK_TRY_STATUS(
+      ReadWithUnit("site_bandwidth", request.site_bandwidth, ParseBandwidth, sites.bandwidth));
+  return ReadWithUnit("site_latency", request.site_latency, ParseSeconds, sites.latency);
 }
 
 Status ReadFailures(const ModelRequest& request, Failures& failures) {
@@ -145,21 +131,22 @@ Status ReadFailures(const ModelRequest& request, Failures& failures) {
                          {{"restart", request.restart.has_value()},
                           {"storage_bandwidth", request.storage_bandwidth.has_value()}});
   }
-  PENSTOCK_TRY_STATUS(ReadSeconds("failures", request.failures, failures.device));
+  PENSTOCK_TRY_STATUS(ReadWithUnit("failures", request.failures, ParseSeconds, failures.device));
   if (failures.device == 0) {
     return InvalidParameter("failures", "{}: more than 0 is needed", Quote(*request.failures));
   }
   failures.restart = kUsualRestart;
   failures.storage_bandwidth = kUsualStorageBandwidth;
-  PENSTOCK_TRY_STATUS(ReadSeconds("restart", request.restart, failures.restart));
-  return ReadBandwidth("storage_bandwidth", request.storage_bandwidth, failures.storage_bandwidth);
+  PENSTOCK_TRY_STATUS(ReadWithUnit("restart", request.restart, ParseSeconds, failures.restart));
+  return ReadWithUnit("storage_bandwidth", request.storage_bandwidth, ParseBandwidth,
+                      failures.storage_bandwidth);
 }
 
 }  // namespace
 
 Result<Cluster> ReadCluster(const ModelRequest& request) {
   Cluster cluster;
-  const std::vector<std::string> devices = SplitAt('+', request.device.value_or(kUsualDevice));
+  const std::vector<std::string> devices = SplitAt(request.device.value_or(kUsualDevice), '+');
   if (devices.size() > 1) {
     PENSTOCK_TRY_STATUS(ReadGroups(devices, request, cluster));
   } else {

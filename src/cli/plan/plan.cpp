@@ -7,6 +7,7 @@
 
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
+#include "base/text/split.h"
 #include "base/units.h"
 #include "cli/command/command.h"
 #include "cli/options/option_values.h"
@@ -206,15 +207,13 @@ class PlanCommand : public Command {
 
   static Result<std::vector<int>> ReadChunks(const std::string& text) {
     std::vector<int> chunks;
-    for (std::size_t begin = 0; begin <= text.size();) {
-      const std::size_t end = std::min(text.find(',', begin), text.size());
-      const Result<int> number = ParseInt(text.substr(begin, end - begin));
+    for (const std::string& part : SplitAt(text, ',')) {
+      const Result<int> number = ParseInt(part);
       if (!number || *number < 1) {
         return InvalidArgument("--chunks {}: give numbers from 1 on with commas between them: 1,2",
                                Quote(text));
       }
       chunks.push_back(*number);
-      begin = end + 1;
     }
     return chunks;
   }

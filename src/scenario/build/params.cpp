@@ -6,6 +6,7 @@
 #include "base/index.h"
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
+#include "base/text/split.h"
 #include "base/units.h"
 #include "interop/traces/recorded_run.h"
 #include "scenario/fields.h"
@@ -207,16 +208,12 @@ Result<double> LongestMessage(const Scenario& scenario, int ranks, double bytes)
 Result<std::vector<double>> LengthsOf(const Scenario& scenario) {
   std::vector<double> lengths;
   if (!scenario.microbatch_lengths) return lengths;
-  const std::string& text = *scenario.microbatch_lengths;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string part = text.substr(begin, end - begin);
+  for (const std::string& part : SplitAt(*scenario.microbatch_lengths, ',')) {
     const auto length = ParseNumber(part);
     if (!length) {
       return InvalidParameter("microbatch_lengths", "{}: give numbers (1,0.5,2)", Quote(part));
     }
     lengths.push_back(*length);
-    begin = end + 1;
   }
   PENSTOCK_TRY_STATUS(CheckLengths(lengths));
   return lengths;

@@ -8,6 +8,7 @@
 #include "base/index.h"
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
+#include "base/text/split.h"
 
 namespace penstock {
 namespace {
@@ -17,21 +18,13 @@ struct StageDevices {
   int tensor = 1, data = 1;
   std::string recompute = {};  // empty: the scenario's
 
-  auto operator<=>(const StageDevices&) const = default;
+  bool operator<(const StageDevices& other) const {
+    return std::tie(tensor, data, recompute) < std::tie(other.tensor, other.data, other.recompute);
+  }
 };
 
-std::vector<std::string> SplitAtCommas(std::string_view text) {
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    parts.emplace_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 Result<std::vector<std::string>> PartsOf(const char* field, const std::string& text, int stages) {
-  std::vector<std::string> parts = SplitAtCommas(text);
+  std::vector<std::string> parts = SplitAt(text, ',');
   if (parts.size() == Index(stages)) return parts;
   return InvalidParameter(field, "{}: has {} values, the schedule {} stages", Quote(text),
                           parts.size(), stages);

@@ -6,18 +6,17 @@
 #include "base/text/nearest.h"
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
+#include "base/text/split.h"
 
 namespace penstock {
 
 Result<UniformCost> ParseCost(std::string_view text) {
   std::vector<double> values;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const auto value = ParseNumber(text.substr(begin, end - begin));
+  for (const std::string& part : SplitAt(text, ',')) {
+    const auto value = ParseNumber(part);
     const Status status = value ? CheckTime(*value) : Status(tl::unexpected(value.error()));
     if (!status) return InvalidArgument("{}: {}", Quote(text), status.error().line());
     values.push_back(*value);
-    begin = end + 1;
   }
   if (values.size() == 1) return UniformCost{values[0], values[0], values[0]};
   if (values.size() == 3) return UniformCost{values[0], values[1], values[2]};
