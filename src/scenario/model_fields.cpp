@@ -3,7 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "analytic/implementation.h"
-#include "analytic/model_costs.h"
+#include "analytic/model_on_cluster.h"
 #include "analytic/published_models.h"
 #include "analytic/recompute.h"
 #include "analytic/request/model_sizes.h"
@@ -16,7 +16,7 @@ constexpr double kMostSize = static_cast<double>(kMostShapeSize);
 ScenarioField ModelField(std::string_view name, ScenarioMember member, std::string_view value_name,
                          std::string help, std::vector<std::string_view> choices = {}) {
   ScenarioField field{.name = name,
-                      .member = std::move(member),
+                      .member = member,
                       .group = FieldGroup::kModel,
                       .value_name = value_name,
                       .help = std::move(help),
@@ -249,7 +249,7 @@ std::vector<ScenarioField> PlaceFields() {
 
 std::vector<ScenarioField> SizeFields() {
   const auto row = [](std::string_view name, ScenarioMember member, std::string help) {
-    ScenarioField field = ModelField(name, std::move(member), "N", std::move(help));
+    ScenarioField field = ModelField(name, member, "N", std::move(help));
     field.most = kMostSize;
     return field;
   };

@@ -1,7 +1,7 @@
 // The devices that a request has: what they are, how many, where, and how often they fail.
 #pragma once
 
-#include "analytic/model_costs.h"
+#include "analytic/model_on_cluster.h"
 #include "analytic/request/model_request.h"
 
 namespace penstock {

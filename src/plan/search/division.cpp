@@ -30,6 +30,10 @@ std::int64_t Least(std::int64_t bound, int most) {
   return most > 0 ? std::min<std::int64_t>(bound, most) : bound;
 }
 
+std::string_view AcrossName(AcrossSites across) {
+  return kAcrossSitesNames[static_cast<std::size_t>(across)];
+}
+
 class Enumeration {
  public:
   explicit Enumeration(const DivisionQuestion& question)
@@ -95,8 +99,7 @@ class Enumeration {
     const int sites = fixed_.sites.value_or(1);
     if (sites == 1) return AddStates(division);
     const auto allows = [&](AcrossSites across) {
-      return !fixed_.across_sites ||
-             *fixed_.across_sites == kAcrossSitesNames[static_cast<std::size_t>(across)];
+      return !fixed_.across_sites || *fixed_.across_sites == AcrossName(across);
     };
     if (division.pipeline % sites == 0 && allows(AcrossSites::kPipeline)) {
       division.across_sites = AcrossSites::kPipeline;
@@ -171,7 +174,7 @@ void SetDivision(const JobDivision& division, Scenario& scenario) {
   scenario.expert = division.expert;
   if (division.expert_tensor > 0) scenario.expert_tensor = division.expert_tensor;
   if (scenario.sites) {
-    scenario.across_sites = kAcrossSitesNames[static_cast<std::size_t>(division.across_sites)];
+    scenario.across_sites = AcrossName(division.across_sites);
   }
   scenario.zero = division.zero;
   scenario.micro_batch_size = division.micro_batch;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "analytic/model_costs.h"
+#include "analytic/model_on_cluster.h"
 #include "model_spec/model_shape.h"
 #include "scenario/scenario.h"
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "analytic/failures.h"
 #include "scenario/build/build.h"
+#include "scenario/build/failures.h"
 #include "scenario/build/peak_bytes.h"
 #include "simulate/simulate.h"
 

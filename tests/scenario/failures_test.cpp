@@ -1,4 +1,4 @@
-#include "analytic/failures.h"
+#include "scenario/build/failures.h"
 
 #include <gtest/gtest.h>
 
