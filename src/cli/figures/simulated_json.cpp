@@ -49,12 +49,6 @@ Json StepJson(const StepEstimate& step) {
           {"context", largest->context}};
 }
 
-void AddFailures(const StepEstimate& step, Json& object) {
-  object["expected_tokens_per_second"] = step.expected_tokens_per_second();
-  object["training_part"] = step.checkpoints->training_part;
-  object["checkpoint_steps"] = step.checkpoints->steps;
-}
-
 Json SpreadJson(const Spread& spread) {
   return {{"mean", spread.mean}, {"median", spread.median}, {"p95", spread.p95}};
 }
@@ -71,6 +65,13 @@ Json JitteredJson(const Simulated& simulated) {
 }
 
 }  // namespace
+
+void AddCheckpoints(const StepEstimate& step, Json& object) {
+  if (!step.checkpoints) return;
+  object["expected_tokens_per_second"] = step.expected_tokens_per_second();
+  object["training_part"] = step.checkpoints->training_part;
+  object["checkpoint_steps"] = step.checkpoints->steps;
+}
 
 Json FiguresJson(const Simulated& simulated) {
   const SimulationResult& result = simulated.result;
@@ -137,7 +138,7 @@ Json ToJson(const Simulated& simulated, bool with_steps) {
   if (simulated.step) {
     object["step_time"] = simulated.step->step_time;
     object["tokens_per_second"] = simulated.step->tokens_per_second();
-    if (simulated.step->checkpoints) AddFailures(*simulated.step, object);
+    AddCheckpoints(*simulated.step, object);
     object["flops_per_second_per_device"] = simulated.step->flops_per_device();
     object["peak_bytes"] = simulated.step->peak_bytes();
     object["device_bytes"] = simulated.step->device_bytes();

@@ -8,7 +8,7 @@ namespace penstock {
 
 namespace {
 
-void AddCheckpoints(const StepEstimate& step, std::vector<std::string>& cells) {
+void AddCheckpointCells(const StepEstimate& step, std::vector<std::string>& cells) {
   cells.push_back(step.checkpoints ? fmt::format("{} steps", step.checkpoints->steps) : "-");
   cells.push_back(step.checkpoints ? fmt::format("{:.1f}%", 100 * step.checkpoints->training_part)
                                    : "-");
@@ -44,7 +44,7 @@ Table StepTable(const std::vector<Simulated>& all) {
                           fmt::format("{:.0f}", step.tokens_per_second()),
                           fmt::format("{:.1f}", step.flops_per_device() / 1e12),
                           FormatBytes(static_cast<std::int64_t>(step.device_bytes()))});
-    if (fails) AddCheckpoints(step, table.rows.back());
+    if (fails) AddCheckpointCells(step, table.rows.back());
   }
   return table;
 }

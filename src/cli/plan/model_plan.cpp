@@ -5,6 +5,7 @@
 
 #include "base/units.h"
 #include "cli/command/command.h"
+#include "cli/figures/simulated_json.h"
 #include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
 #include "cli/output/progress_bar.h"
@@ -57,16 +58,6 @@ std::string CommandOf(const TrainingPlan& plan) {
   return command;
 }
 
-// What only some clusters have.
-void AddPlaces(const TrainingPlan& plan, Json& object) {
-  if (plan.scenario.across_sites) object["across_sites"] = *plan.scenario.across_sites;
-  const auto& checkpoints = plan.estimate.checkpoints;
-  if (!checkpoints) return;
-  object["expected_tokens_per_second"] = plan.estimate.expected_tokens_per_second();
-  object["training_part"] = checkpoints->training_part;
-  object["checkpoint_steps"] = checkpoints->steps;
-}
-
 Json ToJson(const TrainingPlan& plan) {
   const JobDivision& division = plan.division;
   Json object = {
@@ -92,7 +83,8 @@ Json ToJson(const TrainingPlan& plan) {
       {"lower_bound", plan.lower_bound},
       {"gap", plan.lower_bound > 0 ? plan.step_time() / plan.lower_bound - 1 : 0},
       {"command", CommandOf(plan)}};
-  AddPlaces(plan, object);
+  if (plan.scenario.across_sites) object["across_sites"] = *plan.scenario.across_sites;
+  AddCheckpoints(plan.estimate, object);
   return object;
 }
 

@@ -83,21 +83,16 @@ Result<DivisionBounds> BoundsOf(const Scenario& scenario, const JobDivision& div
       (costs.weights + costs.gradients + costs.optimizer + held) / division.pipeline};
 }
 
-Result<std::vector<double>> LayerTimes(const Scenario& scenario, const JobDivision& division) {
+Result<WorkTimes> WorkTimesOf(const Scenario& scenario, const JobDivision& division) {
   PENSTOCK_TRY(const ModelOnCluster model, Load(scenario, division));
   const int layers = static_cast<int>(model.shape.layers);
   PENSTOCK_TRY(const ModelCosts costs, CostsOfModel(model, {.stages = layers}));
-  std::vector<double> times;
-  for (const StageCosts& layer : costs.stages) times.push_back(WorkOf(layer));
-  return times;
-}
-
-Result<std::vector<double>> RankTimes(const Scenario& scenario, const JobDivision& division) {
-  PENSTOCK_TRY(const ModelOnCluster model, Load(scenario, division));
-  std::vector<double> times;
+  WorkTimes times;
+  for (const StageCosts& layer : costs.stages) times.layers.push_back(WorkOf(layer));
   for (std::size_t group = 0; group < model.cluster.groups.size(); ++group) {
     PENSTOCK_TRY(const StageCosts own, CostsOfWhole(model.OnGroup(group)));
-    times.insert(times.end(), Index(RanksOf(model, model.cluster.groups[group])), WorkOf(own));
+    times.ranks.insert(times.ranks.end(), Index(RanksOf(model, model.cluster.groups[group])),
+                       WorkOf(own));
   }
   return times;
 }

@@ -19,13 +19,15 @@ struct DivisionBounds {
 // Errors: kInvalidArgument if the division is not legal.
 Result<DivisionBounds> BoundsOf(const Scenario& scenario, const JobDivision& division);
 
-// Returns the time of F and B of every layer, with the embedding in the first and the head in the
-// last. Errors: as above.
-Result<std::vector<double>> LayerTimes(const Scenario& scenario, const JobDivision& division);
-
-// Returns the time of the whole model's F and B on the devices of each pipeline rank; empty if all
-// ranks are alike. Errors: as above.
-Result<std::vector<double>> RankTimes(const Scenario& scenario, const JobDivision& division);
+// Seconds of F and B.
+struct WorkTimes {
+  // Of every layer on the first devices, with the embedding in the first and the head in the last.
+  std::vector<double> layers = {};
+  // Of the whole model on the devices of each pipeline rank; empty if all ranks are alike.
+  std::vector<double> ranks = {};
+};
+// Errors: as above.
+Result<WorkTimes> WorkTimesOf(const Scenario& scenario, const JobDivision& division);
 
 // Seconds of a step by what the ranks do, as a mean over all ranks.
 struct TimeParts {

@@ -34,8 +34,7 @@ constexpr double kBoundsDone = 0.1, kSchedulesDone = 0.7, kSearchesDone = 0.85;
 struct BoundedDivision {
   JobDivision division;
   DivisionBounds least;
-  std::vector<double> layer_times = {};  // once it is priced
-  std::vector<double> rank_times = {};   // likewise; empty if all ranks are alike
+  WorkTimes times = {};  // once it is priced
 };
 
 class PlanSearch {
@@ -181,10 +180,8 @@ class PlanSearch {
 
   void Price(const std::vector<BoundedDivision*>& batch) {
     OnAllCores(batch.size(), [&](std::size_t i) {
-      auto times = LayerTimes(question_.scenario, batch[i]->division);
-      auto ranks = RankTimes(question_.scenario, batch[i]->division);
-      if (times) batch[i]->layer_times = *std::move(times);
-      if (ranks) batch[i]->rank_times = *std::move(ranks);
+      auto times = WorkTimesOf(question_.scenario, batch[i]->division);
+      if (times) batch[i]->times = *std::move(times);
     });
     std::vector<Job> jobs;
     for (const BoundedDivision* each : batch) {
@@ -292,7 +289,7 @@ class PlanSearch {
 
   std::vector<std::vector<int>> SplitsOf(const BoundedDivision& each,
                                          const ScheduleChoice& choice) const {
-    const std::size_t layers = each.layer_times.size();
+    const std::size_t layers = each.times.layers.size();
     const auto placement = PlacementOf(choice, each.division);
     if (question_.scenario.layout || !placement || placement->stages() == 1 || layers == 0) {
       return {{}};
@@ -301,7 +298,7 @@ class PlanSearch {
     if (layers < stages) return {};
     std::vector<int> even(stages, static_cast<int>(layers / stages));
     for (std::size_t i = 0; i < layers % stages; ++i) ++even[i];
-    std::vector<int> balanced = BalancedLayers(each.layer_times, *placement, each.rank_times);
+    std::vector<int> balanced = BalancedLayers(each.times.layers, *placement, each.times.ranks);
     if (even == balanced) return {even};
     if (choice.is_common || choice.searches) return {std::move(balanced)};
     return {std::move(balanced), std::move(even)};
