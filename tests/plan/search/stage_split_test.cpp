@@ -8,6 +8,7 @@
 #include <random>
 
 #include "base/index.h"
+#include "schedule/placement.h"
 
 namespace penstock {
 namespace {
@@ -59,6 +60,19 @@ TEST(ShortestBottleneck, IsThatOfAllDivisions) {
     EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), 0), static_cast<int>(layers));
     EXPECT_GE(std::ranges::min(counts), 1);
     EXPECT_DOUBLE_EQ(LongestOf(times, factors, counts), ShortestByTrying(times, factors));
+  }
+}
+
+TEST(BalancedLayers, GiveSlowerRanksLessWork) {
+  std::mt19937 random(11);
+  for (int run = 0; run < 100; ++run) {
+    const int ranks = 2 + static_cast<int>(random() % 3);
+    std::vector<double> times(Index(ranks) + random() % 5);
+    for (double& time : times) time = static_cast<double>(1 + random() % 9);
+    std::vector<double> rank_times(Index(ranks));
+    for (double& time : rank_times) time = static_cast<double>(1 + random() % 4);
+    const std::vector<int> counts = BalancedLayers(times, Placement::Looped(ranks, 1), rank_times);
+    EXPECT_NEAR(LongestOf(times, rank_times, counts), ShortestByTrying(times, rank_times), 1e-9);
   }
 }
 
