@@ -57,7 +57,7 @@ def main():
         base.write_text(text)
         for turn in range(given.rounds):
             machine = folder / "machine.yaml"
-            profile = run(given.program, "profile", base, "-o", machine, "--rounds", 2)
+            profile = run(given.program, "profile", base, "-o", machine, "--rounds", 1)
             for case, overrides in CASES.items():
                 trained = run(given.program, "train", base, *overrides)
                 (row,) = run(given.program, "simulate", folder / "runs/bench/config.yaml", "--machine",
