@@ -28,6 +28,7 @@ from penstock.actions import (
 from penstock.catalog import passes, schedule, schedules
 from penstock.costs import Costs
 from penstock.display import Comparison, Listing
+from penstock.plans import Plan, plan
 from penstock.scenarios import fields, simulate, sweep
 from penstock.schedule_data import Lanes, Schedule
 from penstock.simulation import Simulation, Timeline, compare
@@ -52,6 +53,7 @@ __all__ = [
     "Lanes",
     "Listing",
     "Pass",
+    "Plan",
     "Records",
     "Schedule",
     "Simulation",
@@ -63,6 +65,7 @@ __all__ = [
     "fields",
     "models",
     "passes",
+    "plan",
     "schedule",
     "schedules",
     "simulate",

@@ -17,7 +17,7 @@
 #include "cli/commands.h"
 #include "cli/help/help.h"
 #include "cli/help/other_names.h"
-#include "cli/options/option_name.h"
+#include "base/text/option_name.h"
 #include "cli/output/print_error.h"
 #include "cli/start_engine/engine_command.h"
 #include "cli/start_engine/launcher.h"

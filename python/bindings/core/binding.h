@@ -75,5 +75,6 @@ void AddRunTypes(nb::module_& module);
 void AddExplanation(nb::module_& module);
 void AddReports(nb::module_& module);
 void AddScenarios(nb::module_& module);
+void AddPlans(nb::module_& module);
 
 }  // namespace penstock::python

@@ -13,5 +13,6 @@ NB_MODULE(_core, module) {
   AddExplanation(module);
   AddReports(module);
   AddScenarios(module);
+  AddPlans(module);
   module.attr("__version__") = PENSTOCK_VERSION;
 }

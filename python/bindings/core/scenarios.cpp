@@ -5,13 +5,12 @@
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
-#include <chrono>
-#include <thread>
 
 #include "base/index.h"
 #include "base/notes.h"
 #include "bindings/core/binding.h"
 #include "bindings/core/scenario_costs.h"
+#include "bindings/core/until_signal.h"
 #include "scenario/build/simulated.h"
 #include "scenario/build/unused_fields.h"
 #include "scenario/candidates.h"
@@ -149,22 +148,8 @@ nb::dict MeasuredOf(const EmulatedRun& run) {
 // Runs schedules on emulated devices until Python has a signal.
 std::vector<EmulatedRun> RunUntilSignal(const std::vector<Simulated>& all,
                                         const std::optional<std::string>& unit) {
-  std::atomic<bool> stop{false}, done{false};
   Result<std::vector<EmulatedRun>> runs = std::vector<EmulatedRun>();
-  std::thread runner([&] {
-    runs = RunEmulated(all, unit, stop);
-    done = true;
-  });
-  while (!done) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    const nb::gil_scoped_acquire acquire;
-    if (!stop && PyErr_CheckSignals() != 0) stop = true;
-  }
-  runner.join();
-  if (stop) {
-    const nb::gil_scoped_acquire acquire;
-    throw nb::python_error();  // the signal's, such as KeyboardInterrupt
-  }
+  UntilSignal([&](std::atomic<bool>& stop) { runs = RunEmulated(all, unit, stop); });
   return ValueOf(std::move(runs));
 }
 

@@ -31,6 +31,8 @@ run.report("x.html")
 measured: penstock.Timeline = penstock.Timeline.from_times(schedule, [run.times(0)])
 table: str = str(penstock.compare({"predicted": run, "measured": measured}))
 names: list[str] = [entry.name for entry in penstock.schedules()]
+plan: penstock.Plan = penstock.plan(model="gpt2", nodes="1x4", global_batch=8, chunks=[1, 2])
+best: penstock.Schedule = penstock.plan(ranks=2, microbatches=4, cost=(1, 1, 1)).schedule
 """
 
 
@@ -55,13 +57,14 @@ def test_types(tmp_path: pathlib.Path) -> None:
     program.write_text(
         PROGRAM
         + "names = run.makespan\nschedule.simulate(3)\npenstock.Costs.per_stage(forwards=[1])\n"
+        + "penstock.plan(modle='gpt2')\n"
     )
-    assert mypy(program).stdout.count("error:") == 3
+    assert mypy(program).stdout.count("error:") == 4
 
 
 def test_the_package_itself_is_typed(tmp_path: pathlib.Path) -> None:
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path)]
-    for module in ("actions", "arguments", "catalog", "costs", "display", "scenarios", "schedule_data", "simulation"):
+    for module in ("actions", "arguments", "catalog", "costs", "display", "plans", "scenarios", "schedule_data", "simulation"):
         command += ["-m", f"penstock.{module}"]
     checked = subprocess.run(command, text=True, capture_output=True, cwd=tmp_path)
     assert checked.returncode == 0, checked.stdout

@@ -120,6 +120,24 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
         lambda name, **fields: penstock.sweep(name, **fields),
         {"name": "1f1b", "over": {"ranks": [2, 3]}, "slow_rank": ["0=1.5"]},
     ),
+    (
+        lambda **fields: penstock.plan(**fields),
+        {
+            "model": "gpt2",
+            "nodes": "1x2",
+            "global_batch": 4,
+            "chunks": [1],
+            "schedule": ["1f1b"],
+            "exclude": "gpipe",
+            "framework": "torch",
+            "memory_limit": "8GiB",
+            "recompute": "none",
+        },
+    ),
+    (
+        lambda **fields: penstock.plan(**fields),
+        {"ranks": 2, "microbatches": 2, "cost": (1, 1, 1), "comm": 0.5, "objective": "span"},
+    ),
     (SMALL.report, {"path": "x.svg", "costs": None}),
     (SMALL.show, {"costs": None, "width": 80}),
     (SMALL.to_csv, {"path": "x.csv"}),
@@ -171,7 +189,7 @@ def test_wrong_values(
 def test_every_public_function_is_tried() -> None:
     tried = {getattr(call, "__qualname__", "") for call, _ in CALLS}
     takes_none = {"schedules", "passes", "devices", "models", "fields"}
-    through_lambda = {"Schedule.apply", "simulate", "sweep"}
+    through_lambda = {"Schedule.apply", "plan", "simulate", "sweep"}
     public = {name: getattr(penstock, name) for name in penstock.__all__}
     functions = {name for name, value in public.items() if inspect.isroutine(value)}
     assert functions - takes_none - through_lambda <= tried

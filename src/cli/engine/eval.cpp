@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "cli/definitions/definitions.h"
-#include "cli/options/option_name.h"
+#include "base/text/option_name.h"
 #include "cli/output/print_json.h"
 #include "model_spec/huggingface_config.h"
 #include "monitor/run_names.h"

@@ -1,5 +1,6 @@
 #include "cli/figures/simulated_json.h"
 
+#include "scenario/build/step_figures.h"
 #include "schedule/text/text.h"
 
 namespace penstock {
@@ -65,13 +66,6 @@ Json JitteredJson(const Simulated& simulated) {
 }
 
 }  // namespace
-
-void AddCheckpoints(const StepEstimate& step, Json& object) {
-  if (!step.checkpoints) return;
-  object["expected_tokens_per_second"] = step.expected_tokens_per_second();
-  object["training_part"] = step.checkpoints->training_part;
-  object["checkpoint_steps"] = step.checkpoints->steps;
-}
 
 Json FiguresJson(const Simulated& simulated) {
   const SimulationResult& result = simulated.result;

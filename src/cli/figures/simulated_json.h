@@ -17,9 +17,6 @@ nlohmann::ordered_json ClosedFormJson(const PricedSchedule& chosen);
 // Adds "time_unit" and "memory_unit" to an object with such figures.
 void AddUnits(const PricedSchedule& chosen, nlohmann::ordered_json& object);
 
-// Adds what failures leave of a step's speed, if devices fail.
-void AddCheckpoints(const StepEstimate& step, nlohmann::ordered_json& object);
-
 // One object of `simulate --json`. `with_steps` adds `time_steps`: every action of each rank with
 // its start and end.
 nlohmann::ordered_json ToJson(const Simulated& simulated, bool with_steps);

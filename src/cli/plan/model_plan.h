@@ -3,12 +3,12 @@
 
 #include "base/result.h"
 #include "cli/options/output_format.h"
-#include "plan/search/search.h"
+#include "plan/request/plan_request.h"
 
 namespace penstock {
 
 // Searches and prints the front, the best plan with the command that simulates it, and why others
-// lose. Ctrl-C ends the search with the best so far.
-Result<int> PlanModel(PlanQuestion question, const std::string& output, OutputFormat format);
+// lose. Ctrl-C ends the search with the best so far. Requires: the scenario has a model.
+Result<int> PlanModel(const PlanRequest& request, const std::string& output, OutputFormat format);
 
 }  // namespace penstock

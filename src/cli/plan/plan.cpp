@@ -3,12 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <tuple>
 
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
 #include "base/text/split.h"
-#include "base/units.h"
 #include "cli/command/command.h"
 #include "cli/options/option_values.h"
 #include "cli/options/output_format.h"
@@ -16,7 +14,7 @@
 #include "cli/plan/model_plan.h"
 #include "cli/plan/schedule_plan.h"
 #include "plan/search/framework.h"
-#include "scenario/spelling.h"
+#include "plan/request/plan_request.h"
 
 namespace penstock {
 namespace {
@@ -57,41 +55,32 @@ class PlanCommand : public Command {
 
   Result<int> Run() override {
     PENSTOCK_TRY(const OutputFormat format, format_.Format());
-    std::vector<int> chunks;
     if (chunks_) {
-      PENSTOCK_TRY(chunks, ReadChunks(*chunks_));
+      PENSTOCK_TRY(request_.chunks, ReadChunks(*chunks_));
     }
-    if (comm_) PENSTOCK_TRY_STATUS(SetText(*FindField("comm"), *comm_, options_.scenario));
-    PENSTOCK_TRY_STATUS(RefuseOthers());
-    if (const Status ranges = CheckRanges(options_.scenario); !ranges) {
-      return tl::unexpected(options_.AsGiven(ranges.error()));
-    }
-    auto planned = options_.scenario.model
-                       ? PlanOfModel(std::move(chunks), format)
-                       : PlanSchedules(options_.scenario, chunks, output_, format);
-    if (planned) return planned;
-    Error error = std::move(planned).error();
-    if (error.parameter == "global_batch") {  // no field of the scenario
-      return InvalidArgument("--global-batch {}", error.message);
-    }
-    return tl::unexpected(options_.AsGiven(std::move(error)));
+    request_.scenario = options_.scenario;
+    if (comm_) PENSTOCK_TRY_STATUS(SetText(*FindField("comm"), *comm_, request_.scenario));
+    auto planned = options_.scenario.model ? PlanModel(request_, output_, format)
+                                           : PlanSchedules(request_, output_, format);
+    if (!planned) return tl::unexpected(options_.AsGiven(std::move(planned).error()));
+    return planned;
   }
 
  private:
   void DefineForModels(CLI::App& app) {
-    AddInt(app, "--global-batch", global_batch_, "Samples per step, of all replicas", {1})
+    AddInt(app, "--global-batch", request_.global_batch, "Samples per step, of all replicas", {1})
         ->group(kOfModels);
-    app.add_option("--schedule", allowed_, "Schedules that are allowed (default: all)")
+    app.add_option("--schedule", request_.schedules, "Schedules that are allowed (default: all)")
         ->delimiter(',')
         ->allow_extra_args(false)
         ->type_name("NAME,...")
         ->group(kOfModels);
-    app.add_option("--exclude", excluded_, "Schedules that are not")
+    app.add_option("--exclude", request_.excluded, "Schedules that are not")
         ->delimiter(',')
         ->allow_extra_args(false)
         ->type_name("NAME,...")
         ->group(kOfModels);
-    AddText(app, "--for", framework_,
+    AddText(app, "--for", request_.framework,
             fmt::format("Only what this framework can run: {}", fmt::join(FrameworkNames(), ", ")))
         ->type_name("FRAMEWORK")
         ->group(kOfModels);
@@ -110,101 +99,6 @@ class PlanCommand : public Command {
         ->group(kOfCosts);
   }
 
-  // Refuses options of a model without one, and those of costs with one.
-  Status RefuseOthers() const {
-    const Scenario& scenario = options_.scenario;
-    if (scenario.model) {
-      for (const auto& [option, given] : {std::pair("--cost", scenario.cost.has_value()),
-                                          {"--comm", scenario.comm.has_value()},
-                                          {"--objective", scenario.objective.has_value()}}) {
-        if (given) return InvalidArgument("{} has no effect with --model, which has costs", option);
-      }
-      return {};
-    }
-    for (const auto& [option, given] : {std::pair("--global-batch", global_batch_.has_value()),
-                                        {"--schedule", !allowed_.empty()},
-                                        {"--exclude", !excluded_.empty()},
-                                        {"--for", framework_.has_value()}}) {
-      if (given) return InvalidArgument("{} has no effect without --model; give one", option);
-    }
-    for (const ScenarioField& field : ScenarioFields()) {
-      if (field.group == FieldGroup::kModel && IsGiven(field, scenario)) {
-        return InvalidArgument("{} has no effect without --model; give one", OptionOf(field.name));
-      }
-    }
-    return {};
-  }
-
-  Result<int> PlanOfModel(std::vector<int> chunks, OutputFormat format) {
-    PlanQuestion question;
-    question.scenario = options_.scenario;
-    question.scenario.memory_limit.reset();
-    // Pairs of one device's kernels rarely take less than one after the other.
-    if (!question.scenario.overlap) question.scenario.overlap = "sum";
-    question.chunks = std::move(chunks);
-    question.schedules = allowed_;
-    question.excluded = excluded_;
-    PENSTOCK_TRY_STATUS(CheckNames());
-    if (!global_batch_) {
-      return InvalidArgument("--global-batch is missing: how many samples does a step have?");
-    }
-    question.global_batch = *global_batch_;
-    if (options_.scenario.memory_limit) {
-      const auto bytes = ParseBytes(*options_.scenario.memory_limit);
-      if (!bytes || *bytes <= 0) {
-        return InvalidArgument(
-            "--memory-limit {}: with a model, bytes of a device are needed (70GiB)",
-            Quote(*options_.scenario.memory_limit));
-      }
-      question.memory_limit = static_cast<double>(*bytes);
-    }
-    if (framework_) PENSTOCK_TRY_STATUS(Restrict(question));
-    return PlanModel(std::move(question), output_, format);
-  }
-
-  Status CheckNames() const {
-    for (const std::string& name : excluded_) PENSTOCK_TRY_STATUS(FindAlgorithm(name));
-    for (const std::string& name : allowed_) {
-      PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(name));
-      if (algorithm->supported.steps) {
-        return InvalidArgument(
-            "--schedule {}: its microbatches have weights of different ages; "
-            "plans keep them in step",
-            name);
-      }
-      if (std::ranges::find(excluded_, name) == excluded_.end()) continue;
-      return InvalidArgument("--exclude {}: --schedule allows it; leave one of the two out", name);
-    }
-    return {};
-  }
-
-  Status Restrict(PlanQuestion& question) const {
-    const auto found = FindFramework(*framework_);
-    if (!found) return InvalidArgument("--for {}", found.error().line());
-    const Framework& framework = *found;
-    if (question.schedules.empty()) question.schedules = framework.schedules;
-    for (const std::string& name : question.schedules) {
-      if (framework.schedules.empty() ||
-          std::ranges::find(framework.schedules, name) != framework.schedules.end())
-        continue;
-      return InvalidArgument("--schedule {}: {} does not run it", name, framework.name);
-    }
-    question.most_tensor = framework.most_tensor;
-    question.most_context = framework.most_context;
-    question.most_zero = framework.most_zero;
-    Scenario& scenario = question.scenario;
-    if (!scenario.implementation) scenario.implementation = std::string(framework.implementation);
-    for (const auto& [option, given, most] :
-         {std::tuple("--tensor", scenario.tensor, framework.most_tensor),
-          {"--context", scenario.context, framework.most_context},
-          {"--zero", scenario.zero, framework.most_zero == 3 ? 0 : framework.most_zero}}) {
-      if (given && most > 0 && *given > most) {
-        return InvalidArgument("{} {}: {} has at most {}", option, *given, framework.name, most);
-      }
-    }
-    return {};
-  }
-
   static Result<std::vector<int>> ReadChunks(const std::string& text) {
     std::vector<int> chunks;
     for (const std::string& part : SplitAt(text, ',')) {
@@ -220,9 +114,8 @@ class PlanCommand : public Command {
 
   ScenarioOptions options_;
   FormatOptions format_;
-  std::optional<std::string> chunks_, comm_, framework_;
-  std::optional<int> global_batch_;
-  std::vector<std::string> allowed_, excluded_;
+  PlanRequest request_;
+  std::optional<std::string> chunks_, comm_;
   std::string output_;
 };
 

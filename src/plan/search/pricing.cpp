@@ -126,6 +126,11 @@ Result<TrainingPlan> PriceOf(const Scenario& base, const JobDivision& division,
   return plan;
 }
 
+Result<Schedule> ScheduleOf(const TrainingPlan& plan) {
+  PENSTOCK_TRY(PricedSchedule built, BuildOne(plan.scenario, plan.scenario.schedules.front(), {}));
+  return std::move(built.schedule);
+}
+
 void AddBound(TrainingPlan& plan) {
   plan.lower_bound = plan.busy() + plan.step_time() - plan.estimate.makespan;
   if (plan.slices > 1) return;

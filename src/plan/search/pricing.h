@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "plan/search/training_plan.h"
+#include "schedule/schedule.h"
 
 namespace penstock {
 
@@ -31,6 +32,9 @@ Result<Placement> PlacementOf(const ScheduleChoice& choice, const JobDivision& d
 // Prices a configuration, without its lower bound. Errors: those of BuildOne.
 Result<TrainingPlan> PriceOf(const Scenario& base, const JobDivision& division,
                              const ScheduleChoice& choice);
+
+// Returns the plan's schedule. Errors: those of BuildOne.
+Result<Schedule> ScheduleOf(const TrainingPlan& plan);
 
 // Sets the plan's lower bound.
 void AddBound(TrainingPlan& plan);

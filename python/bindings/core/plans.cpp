@@ -1,0 +1,96 @@
+// Plans: how to train a model, and the best schedule for costs, as `penstock plan` finds them.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+#include <memory>
+
+#include "bindings/core/binding.h"
+#include "bindings/core/frozen_schedule.h"
+#include "bindings/core/scenario_costs.h"
+#include "bindings/core/until_signal.h"
+#include "plan/figures/schedule_figures.h"
+#include "plan/figures/training_figures.h"
+#include "plan/request/plan_request.h"
+#include "plan/search/pricing.h"
+
+namespace penstock::python {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// What a plan is for Python: its figures, and the schedule of the best.
+struct Found {
+  Json figures;
+  Schedule schedule;
+};
+
+// The option --for has another name in Python, where `for` is no name.
+template <class T>
+T Planned(Result<T> result) {
+  if (!result && result.error().parameter == "for") result.error().parameter = "framework";
+  return ValueOf(std::move(result));
+}
+
+Found PlanModel(const PlanRequest& request) {
+  PlanQuestion question = Planned(ModelQuestionOf(request));
+  const Clock::time_point begin = Clock::now();
+  std::optional<PlanAnswer> answer;
+  UntilSignal([&](const std::atomic<bool>& stop) {
+    question.stop = [&] { return stop.load(); };
+    answer = Planned(SearchPlans(question));
+  });
+  Found found{FiguresOf(*answer, SecondsSince(begin)), {}};
+  found.schedule = Planned(ScheduleOf(answer->best()));
+  return found;
+}
+
+Found PlanCosts(const PlanRequest& request) {
+  ScheduleQuestion question = Planned(ScheduleQuestionOf(request));
+  const Clock::time_point begin = Clock::now();
+  std::vector<Improvement> improvements;
+  question.improved = [&](double length) { improvements.push_back({SecondsSince(begin), length}); };
+  std::optional<SchedulePlan> plan;
+  UntilSignal([&](const std::atomic<bool>& stop) {
+    question.stop = [&] { return stop.load(); };
+    plan = Planned(PlanSchedule(question));
+  });
+  return {FiguresOf(*plan, improvements, SecondsSince(begin)), plan->best().schedule};
+}
+
+// Returns the figures as JSON, and the best schedule.
+std::pair<std::string, FrozenSchedule> Plan(const std::string& fields,
+                                            const std::vector<int>& chunks,
+                                            std::optional<int> global_batch,
+                                            const std::vector<std::string>& schedules,
+                                            const std::vector<std::string>& excluded,
+                                            const std::optional<std::string>& framework) {
+  const nb::gil_scoped_release release;
+  PlanRequest request;
+  request.chunks = chunks;
+  request.global_batch = global_batch;
+  request.schedules = schedules;
+  request.excluded = excluded;
+  request.framework = framework;
+  const Status status = ReadFields(fields, {}, request.scenario);
+  if (!status) ThrowWithoutLine(status.error());
+  Found found = request.scenario.model ? PlanModel(request) : PlanCosts(request);
+  return {found.figures.dump(-1, ' ', false, Json::error_handler_t::replace),
+          {std::make_shared<const Schedule>(std::move(found.schedule)), true, false}};
+}
+
+}  // namespace
+
+void AddPlans(nb::module_& module) {
+  module.def("plan", &Plan, "fields"_a, "chunks"_a, "global_batch"_a.none(), "schedules"_a,
+             "excluded"_a, "framework"_a.none());
+}
+
+}  // namespace penstock::python

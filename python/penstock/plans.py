@@ -1,0 +1,87 @@
+"""Plans: how to train a model, and the best schedule for costs and a memory limit."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock import _core
+from penstock.arguments import checked, count, former_names, warn_of_former_names
+from penstock.costs import as_fields
+from penstock.scenario_fields import FORMER_NAMES, PlanFields
+from penstock.schedule_data import Schedule
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Plan(dict[str, Any]):
+    """What ``penstock plan --json`` prints, as a dict; ``schedule`` is the best plan's schedule."""
+
+    schedule: Schedule
+
+
+@checked
+@former_names(**FORMER_NAMES)
+def plan(**fields: Unpack[PlanFields]) -> Plan:
+    """Finds how to train a model on a cluster, or the best schedule for costs and a memory limit.
+
+        penstock.plan(model="llama-3-70b", device="h100", nodes="8x8", global_batch=512)
+        penstock.plan(ranks=8, microbatches=32, cost=(1, 1.2, 0.8), comm=0.2, memory_limit=6)
+
+    Args:
+        fields: the options of ``penstock plan``, with ``framework`` for ``--for``. ``chunks`` are
+            the numbers of stages per rank that are allowed; ``schedule`` and ``exclude`` are names.
+            With a model, every dimension that is not given is searched, and ``memory_limit`` is in
+            bytes of a device.
+
+    Returns:
+        What ``--json`` prints: ``best``, ``front``, ``searched``, ``seconds``, ... The best plan's
+        schedule is the attribute ``schedule``.
+
+    Raises:
+        Error: a keyword is unknown, has a wrong value or no effect, or nothing fits the memory.
+        KeyboardInterrupt: Ctrl-C ended the search.
+    """
+    given: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
+    batch = given.pop("global_batch", None)
+    chunks = given.pop("chunks", ())
+    words = {name: _words(given.pop(name, ())) for name in ("schedule", "exclude")}
+    text, schedule = _core.plan(
+        chunks=[count("chunks", each, 1) for each in _list(chunks)],
+        global_batch=None if batch is None else count("global_batch", batch, 1),
+        schedules=words["schedule"],
+        excluded=words["exclude"],
+        framework=given.pop("framework", None),
+        fields=as_fields(_texts(given)),
+    )
+    warn_of_former_names()
+    found = Plan(json.loads(text))
+    found.schedule = Schedule._of(schedule)
+    return found
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return [value] if not hasattr(value, "__len__") else value
+
+
+def _words(value: Sequence[str] | str) -> list[str]:
+    """Returns names that are given as a sequence, or as text with commas."""
+    return value.split(",") if isinstance(value, str) else list(value)
+
+
+def _texts(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields as files write them: paths as text, and bytes with their unit."""
+    texts = {
+        name: os.fspath(value) if isinstance(value, os.PathLike) else value
+        for name, value in given.items()
+    }
+    limit = texts.get("memory_limit")
+    if "model" in texts and limit is not None and not isinstance(limit, str):
+        if not math.isfinite(limit):
+            raise _core.Error(f"memory_limit {limit}: give a finite number")
+        texts["memory_limit"] = f"{limit:.0f} B"
+    return texts
