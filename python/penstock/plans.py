@@ -35,7 +35,7 @@ def plan(**fields: Unpack[PlanFields]) -> Plan:
     Args:
         fields: the options of ``penstock plan``, with ``framework`` for ``--for``. ``chunks`` are
             the numbers of stages per rank that are allowed; ``schedule`` and ``exclude`` are names.
-            With a model, every dimension that is not given is searched, and ``memory_limit`` is in
+            ``uncertainty`` may be a mapping. With a model, every dimension that is not given is searched, and ``memory_limit`` is in
             bytes of a device.
 
     Returns:
@@ -47,17 +47,15 @@ def plan(**fields: Unpack[PlanFields]) -> Plan:
         KeyboardInterrupt: Ctrl-C ended the search.
     """
     given: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
-    batch = given.pop("global_batch", None)
-    chunks = given.pop("chunks", ())
-    words = {name: _words(given.pop(name, ())) for name in ("schedule", "exclude")}
-    text, schedule = _core.plan(
-        chunks=[count("chunks", each, 1) for each in _list(chunks)],
-        global_batch=None if batch is None else count("global_batch", batch, 1),
-        schedules=words["schedule"],
-        excluded=words["exclude"],
-        framework=given.pop("framework", None),
-        fields=as_fields(_texts(given)),
-    )
+    words = _core.PlanWords()
+    words.chunks = [count("chunks", each, 1) for each in _list(given.pop("chunks", ()))]
+    words.framework = given.pop("framework", None)
+    for name, least in (("global_batch", 1), ("samples", 1), ("seed", 0)):
+        if name in given:
+            setattr(words, name, count(name, given.pop(name), least))
+    for name in ("schedule", "exclude", "uncertainty"):
+        setattr(words, name, _words(given.pop(name, ())))
+    text, schedule = _core.plan(as_fields(_texts(given)), words)
     warn_of_former_names()
     found = Plan(json.loads(text))
     found.schedule = Schedule._of(schedule)
@@ -68,8 +66,10 @@ def _list(value: Any) -> Sequence[Any]:
     return [value] if not hasattr(value, "__len__") else value
 
 
-def _words(value: Sequence[str] | str) -> list[str]:
-    """Returns names that are given as a sequence, or as text with commas."""
+def _words(value: Mapping[str, float] | Sequence[str] | str) -> list[str]:
+    """Returns names that are given as a mapping to values, a sequence, or text with commas."""
+    if isinstance(value, Mapping):
+        return [f"{name}={each}" for name, each in value.items()]
     return value.split(",") if isinstance(value, str) else list(value)
 
 

@@ -156,6 +156,9 @@ class PlanFields(ModelFields, total=False):
     schedule: Sequence[str] | str
     exclude: Sequence[str] | str
     framework: str
+    samples: int
+    seed: int
+    uncertainty: Mapping[str, float] | Sequence[str] | str
     cost: float | Sequence[float] | str
     comm: float | str
     objective: str

@@ -28,12 +28,11 @@ std::string WordOf(const Candidate& candidate) {
   return word;
 }
 
-std::string SimulateCommand(const Scenario& scenario) {
+std::string CommandLineOf(const Scenario& scenario) {
   std::string command = "penstock simulate " + ShellWord(WordOf(scenario.schedules.front()));
   for (const ScenarioField& field : ScenarioFields()) {
     if (!IsGiven(field, scenario) || IsNested(field)) continue;
-    command +=
-        fmt::format(" {}={}", OptionName(field.name), ShellWord(TextOf(field, scenario)));
+    command += fmt::format(" {}={}", OptionName(field.name), ShellWord(TextOf(field, scenario)));
   }
   return command;
 }

@@ -12,6 +12,6 @@ std::string WordOf(const Candidate& candidate);
 
 // Returns the command that simulates the scenario's first schedule: "penstock simulate 1f1b
 // --ranks=8". Fields that only a configuration can give are left out. Requires: there is one.
-std::string SimulateCommand(const Scenario& scenario);
+std::string CommandLineOf(const Scenario& scenario);
 
 }  // namespace penstock

@@ -55,5 +55,24 @@ TEST(ModelRequest, ErrorsNameTheField) {
   }
 }
 
+TEST(ModelRequest, FactorsScaleTheSpeeds) {
+  ModelRequest request;
+  request.model = "gpt2";
+  request.implementation = "megatron";
+  request.hidden_gradients = 0.7;
+  const Speeds before = request.Load()->cluster.speeds;
+  request.speed_factors = {
+      .matmul = 0.5, .memory = 100, .link = 0.9, .exposed_gradients = 2, .device_launch = 3};
+  const Speeds after = request.Load()->cluster.speeds;
+  EXPECT_DOUBLE_EQ(after.of(Precision::kBf16), 0.5 * before.of(Precision::kBf16));
+  EXPECT_EQ(after.memory, 1);  // no more than the peak
+  EXPECT_DOUBLE_EQ(after.link, 0.9 * before.link);
+  EXPECT_EQ(after.network, before.network);
+  EXPECT_DOUBLE_EQ(after.hidden_gradients, 0.4);
+  EXPECT_EQ(after.hidden_tensor, before.hidden_tensor);
+  EXPECT_DOUBLE_EQ(after.device_launch, 3 * before.device_launch);
+  EXPECT_EQ(after.host_launch, before.host_launch);
+}
+
 }  // namespace
 }  // namespace penstock

@@ -1,6 +1,7 @@
 """calibrate: tables of measured runs, scores, fits and refusals."""
 import json
 import random
+import shlex
 
 import program
 
@@ -37,6 +38,9 @@ class CalibrateTest(program.CommandTest):
         self.assertIsNone(scores["fitted"])
         rows = self.run_json("calibrate", "runs.csv", "--rows")["predictions"]
         self.assertEqual([row["row"] for row in rows], [1, 2, 3, 4, 5, 6])
+        for row in rows:
+            (run,) = self.run_rows(*shlex.split(row["command"])[1:])
+            self.assertAlmostEqual(run["step_time"] / row["step_time"], 1, places=12)
 
     def test_a_fit_is_what_simulate_then_reads(self):
         self.write_runs()

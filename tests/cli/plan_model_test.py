@@ -1,10 +1,14 @@
 """penstock plan with a model: what it prints is what simulate says, and it keeps what is given."""
+import importlib.util
 import itertools
 import json
+import pathlib
 import random
+import re
 import shlex
 import signal
 import subprocess
+import typing
 
 import program
 
@@ -129,6 +133,25 @@ class PlanModelTest(program.CommandTest):
                             ((*JOB, "--memory-limit", "1GiB"), "do not fit the model")):
             with self.subTest(words=words):
                 self.assertIn(part, self.refuse("plan", *words))
+
+    def test_python_has_every_option(self):
+        path = pathlib.Path(__file__).resolve().parents[2] / "python/penstock/scenario_fields.py"
+        spec = importlib.util.spec_from_file_location("scenario_fields", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        keywords = {name.replace("_", "-") for name in typing.get_type_hints(module.PlanFields)}
+        options = set(re.findall(r"^\s+(?:-\w,\s*)?--([a-z0-9-]+)", self.run_ok("plan", "--help"), re.MULTILINE))
+        ours = {"help", "quiet", "output", "format", "json"}  # of the command line only
+        self.assertEqual(keywords, options - ours - {"for"} | {"framework"})
+
+    def test_what_does_not_fit_says_what_would(self):
+        job = ("--model", "llama-3-8b", "--device", "a100", "--nodes", "1x8", "--global-batch", 32, "--tensor", 8, "--memory-limit", "30GiB")
+        line = self.refuse("plan", *job, "--recompute", "none", "--sequence", 32768)
+        self.assertRegex(line, r"30.0 GiB each do not fit .* on pipeline rank \d+, .* too many \(weights .*activations ")
+        option, value, size = re.search(r"; (--[a-z-]+) (\S+) fits with ([0-9.]+) GiB", line).groups()
+        self.assertLessEqual(float(size), 30)
+        answer = json.loads(self.run_ok("plan", *job, "--sequence", 32768, option, value, "--json"))
+        self.assertLessEqual(answer["best"]["peak_bytes"], 30 * 2**30)
 
     def test_interrupts_give_the_best_so_far(self):
         command = [program.PROGRAM, "plan", "--model", "llama-3-70b", "--nodes", "16x8", "--global-batch", "1024", "--json"]

@@ -57,6 +57,26 @@ TEST_F(MachineFileTest, FillsWhatTheScenarioLeavesOpen) {
   EXPECT_TRUE(FillFromMachine(scenario));
 }
 
+TEST_F(MachineFileTest, TellsWhichConstantsItFills) {
+  Write(
+      "constants:\n"
+      "  - for: {device: h100}\n"
+      "    flops_efficiency: {value: 0.5, error: 0.01}\n"
+      "    bandwidth_efficiency: {value: 0.7, error: 0.05}\n"
+      "  - for: {device: a100}\n"
+      "    flops_efficiency: {value: 0.4, error: 0.02}\n"
+      "    bandwidth_efficiency: 0.6\n");
+  Scenario scenario = On("h100");
+  scenario.bandwidth_efficiency = 0.9;
+  const auto constants = ConstantsInEffect(scenario);
+  ASSERT_TRUE(constants);
+  ASSERT_EQ(constants->size(), 1);
+  EXPECT_EQ(constants->front().field, "flops_efficiency");
+  EXPECT_EQ(constants->front().error, "0.01");
+  scenario.machine.reset();
+  EXPECT_TRUE(ConstantsInEffect(scenario)->empty());
+}
+
 TEST_F(MachineFileTest, ReadsWhatItWrites) {
   const MachineFile machine{"Where it is from\nand when",
                             {{"flops_efficiency", {{"device", "a100"}}, "0.5", "0.01"},

@@ -11,6 +11,7 @@
 #include "bindings/core/frozen_schedule.h"
 #include "bindings/core/scenario_costs.h"
 #include "bindings/core/until_signal.h"
+#include "plan/figures/outlook_figures.h"
 #include "plan/figures/schedule_figures.h"
 #include "plan/figures/training_figures.h"
 #include "plan/request/plan_request.h"
@@ -41,13 +42,21 @@ T Planned(Result<T> result) {
 
 Found PlanModel(const PlanRequest& request) {
   PlanQuestion question = Planned(ModelQuestionOf(request));
+  std::optional<OutlookQuestion> doubts = Planned(OutlookQuestionOf(request));
   const Clock::time_point begin = Clock::now();
   std::optional<PlanAnswer> answer;
+  std::optional<Outlook> outlook;
+  double seconds = 0;
   UntilSignal([&](const std::atomic<bool>& stop) {
     question.stop = [&] { return stop.load(); };
     answer = Planned(SearchPlans(question));
+    seconds = SecondsSince(begin);
+    if (!doubts) return;
+    doubts->stop = question.stop;
+    outlook = Planned(OutlookOf(*answer, *doubts));
   });
-  Found found{FiguresOf(*answer, SecondsSince(begin)), {}};
+  Found found{FiguresOf(*answer, seconds), {}};
+  if (doubts) found.figures["uncertainty"] = FiguresOf(outlook);
   found.schedule = Planned(ScheduleOf(answer->best()));
   return found;
 }
@@ -65,20 +74,26 @@ Found PlanCosts(const PlanRequest& request) {
   return {FiguresOf(*plan, improvements, SecondsSince(begin)), plan->best().schedule};
 }
 
+// What fields of the scenario do not say.
+struct PlanWords {
+  std::vector<int> chunks;
+  std::optional<int> global_batch, samples, seed;
+  std::vector<std::string> schedule, exclude, uncertainty;
+  std::optional<std::string> framework;
+};
+
 // Returns the figures as JSON, and the best schedule.
-std::pair<std::string, FrozenSchedule> Plan(const std::string& fields,
-                                            const std::vector<int>& chunks,
-                                            std::optional<int> global_batch,
-                                            const std::vector<std::string>& schedules,
-                                            const std::vector<std::string>& excluded,
-                                            const std::optional<std::string>& framework) {
+std::pair<std::string, FrozenSchedule> Plan(const std::string& fields, const PlanWords& words) {
   const nb::gil_scoped_release release;
   PlanRequest request;
-  request.chunks = chunks;
-  request.global_batch = global_batch;
-  request.schedules = schedules;
-  request.excluded = excluded;
-  request.framework = framework;
+  request.chunks = words.chunks;
+  request.global_batch = words.global_batch;
+  request.schedules = words.schedule;
+  request.excluded = words.exclude;
+  request.framework = words.framework;
+  request.samples = words.samples;
+  request.seed = words.seed;
+  request.uncertainty = words.uncertainty;
   const Status status = ReadFields(fields, {}, request.scenario);
   if (!status) ThrowWithoutLine(status.error());
   Found found = request.scenario.model ? PlanModel(request) : PlanCosts(request);
@@ -89,8 +104,17 @@ std::pair<std::string, FrozenSchedule> Plan(const std::string& fields,
 }  // namespace
 
 void AddPlans(nb::module_& module) {
-  module.def("plan", &Plan, "fields"_a, "chunks"_a, "global_batch"_a.none(), "schedules"_a,
-             "excluded"_a, "framework"_a.none());
+  nb::class_<PlanWords>(module, "PlanWords")
+      .def(nb::init<>())
+      .def_rw("chunks", &PlanWords::chunks)
+      .def_rw("global_batch", &PlanWords::global_batch)
+      .def_rw("samples", &PlanWords::samples)
+      .def_rw("seed", &PlanWords::seed)
+      .def_rw("schedule", &PlanWords::schedule)
+      .def_rw("exclude", &PlanWords::exclude)
+      .def_rw("uncertainty", &PlanWords::uncertainty)
+      .def_rw("framework", &PlanWords::framework);
+  module.def("plan", &Plan, "fields"_a, "words"_a);
 }
 
 }  // namespace penstock::python

@@ -27,6 +27,13 @@ struct ModelSizes {
   std::optional<bool> tied = {}, gated = {}, qk_norm = {};
 };
 
+// Factors of the speeds that a request or its implementation has: prices under errors of these.
+struct SpeedFactors {
+  double matmul = 1, memory = 1, link = 1, network = 1;     // of efficiencies, which stay below 1
+  double exposed_communication = 1, exposed_gradients = 1;  // of the part that is not hidden
+  double device_launch = 1, host_launch = 1;                // of times
+};
+
 struct ModelRequest : ModelSizes {
   std::optional<std::string> model = {};   // a published name, or a config.json
   std::optional<std::string> device = {};  // a known name, or a YAML file
@@ -55,6 +62,7 @@ struct ModelRequest : ModelSizes {
   std::optional<int> sites = {};
   std::optional<std::string> across_sites = {}, site_bandwidth = {}, site_latency = {};
   std::optional<std::string> failures = {}, restart = {}, storage_bandwidth = {};
+  SpeedFactors speed_factors = {};
   std::optional<ModelShape> shape = {};  // if `model` is a training configuration: its model
 
   // Reads the model and the device. Requires: `model` is set. Errors are about a

@@ -1,5 +1,7 @@
 #include "analytic/request/read_profile.h"
 
+#include <algorithm>
+
 #include "analytic/microbatch.h"
 #include "analytic/request/read_name.h"
 #include "base/units.h"
@@ -41,6 +43,28 @@ Status SetTime(const char* field, const std::optional<std::string>& text, double
   }
   seconds = *parsed;
   return {};
+}
+
+// Returns a part of a whole times a factor; 0, which stands for another part, stays 0.
+double Scaled(double part, double factor) { return std::min(part * factor, std::max(part, 1.0)); }
+
+double HiddenPart(double hidden, double exposed_factor) {
+  if (exposed_factor == 1) return hidden;  // without rounding
+  return 1 - std::min((1 - hidden) * exposed_factor, 1.0);
+}
+
+void Multiply(const SpeedFactors& factors, Speeds& speeds) {
+  for (double& part : speeds.matmul) part = Scaled(part, factors.matmul);
+  speeds.memory = Scaled(speeds.memory, factors.memory);
+  speeds.link = Scaled(speeds.link, factors.link);
+  speeds.expert_link = Scaled(speeds.expert_link, factors.link);
+  speeds.network = Scaled(speeds.network, factors.network);
+  speeds.expert_network = Scaled(speeds.expert_network, factors.network);
+  speeds.hidden_tensor = HiddenPart(speeds.hidden_tensor, factors.exposed_communication);
+  speeds.hidden_expert = HiddenPart(speeds.hidden_expert, factors.exposed_communication);
+  speeds.hidden_gradients = HiddenPart(speeds.hidden_gradients, factors.exposed_gradients);
+  speeds.device_launch *= factors.device_launch;
+  speeds.host_launch *= factors.host_launch;
 }
 
 }  // namespace
@@ -108,6 +132,7 @@ Result<Speeds> ReadSpeeds(const ModelRequest& request, const Microbatch& batch) 
   speeds.hidden_gradients = request.hidden_gradients.value_or(speeds.hidden_gradients);
   PENSTOCK_TRY_STATUS(SetTime("device_launch", request.device_launch, speeds.device_launch));
   PENSTOCK_TRY_STATUS(SetTime("host_launch", request.host_launch, speeds.host_launch));
+  Multiply(request.speed_factors, speeds);
   return speeds;
 }
 

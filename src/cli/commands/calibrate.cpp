@@ -16,6 +16,7 @@
 #include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
 #include "report/table.h"
+#include "scenario/command_line.h"
 
 namespace penstock {
 namespace {
@@ -244,7 +245,8 @@ class CalibrateCommand : public Command {
 
   static Json PredictionsJson(const PricedRuns& priced) {
     Json rows = Json::array();
-    for (const Prediction& each : priced.predictions) {
+    for (std::size_t i = 0; i < priced.predictions.size(); ++i) {
+      const Prediction& each = priced.predictions[i];
       rows.push_back({{"row", each.row},
                       {"group", each.group},
                       {"step_time", each.step_time},
@@ -252,7 +254,8 @@ class CalibrateCommand : public Command {
                        each.measured_step_time ? Json(*each.measured_step_time) : Json()},
                       {"peak_bytes", each.peak_bytes},
                       {"measured_peak_bytes",
-                       each.measured_peak_bytes ? Json(*each.measured_peak_bytes) : Json()}});
+                       each.measured_peak_bytes ? Json(*each.measured_peak_bytes) : Json()},
+                      {"command", CommandLineOf(priced.runs[i].scenario)}});
     }
     return rows;
   }

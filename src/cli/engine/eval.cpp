@@ -2,8 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
-#include "cli/definitions/definitions.h"
 #include "base/text/option_name.h"
+#include "cli/definitions/definitions.h"
 #include "cli/output/print_json.h"
 #include "model_spec/huggingface_config.h"
 #include "monitor/run_names.h"

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "cli/help/offered_values.h"
 #include "base/text/option_name.h"
+#include "cli/help/offered_values.h"
 #include "cli/options/pass_text.h"
 #include "scenario/build/passes.h"
 #include "scenario/build/unused_fields.h"

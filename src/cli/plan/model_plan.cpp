@@ -6,7 +6,9 @@
 #include "cli/command/command.h"
 #include "cli/output/print_json.h"
 #include "cli/output/progress_bar.h"
+#include "cli/plan/plan_tables.h"
 #include "cli/signals/interrupt.h"
+#include "plan/figures/outlook_figures.h"
 #include "plan/figures/training_figures.h"
 #include "plan/search/pricing.h"
 #include "report/table.h"
@@ -33,6 +35,7 @@ void PrintCheckpoints(const StepEstimate& estimate) {
 
 Result<int> PlanModel(const PlanRequest& request, const std::string& output, OutputFormat format) {
   PENSTOCK_TRY(PlanQuestion question, ModelQuestionOf(request));
+  PENSTOCK_TRY(std::optional<OutlookQuestion> doubts, OutlookQuestionOf(request));
   const std::atomic<bool>& interrupt = CatchInterrupt();
   question.stop = [&] { return interrupt.load(); };
   ProgressBar bar(kSteps);
@@ -41,15 +44,23 @@ Result<int> PlanModel(const PlanRequest& request, const std::string& output, Out
   };
   const Clock::time_point begin = Clock::now();
   auto searched = SearchPlans(question);
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  Result<std::optional<Outlook>> outlook;
+  if (searched && doubts) {
+    doubts->stop = question.stop;
+    outlook = OutlookOf(*searched, *doubts);
+  }
   ReleaseInterrupt();
   PENSTOCK_TRY(const PlanAnswer answer, std::move(searched));
-  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  if (!outlook) return tl::unexpected(std::move(outlook).error());
   if (!output.empty()) {
     PENSTOCK_TRY(const Schedule schedule, ScheduleOf(answer.best()));
     PENSTOCK_TRY_STATUS(SaveSchedule(schedule, output));
   }
   if (format == OutputFormat::kJson) {
-    PrintObject(FiguresOf(answer, seconds));
+    nlohmann::ordered_json figures = FiguresOf(answer, seconds);
+    if (doubts) figures["uncertainty"] = FiguresOf(*outlook);
+    PrintObject(figures);
     return kExitOk;
   }
   const Table front = FrontTable(answer);
@@ -62,7 +73,8 @@ Result<int> PlanModel(const PlanRequest& request, const std::string& output, Out
   PrintCheckpoints(answer.best().estimate);
   fmt::print("\n{} configurations in {}; a device may need {}. The fastest:\n  {}\n",
              answer.searched, FormatSeconds(seconds), FormatAmount(answer.memory_limit, "B"),
-             SimulateCommand(answer.best().scenario));
+             CommandLineOf(answer.best().scenario));
+  if (*outlook) fmt::print("\n{}", OutlookText(**outlook));
   return kExitOk;
 }
 

@@ -13,8 +13,8 @@
 #include "cli/options/scenario_options.h"
 #include "cli/plan/model_plan.h"
 #include "cli/plan/schedule_plan.h"
-#include "plan/search/framework.h"
 #include "plan/request/plan_request.h"
+#include "plan/search/framework.h"
 
 namespace penstock {
 namespace {
@@ -83,6 +83,19 @@ class PlanCommand : public Command {
     AddText(app, "--for", request_.framework,
             fmt::format("Only what this framework can run: {}", fmt::join(FrameworkNames(), ", ")))
         ->type_name("FRAMEWORK")
+        ->group(kOfModels);
+    AddInt(app, "--samples", request_.samples,
+           "How sure the choice is: price the best plans again with this many samples of the "
+           "constants of the machine, which are uncertain",
+           {1})
+        ->group(kOfModels);
+    AddInt(app, "--seed", request_.seed, "Seed of the samples (default 1)", {0})->group(kOfModels);
+    app.add_option("--uncertainty", request_.uncertainty,
+                   "Standard deviations of constants, as parts of their values "
+                   "(link_efficiency=0.1; default: the errors in --machine)")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->type_name("NAME=X,...")
         ->group(kOfModels);
   }
 

@@ -31,6 +31,60 @@ std::vector<std::string> DivisionCells(const TrainingPlan& plan) {
   return cells;
 }
 
+constexpr std::size_t kListedCandidates = 8;
+
+Table CandidateTable(const Outlook& outlook) {
+  Table table;
+  table.title = fmt::format("The choice, and how often others win in {} samples of the constants",
+                            outlook.samples);
+  table.columns = kDivisionColumns;
+  for (const char* column : {"wins", "mean step", "expected regret", "worst regret"}) {
+    table.columns.emplace_back(column);
+  }
+  for (const Outlook::Candidate& each : outlook.candidates) {
+    if (table.rows.size() == kListedCandidates) break;
+    if (each.regret.wins == 0 && !table.rows.empty()) break;  // the others win less often
+    std::vector<std::string> cells = DivisionCells(each.plan);
+    cells.push_back(fmt::format("{}", each.regret.wins));
+    cells.push_back(FormatSeconds(each.regret.mean_time));
+    cells.push_back(FormatPercent(each.regret.expected));
+    cells.push_back(FormatPercent(each.regret.worst));
+    table.rows.push_back(std::move(cells));
+  }
+  return table;
+}
+
+Table ConstantTable(const Outlook& outlook) {
+  Table table;
+  table.title = "Expected regret that is left if one constant is known";
+  table.columns = {"constant", "standard deviation", "from", "regret left"};
+  for (const Outlook::Constant& each : outlook.constants) {
+    table.rows.push_back({std::string(each.constant.name), FormatPercent(each.constant.error),
+                          each.constant.source, FormatPercent(each.regret_left)});
+  }
+  return table;
+}
+
+std::string Verdict(const Outlook& outlook) {
+  const CandidateRegret& choice = outlook.choice().regret;
+  const double least = outlook.safest().regret.expected;
+  std::string text = fmt::format("The choice wins {} of {} samples; its expected regret is {}.\n",
+                                 choice.wins, outlook.samples, FormatPercent(choice.expected));
+  if (&outlook.safest() != &outlook.choice()) {
+    text += fmt::format("Least expected regret, {}: {}\n", FormatPercent(least),
+                        CommandLineOf(outlook.safest().plan.scenario));
+  }
+  if (const Outlook::Constant* const decisive = outlook.decisive()) {
+    text += fmt::format(
+        "Measure {} (calibrate --fit {}): {}. It leaves {} of the expected regret of {}.\n",
+        decisive->constant.name, decisive->constant.name, decisive->constant.measurement,
+        FormatPercent(decisive->regret_left), FormatPercent(least));
+  } else {
+    text += "No measurement of one constant would settle more.\n";
+  }
+  return text;
+}
+
 }  // namespace
 
 Table FrontTable(const PlanAnswer& answer) {
@@ -64,6 +118,12 @@ Table RunnersUpTable(const PlanAnswer& answer) {
     table.rows.push_back(std::move(cells));
   }
   return table;
+}
+
+std::string OutlookText(const Outlook& outlook) {
+  std::string text = FormatTable(CandidateTable(outlook));
+  if (!outlook.constants.empty()) text += "\n" + FormatTable(ConstantTable(outlook));
+  return text + Verdict(outlook);
 }
 
 }  // namespace penstock

@@ -42,7 +42,7 @@ Json FiguresOf(const TrainingPlan& plan) {
           {"peak_bytes", plan.bytes()},
           {"lower_bound", plan.lower_bound},
           {"gap", plan.lower_bound > 0 ? plan.step_time() / plan.lower_bound - 1 : 0},
-          {"command", SimulateCommand(plan.scenario)}};
+          {"command", CommandLineOf(plan.scenario)}};
   if (plan.scenario.across_sites) figures["across_sites"] = *plan.scenario.across_sites;
   AddCheckpoints(plan.estimate, figures);
   return figures;

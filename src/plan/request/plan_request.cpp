@@ -27,7 +27,10 @@ Status RefuseTraining(const PlanRequest& request) {
        {std::pair("global_batch", request.global_batch.has_value()),
         {"schedule", !request.schedules.empty()},
         {"exclude", !request.excluded.empty()},
-        {"for", request.framework.has_value()}}) {
+        {"for", request.framework.has_value()},
+        {"samples", request.samples.has_value()},
+        {"seed", request.seed.has_value()},
+        {"uncertainty", !request.uncertainty.empty()}}) {
     if (given) return InvalidParameter(parameter, "has no effect without `model`; give one");
   }
   for (const ScenarioField& field : ScenarioFields()) {
@@ -114,6 +117,24 @@ Result<PlanQuestion> ModelQuestionOf(const PlanRequest& request) {
     PENSTOCK_TRY(const Framework framework, Of("for", FindFramework(*request.framework)));
     PENSTOCK_TRY_STATUS(Restrict(framework, question));
   }
+  return question;
+}
+
+Result<std::optional<OutlookQuestion>> OutlookQuestionOf(const PlanRequest& request) {
+  if (!request.samples) {
+    for (const auto& [parameter, given] : {std::pair("seed", request.seed.has_value()),
+                                           {"uncertainty", !request.uncertainty.empty()}}) {
+      if (given) return InvalidParameter(parameter, "has no effect without `samples`; give them");
+    }
+    return std::nullopt;
+  }
+  if (*request.samples < 1) {
+    return InvalidParameter("samples", "{}: 1 or more are needed", *request.samples);
+  }
+  OutlookQuestion question;
+  question.samples = static_cast<std::size_t>(*request.samples);
+  question.seed = static_cast<std::uint64_t>(request.seed.value_or(1));
+  PENSTOCK_TRY(question.constants, UncertainConstants(request.scenario, request.uncertainty));
   return question;
 }
 

@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "plan/schedule/plan_schedule.h"
 #include "plan/search/search.h"
+#include "plan/uncertainty/outlook.h"
 #include "scenario/scenario.h"
 
 namespace penstock {
@@ -18,13 +19,19 @@ struct PlanRequest {
   std::optional<int> global_batch;  // samples of a step, of all replicas
   std::vector<std::string> schedules = {}, excluded = {};  // that are allowed, and that are not
   std::optional<std::string> framework = {};               // whose plans are asked for
+  // How sure the choice is: samples of the constants of the cost model, and errors of these
+  // ("link_efficiency=0.1").
+  std::optional<int> samples = {}, seed = {};
+  std::vector<std::string> uncertainty = {};
 };
 
 // Each refuses what has no effect on the question. Errors: kInvalidArgument about a field of the
-// scenario, or about "global_batch", "schedule", "exclude" or "for".
+// scenario, or about another member, by the name of its option ("global_batch", "for").
 //
 // Requires: the scenario has a model.
 Result<PlanQuestion> ModelQuestionOf(const PlanRequest& request);
+// Empty if there are no samples. Requires: the scenario has a model.
+Result<std::optional<OutlookQuestion>> OutlookQuestionOf(const PlanRequest& request);
 // Requires: it has none.
 Result<ScheduleQuestion> ScheduleQuestionOf(const PlanRequest& request);
 

@@ -13,6 +13,7 @@
 #include "base/system/on_all_cores.h"
 #include "base/units.h"
 #include "plan/search/bounds.h"
+#include "plan/search/misfit.h"
 #include "plan/search/pricing.h"
 #include "plan/search/stage_split.h"
 #include "scenario/machine/machine_file.h"
@@ -28,6 +29,7 @@ constexpr std::size_t kSearched = 6;  // divisions of which all schedules are pr
 constexpr std::size_t kSplit = 6;     // plans whose layers are moved
 constexpr int kMostSearchedChunks = 4;
 constexpr std::size_t kRunnersUp = 8;
+constexpr std::size_t kBestOfDivisions = 24;
 // Parts of the work, as the bar shows them.
 constexpr double kBoundsDone = 0.1, kSchedulesDone = 0.7, kSearchesDone = 0.85;
 
@@ -40,6 +42,12 @@ struct BoundedDivision {
 class PlanSearch {
  public:
   explicit PlanSearch(const PlanQuestion& question) : question_(question) {}
+
+  std::optional<TrainingPlan> LeastMemory() {
+    if (!Prepare() || !BoundDivisions()) return std::nullopt;
+    PriceLeast();
+    return std::move(least_bytes_);
+  }
 
   Result<PlanAnswer> Run() {
     PENSTOCK_TRY_STATUS(Prepare());
@@ -336,36 +344,15 @@ class PlanSearch {
     }
   }
 
-  // What needs the least memory, and what would fit.
   Error DoesNotFit() const {
+    if (least_bytes_) return MisfitOf(question_, limit_, *least_bytes_);
     const auto least = std::ranges::min_element(
         divisions_, {}, [](const BoundedDivision& each) { return each.least.bytes; });
-    const JobDivision& of = least_bytes_ ? least_bytes_->division : least->division;
-    std::string need = fmt::format("at least {}", Bytes(least->least.bytes));
-    double bytes = least->least.bytes;
-    if (least_bytes_) {
-      const auto& ranks = least_bytes_->estimate.ranks;
-      const auto worst = std::ranges::max_element(ranks, {}, &PeakBytes::total);
-      bytes = worst->total();
-      need = fmt::format("{} on pipeline rank {} ({} of states, {} of activations)", Bytes(bytes),
-                         worst - ranks.begin(),
-                         Bytes(worst->weights + worst->gradients + worst->optimizer),
-                         Bytes(worst->activations));
-    }
-    return {ErrorCode::kInvalidArgument,
-            fmt::format(
-                ": {} devices with {} each do not fit the model: least is needed with tensor {}, "
-                "pipeline {}, context {}, data {}, zero {} and recompute {}: {}, {} too many; {} "
-                "times as many devices would hold it",
-                asked_.devices, Bytes(limit_), of.tensor, of.pipeline, of.context, of.data, of.zero,
-                of.recompute, need, Bytes(bytes - limit_), TimesAsMany(bytes)),
-            "nodes"};
-  }
-
-  int TimesAsMany(double bytes) const {
-    int times = 2;
-    while (bytes / times > limit_) times *= 2;
-    return times;
+    return {
+        ErrorCode::kInvalidArgument,
+        fmt::format(": {} devices with {} each do not fit the model: it needs at least {} there",
+                    asked_.devices, Bytes(limit_), Bytes(least->least.bytes)),
+        "nodes"};
   }
 
   // Prices the divisions with the lowest bounds on the memory, if none has been priced.
@@ -387,6 +374,7 @@ class PlanSearch {
     for (TrainingPlan& plan : front_) {
       if (plan.step_time() <= kSlowest * fastest_) answer_.front.push_back(std::move(plan));
     }
+    answer_.best_of_divisions = FastestOfDivisions(kBestOfDivisions);
     AddRunnersUp();
     for (TrainingPlan& plan : answer_.front) AddBound(plan);
     for (std::vector<TrainingPlan>* plans : {&answer_.front, &answer_.runners_up}) {
@@ -440,5 +428,9 @@ class PlanSearch {
 }  // namespace
 
 Result<PlanAnswer> SearchPlans(const PlanQuestion& question) { return PlanSearch(question).Run(); }
+
+std::optional<TrainingPlan> LeastMemoryPlan(const PlanQuestion& question) {
+  return PlanSearch(question).LeastMemory();
+}
 
 }  // namespace penstock

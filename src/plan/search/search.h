@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,17 +31,22 @@ struct PlanAnswer {
   // The plans that none beats in both time and memory, the fastest first, and the best of each
   // division that lost.
   std::vector<TrainingPlan> front, runners_up;
-  std::size_t divisions = 0;  // that are legal
-  std::size_t searched = 0;   // configurations that were simulated
-  double lower_bound = 0;     // of every legal division, in seconds of a step
-  double memory_limit = 0;    // that held
+  std::vector<TrainingPlan> best_of_divisions;  // that are the fastest
+  std::size_t divisions = 0;                    // that are legal
+  std::size_t searched = 0;                     // configurations that were simulated
+  double lower_bound = 0;                       // of every legal division, in seconds of a step
+  double memory_limit = 0;                      // that held
   bool stopped = false;
 
   const TrainingPlan& best() const { return front.front(); }
 };
 
 // The answer does not depend on the number of threads. Errors: kInvalidArgument about a field, and
-// if nothing fits into the memory: then with the division that needs least, and by how much.
+// if nothing fits into the memory: then by how much, from what, and which change fits (misfit.h).
 Result<PlanAnswer> SearchPlans(const PlanQuestion& question);
+
+// Returns the plan that needs least memory, among those of the divisions with the lowest bounds.
+// Empty if none can be priced.
+std::optional<TrainingPlan> LeastMemoryPlan(const PlanQuestion& question);
 
 }  // namespace penstock

@@ -121,6 +121,28 @@ std::string ColumnsText(const MachineConstant& constant, const Scenario& scenari
   return text;
 }
 
+// Returns the machine's constants of the fields that the scenario leaves open.
+Result<std::vector<MachineConstant>> OpenConstants(const MachineFile& machine,
+                                                   const Scenario& scenario) {
+  std::map<std::string_view, const MachineConstant*> values;  // null: none applies
+  for (const MachineConstant& constant : machine.constants) {
+    const MachineConstant*& value = values[constant.field];
+    if (Applies(constant, scenario)) value = &constant;
+  }
+  std::vector<MachineConstant> open;
+  for (const auto& [name, value] : values) {
+    if (IsGiven(*FindField(name), scenario)) continue;
+    if (value != nullptr) {
+      open.push_back(*value);
+      continue;
+    }
+    const auto any = std::ranges::find(machine.constants, name, &MachineConstant::field);
+    return InvalidParameter("machine", "{}: it has no {} for {}; calibrate it, or give `{}`",
+                            Quote(*scenario.machine), name, ColumnsText(*any, scenario), name);
+  }
+  return open;
+}
+
 std::string InFlow(const std::vector<std::pair<std::string, std::string>>& columns) {
   std::string text;
   for (const auto& [name, value] : columns) {
@@ -190,6 +212,12 @@ void SetProfile(const StageProfile& profile, Scenario& scenario) {
   if (!scenario.repeat) scenario.repeat = kProfiledSteps;
 }
 
+Result<std::vector<MachineConstant>> ConstantsInEffect(const Scenario& scenario) {
+  if (!scenario.machine || !scenario.prices_model()) return std::vector<MachineConstant>();
+  PENSTOCK_TRY(const MachineFile machine, ReadOnce(*scenario.machine));
+  return OpenConstants(machine, scenario);
+}
+
 Status FillFromMachine(Scenario& scenario) {
   if (!scenario.machine) return {};
   PENSTOCK_TRY(const MachineFile machine, ReadOnce(*scenario.machine));
@@ -208,22 +236,9 @@ Status FillFromMachine(Scenario& scenario) {
                             "`model`, or give a file of 'penstock calibrate'",
                             Quote(*scenario.machine));
   }
-  const Scenario given = scenario;
-  std::map<std::string_view, const MachineConstant*> values;  // null: none applies
-  for (const MachineConstant& constant : machine.constants) {
-    const MachineConstant*& value = values[constant.field];
-    if (Applies(constant, scenario)) value = &constant;
-  }
-  for (const auto& [name, value] : values) {
-    const ScenarioField& field = *FindField(name);
-    if (IsGiven(field, given)) continue;
-    if (value != nullptr) {
-      PENSTOCK_TRY_STATUS(SetText(field, value->value, scenario));
-      continue;
-    }
-    const auto any = std::ranges::find(machine.constants, name, &MachineConstant::field);
-    return InvalidParameter("machine", "{}: it has no {} for {}; calibrate it, or give `{}`",
-                            Quote(*scenario.machine), name, ColumnsText(*any, scenario), name);
+  PENSTOCK_TRY(const std::vector<MachineConstant> constants, OpenConstants(machine, scenario));
+  for (const MachineConstant& constant : constants) {
+    PENSTOCK_TRY_STATUS(SetText(*FindField(constant.field), constant.value, scenario));
   }
   return {};
 }

@@ -50,6 +50,10 @@ Result<MachineFile> ReadMachineFile(const std::string& path);
 // the scenario leaves open.
 void SetProfile(const StageProfile& profile, Scenario& scenario);
 
+// Returns the constants that FillFromMachine sets, with their errors; none without a machine.
+// Errors: those of FillFromMachine.
+Result<std::vector<MachineConstant>> ConstantsInEffect(const Scenario& scenario);
+
 // Sets the constants that the scenario's machine has and the scenario leaves open. Of several
 // values that apply the last counts, so that a scenario without a release has that of the newest.
 // Errors: those of ReadMachineFile, and kInvalidArgument about `machine` if it has a constant, but
