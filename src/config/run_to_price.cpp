@@ -1,6 +1,6 @@
 #include "config/run_to_price.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -42,7 +42,6 @@ std::vector<std::string> NotPriced(const TrainConfig& config) {
   const std::pair<const char*, bool> keys[] = {
       {"data.lengths", !config.data.lengths.empty()},
       {"model.predictor", predicts},
-      {"pipeline.stage_layers", !config.pipeline.stage_layers.empty()},
       {"pipeline.slice_lengths", !config.pipeline.slice_lengths.empty()},
       {"pipeline.memory_limit", config.pipeline.memory_limit > 0},
       {"pipeline.cost", !config.pipeline.cost.empty()},
@@ -97,6 +96,9 @@ Result<RunToPrice> RunToPriceOf(TrainConfig config) {
     add("csv", pipeline.csv);
   }
   add("ranks", pipeline.ranks);
+  if (!pipeline.stage_layers.empty()) {
+    add("layout", fmt::format("{}", fmt::join(pipeline.stage_layers, ",")));
+  }
   add("precision", config.precision);
   add("micro_batch_size", config.batch);
   add("sequence", config.model.sequence);

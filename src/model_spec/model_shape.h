@@ -23,6 +23,7 @@ struct LatentShape {
   std::int64_t value_dim = 0;   // of a head's values
 
   std::int64_t query_dim() const { return plain_dim + rotary_dim; }
+  friend bool operator==(const LatentShape&, const LatentShape&) = default;
 };
 
 struct ExpertShape {
@@ -41,6 +42,7 @@ struct ExpertShape {
   bool biases = false;      // of the router and of experts
 
   std::int64_t shared_width() const { return shared_hidden > 0 ? shared_hidden : shared * hidden; }
+  friend bool operator==(const ExpertShape&, const ExpertShape&) = default;
 };
 
 // The state-space layers of a hybrid (Dao and Gu, Transformers are SSMs, 2024, section 7).
@@ -52,6 +54,7 @@ struct MambaShape {
   std::int64_t convolution = 4;
 
   std::int64_t inner() const { return heads * head_dim; }
+  friend bool operator==(const MambaShape&, const MambaShape&) = default;
 };
 
 // Attention by a gated delta rule instead of scores (Yang et al., Gated Delta Networks, 2024).
@@ -63,6 +66,7 @@ struct DeltaShape {
 
   std::int64_t keys() const { return key_heads * head_dim; }
   std::int64_t values() const { return value_heads * head_dim; }
+  friend bool operator==(const DeltaShape&, const DeltaShape&) = default;
 };
 
 // The layers of a hybrid, one letter each, as NVIDIA writes them.
@@ -132,6 +136,7 @@ struct ModelShape {
   bool attends_to_all(std::int64_t layer) const {
     return full_every > 0 && std::min(layer + 1, layers) % full_every == 0;
   }
+  friend bool operator==(const ModelShape&, const ModelShape&) = default;
 };
 
 // Refuses sizes below 1 and sizes that cannot be combined. Errors: kInvalidArgument.

@@ -2,25 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <string_view>
-
 #include "base/text/option_name.h"
+#include "base/text/shell_word.h"
 #include "scenario/fields.h"
 
 namespace penstock {
-namespace {
-
-// Returns the text as a word of a shell.
-std::string ShellWord(const std::string& text) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./,:=+%";
-  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
-  std::string word = "'";
-  for (const char each : text) word += each == '\'' ? std::string("'\\''") : std::string(1, each);
-  return word + "'";
-}
-
-}  // namespace
 
 std::string WordOf(const Candidate& candidate) {
   std::string word = candidate.name;

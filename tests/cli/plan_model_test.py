@@ -56,6 +56,10 @@ class PlanModelTest(program.CommandTest):
             self.assertEqual((plan["micro_batch"], plan["recompute"]), (1, "full"))
             self.assertLessEqual(plan["zero"], 1)
 
+    def test_schedules_that_need_a_search_may_be_the_only_ones(self):
+        for schedule in ("zbv", "zb-auto"):
+            self.assertEqual(self.small_plan("-p", 4, "--schedule", schedule)["best"]["schedule"], schedule)
+
     def test_the_best_schedule_is_written(self):
         answer = self.plan("-p", 4, "--schedule", "1f1b,interleaved", "-o", "best.csv")
         self.run_ok("validate", "best.csv")

@@ -55,12 +55,13 @@ TEST(RunToPrice, EveryKeyThatChangesThePriceArrives) {
       {{"parallel.zero=3"}, "zero", ""},
       {{"recompute.hold=least"}, "pass", "recompute optimizer"},
       {{"parallel.shard_vocabulary=true"}, "pass", "vocabulary optimizer"},
+      {{"stage_layers=1,1,2,4", "ranks=4"}, "layout", "1,1,2,4"},
       {{"precision=bf16"}, "precision", "bf16"}};
   for (const auto& [overrides, field, value] : cases) {
     EXPECT_EQ(ValueOf(Read(base, overrides), field), value) << field;
   }
-  for (const char* const key : {"recompute.hold=2MiB", "pipeline.comm=0.1", "optimizer.name=muon",
-                                "stage_layers=1,1,2,4", "optimizer.ema=0.9"}) {
+  for (const char* const key :
+       {"recompute.hold=2MiB", "pipeline.comm=0.1", "optimizer.name=muon", "optimizer.ema=0.9"}) {
     EXPECT_EQ(Read(base, {key, "ranks=4"}).not_priced.size(), 1U) << key;
   }
 }

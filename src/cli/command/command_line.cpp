@@ -3,19 +3,10 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/text/shell_word.h"
+
 namespace penstock {
 namespace {
-
-std::string ShellQuoted(const std::string& word) {
-  constexpr std::string_view kPlain = "_@%+=:,./-~";
-  const auto is_plain = [&](unsigned char c) {
-    return std::isalnum(c) != 0 || kPlain.find(static_cast<char>(c)) != std::string_view::npos;
-  };
-  if (!word.empty() && std::ranges::all_of(word, is_plain)) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
 
 bool IsFlag(const CLI::Option& option) { return option.get_expected_max() == 0; }
 
@@ -28,11 +19,11 @@ std::string CommandLine(const std::string& name, const CLI::App& app) {
     const bool is_operand = !option->nonpositional();
     for (const std::string& value : option->results()) {
       if (is_operand) {
-        line += ' ' + ShellQuoted(value);
+        line += ' ' + ShellWord(value);
       } else if (IsFlag(*option)) {
         options += ' ' + option->get_name();
       } else {
-        options += ' ' + option->get_name() + ' ' + ShellQuoted(value);
+        options += ' ' + option->get_name() + ' ' + ShellWord(value);
       }
     }
   }

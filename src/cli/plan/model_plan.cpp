@@ -8,16 +8,19 @@
 #include "cli/output/progress_bar.h"
 #include "cli/plan/plan_tables.h"
 #include "cli/signals/interrupt.h"
+#include "plan/export/plan_files.h"
 #include "plan/figures/outlook_figures.h"
 #include "plan/figures/training_figures.h"
 #include "plan/search/pricing.h"
 #include "report/table.h"
 #include "scenario/command_line.h"
+#include "scenario/spelling.h"
 #include "schedule/text/text.h"
 
 namespace penstock {
 namespace {
 
+using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kSteps = 1000;
@@ -31,9 +34,42 @@ void PrintCheckpoints(const StepEstimate& estimate) {
              estimate.expected_tokens_per_second());
 }
 
+std::string ReasonOf(const PlanFile& file, const TrainingPlan& plan) {
+  return Spell(*file.reason, plan.scenario, OptionOf).line();
+}
+
+Json ToJson(const std::vector<PlanFile>& files, const TrainingPlan& plan) {
+  Json list = Json::array();
+  for (const PlanFile& file : files) {
+    Json object = {{"framework", file.framework}};
+    object["file"] = file.reason ? Json() : Json(file.path);
+    if (file.reason) object["reason"] = ReasonOf(file, plan);
+    list.push_back(std::move(object));
+  }
+  return list;
+}
+
+void Print(const std::vector<PlanFile>& files, const TrainingPlan& plan) {
+  if (!files.empty()) fmt::print("\n");
+  for (const PlanFile& file : files) {
+    fmt::print("{}: {}\n", file.framework,
+               file.reason ? "not written: " + ReasonOf(file, plan) : file.path);
+  }
+}
+
+// Writes what is asked for of the fastest plan. Returns its configurations.
+Result<std::vector<PlanFile>> Write(const TrainingPlan& plan, const PlanOutputs& outputs) {
+  if (!outputs.schedule.empty()) {
+    PENSTOCK_TRY(const Schedule schedule, ScheduleOf(plan));
+    PENSTOCK_TRY_STATUS(SaveSchedule(schedule, outputs.schedule));
+  }
+  if (outputs.configs.empty()) return std::vector<PlanFile>();
+  return WritePlanFiles(plan, outputs.configs);
+}
+
 }  // namespace
 
-Result<int> PlanModel(const PlanRequest& request, const std::string& output, OutputFormat format) {
+Result<int> PlanModel(const PlanRequest& request, const PlanOutputs& outputs, OutputFormat format) {
   PENSTOCK_TRY(PlanQuestion question, ModelQuestionOf(request));
   PENSTOCK_TRY(std::optional<OutlookQuestion> doubts, OutlookQuestionOf(request));
   const std::atomic<bool>& interrupt = CatchInterrupt();
@@ -53,13 +89,11 @@ Result<int> PlanModel(const PlanRequest& request, const std::string& output, Out
   ReleaseInterrupt();
   PENSTOCK_TRY(const PlanAnswer answer, std::move(searched));
   if (!outlook) return tl::unexpected(std::move(outlook).error());
-  if (!output.empty()) {
-    PENSTOCK_TRY(const Schedule schedule, ScheduleOf(answer.best()));
-    PENSTOCK_TRY_STATUS(SaveSchedule(schedule, output));
-  }
+  PENSTOCK_TRY(const std::vector<PlanFile> files, Write(answer.best(), outputs));
   if (format == OutputFormat::kJson) {
-    nlohmann::ordered_json figures = FiguresOf(answer, seconds);
+    Json figures = FiguresOf(answer, seconds);
     if (doubts) figures["uncertainty"] = FiguresOf(*outlook);
+    if (!files.empty()) figures["configs"] = ToJson(files, answer.best());
     PrintObject(figures);
     return kExitOk;
   }
@@ -75,6 +109,7 @@ Result<int> PlanModel(const PlanRequest& request, const std::string& output, Out
              answer.searched, FormatSeconds(seconds), FormatAmount(answer.memory_limit, "B"),
              CommandLineOf(answer.best().scenario));
   if (*outlook) fmt::print("\n{}", OutlookText(**outlook));
+  Print(files, answer.best());
   return kExitOk;
 }
 

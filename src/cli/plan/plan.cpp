@@ -60,7 +60,10 @@ class PlanCommand : public Command {
     }
     request_.scenario = options_.scenario;
     if (comm_) PENSTOCK_TRY_STATUS(SetText(*FindField("comm"), *comm_, request_.scenario));
-    auto planned = options_.scenario.model ? PlanModel(request_, output_, format)
+    if (!configs_.empty() && !options_.scenario.model) {
+      return InvalidArgument("--configs has no effect without --model; give one");
+    }
+    auto planned = options_.scenario.model ? PlanModel(request_, {output_, configs_}, format)
                                            : PlanSchedules(request_, output_, format);
     if (!planned) return tl::unexpected(options_.AsGiven(std::move(planned).error()));
     return planned;
@@ -83,6 +86,10 @@ class PlanCommand : public Command {
     AddText(app, "--for", request_.framework,
             fmt::format("Only what this framework can run: {}", fmt::join(FrameworkNames(), ", ")))
         ->type_name("FRAMEWORK")
+        ->group(kOfModels);
+    AddText(app, "--configs", configs_,
+            "Write the fastest plan as configurations that run it into this folder")
+        ->type_name("FOLDER")
         ->group(kOfModels);
     AddInt(app, "--samples", request_.samples,
            "How sure the choice is: price the best plans again with this many samples of the "
@@ -129,7 +136,7 @@ class PlanCommand : public Command {
   FormatOptions format_;
   PlanRequest request_;
   std::optional<std::string> chunks_, comm_;
-  std::string output_;
+  std::string output_, configs_;
 };
 
 }  // namespace

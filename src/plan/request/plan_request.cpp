@@ -69,6 +69,7 @@ Status Restrict(const Framework& framework, PlanQuestion& question) {
   question.most_tensor = framework.most_tensor;
   question.most_context = framework.most_context;
   question.most_zero = framework.most_zero;
+  question.check = framework.check;
   Scenario& scenario = question.scenario;
   if (!scenario.implementation) scenario.implementation = std::string(framework.implementation);
   for (const auto& [field, given, most] :

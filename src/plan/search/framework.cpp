@@ -14,17 +14,25 @@ const std::vector<Framework>& Frameworks() {
   static const std::vector<std::string> torch = {
       "gpipe", "1f1b", "interleaved", "looped-bfs", "interleaved-zb", "zbv", "dualpipev"};
   static const std::vector<Framework> frameworks = {
-      {.name = "penstock", .most_tensor = 1, .most_context = 1, .implementation = "penstock"},
+      {.name = "penstock",
+       .most_tensor = 1,
+       .most_context = 1,
+       .implementation = "penstock",
+       .check = &CheckPenstock},
       {.name = "torch",
        .schedules = torch,
        .most_tensor = 1,
        .most_context = 1,
        .implementation = "torch"},
-      {.name = "torchtitan", .schedules = torch, .implementation = "torch-compile"},
+      {.name = "torchtitan",
+       .schedules = torch,
+       .implementation = "torch-compile",
+       .check = &CheckTorchtitan},
       {.name = "megatron",
        .schedules = {"1f1b", "interleaved"},
        .most_zero = 1,
-       .implementation = "transformer-engine"},
+       .implementation = "transformer-engine",
+       .check = &CheckMegatron},
   };
   return frameworks;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "plan/search/framework_limits.h"
 
 namespace penstock {
 
@@ -14,7 +15,8 @@ struct Framework {
   std::vector<std::string> schedules = {};  // empty: all
   int most_tensor = 0, most_context = 0;    // 0: no bound
   int most_zero = 3;
-  std::string_view implementation;  // that prices it, unless the user names one
+  std::string_view implementation;                 // that prices it, unless the user names one
+  Status (*check)(const DividedModel&) = nullptr;  // null: it runs every division
 };
 
 std::vector<std::string_view> FrameworkNames();

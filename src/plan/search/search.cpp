@@ -79,6 +79,7 @@ class PlanSearch {
     asked_.linked_devices = model.cluster.linked_devices();
     asked_.global_batch = question_.global_batch;
     asked_.sequence = model.batch.sequence;
+    precision_ = model.batch.precision;
     asked_.most_tensor = question_.most_tensor;
     asked_.most_context = question_.most_context;
     // Gradients and weights that replicas divide move with every microbatch, which only some
@@ -90,13 +91,18 @@ class PlanSearch {
   }
 
   Status BoundDivisions() {
-    const std::vector<JobDivision> divisions = JobDivisions(asked_);
+    std::vector<JobDivision> divisions = JobDivisions(asked_);
     if (divisions.empty()) {
       return InvalidParameter("global_batch",
                               "{}: no division of {} devices has whole microbatches with what is "
                               "fixed; change it, or leave dimensions open",
                               question_.global_batch, asked_.devices);
     }
+    std::erase_if(divisions, [&](const JobDivision& division) {
+      const Status runs = Check(division, 1);
+      if (!runs && !refused_) refused_ = runs.error();
+      return !runs;
+    });
     std::vector<Result<DivisionBounds>> bounds(divisions.size());
     OnAllCores(divisions.size(),
                [&](std::size_t i) { bounds[i] = BoundsOf(question_.scenario, divisions[i]); });
@@ -123,6 +129,12 @@ class PlanSearch {
     double sum = 0;
     for (const NodeGroup& group : cluster.groups) sum += group.nodes * group.device.memory;
     return sum / cluster.nodes;
+  }
+
+  // Whether the framework runs the division with as many chunks.
+  Status Check(const JobDivision& division, int chunks) const {
+    if (question_.check == nullptr) return {};
+    return question_.check({division, chunks, asked_.shape, precision_});
   }
 
   static std::string Bytes(double bytes) { return FormatBytes(static_cast<std::int64_t>(bytes)); }
@@ -212,10 +224,17 @@ class PlanSearch {
     std::vector<ScheduleChoice> choices =
         ScheduleChoices(each.division.pipeline, static_cast<int>(asked_.shape.layers),
                         question_.schedules, question_.excluded);
-    if (question_.chunks.empty()) return choices;
     std::erase_if(choices, [&](const ScheduleChoice& choice) {
-      return std::ranges::find(question_.chunks, choice.chunks) == question_.chunks.end();
+      return !Check(each.division, choice.chunks);
     });
+    std::erase_if(choices, [&](const ScheduleChoice& choice) {
+      return !question_.chunks.empty() &&
+             std::ranges::find(question_.chunks, choice.chunks) == question_.chunks.end();
+    });
+    // If the user allows only schedules that take long, these are priced for every division.
+    if (std::ranges::none_of(choices, &ScheduleChoice::is_common)) {
+      for (ScheduleChoice& choice : choices) choice.is_common = true;
+    }
     return choices;
   }
 
@@ -414,6 +433,7 @@ class PlanSearch {
 
   const PlanQuestion& question_;
   DivisionQuestion asked_;
+  Precision precision_ = Precision::kBf16;
   double limit_ = 0;
   std::optional<Error> refused_;  // why the first division has no price
   std::vector<BoundedDivision> divisions_;

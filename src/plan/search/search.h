@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "plan/search/framework_limits.h"
 #include "plan/search/training_plan.h"
 
 namespace penstock {
@@ -22,7 +23,9 @@ struct PlanQuestion {
   std::vector<int> chunks;             // stages per rank that are allowed; empty: 1 to 8
   std::vector<std::string> schedules;  // that are allowed; empty: all that keep weights in step
   std::vector<std::string> excluded;   // schedules
-  int most_tensor = 0, most_context = 0, most_zero = 3;       // of the framework; 0: no bound
+  int most_tensor = 0, most_context = 0, most_zero = 3;  // of the framework; 0: no bound
+  // Whether the framework runs a division; null: any.
+  Status (*check)(const DividedModel&) = nullptr;
   std::function<void(double done)> progress = [](double) {};  // the part of the work, 0 to 1
   std::function<bool()> stop = [] { return false; };          // ends with the best so far
 };

@@ -36,7 +36,7 @@ class PricedPlan {
     scenario.speed_factors = factors;
     PENSTOCK_TRY(PricedSchedule priced, Price(scenario, schedule_));
     PENSTOCK_TRY(const Simulated simulated, SimulateOne(std::move(priced), false));
-    return simulated.step->step_time;
+    return simulated.step.value().step_time;
   }
 
  private:

@@ -1,0 +1,76 @@
+#include "plan/export/plan_files.h"
+
+#include <filesystem>
+
+#include "base/files.h"
+#include "base/text/quote.h"
+#include "plan/export/bridge_text.h"
+#include "plan/export/megatron_text.h"
+#include "plan/export/torchtitan_text.h"
+#include "plan/export/train_text.h"
+#include "schedule/text/text.h"
+
+namespace penstock {
+namespace {
+
+struct Format {
+  std::string_view framework;
+  const char* file;
+  Result<std::string> (*text)(const PlanJob& job, const std::string& csv);
+};
+
+constexpr Format kFormats[] = {
+    {"penstock", "train.yaml", &TrainText},
+    {"megatron", "megatron.sh",
+     [](const PlanJob& job, const std::string&) { return MegatronText(job); }},
+    {"megatron-bridge", "megatron_bridge.sh",
+     [](const PlanJob& job, const std::string&) { return BridgeText(job); }},
+    {"torchtitan", "torchtitan.toml", &TorchtitanText},
+};
+
+// What every file of a plan begins with.
+constexpr std::string_view kBegin = "# A plan";
+
+// Refuses to replace a file of the user.
+Status CheckIsOurs(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return {};
+  PENSTOCK_TRY(const std::string text, ReadFile(path));
+  if (text.starts_with(kBegin)) return {};
+  return InvalidArgument("{} exists and is not of a plan; give another folder", Quote(path));
+}
+
+Status MakeFolder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error) return {};
+  return InvalidArgument("cannot make the folder {}: {}", Quote(folder), error.message());
+}
+
+}  // namespace
+
+Result<std::vector<PlanFile>> WritePlanFiles(const TrainingPlan& plan, const std::string& folder) {
+  PENSTOCK_TRY(const PlanJob job, JobOf(plan));
+  PENSTOCK_TRY_STATUS(MakeFolder(folder));
+  const auto path_of = [&](const char* file) {
+    return (std::filesystem::path(folder) / file).string();
+  };
+  for (const Format& format : kFormats) PENSTOCK_TRY_STATUS(CheckIsOurs(path_of(format.file)));
+  const std::string csv = path_of("schedule.csv");
+  PENSTOCK_TRY_STATUS(SaveSchedule(job.schedule, csv));
+  std::vector<PlanFile> files = {{"schedule", csv}};
+  for (const Format& format : kFormats) {
+    PlanFile& file = files.emplace_back(PlanFile{format.framework, path_of(format.file)});
+    const auto text = format.text(job, csv);
+    if (text) {
+      PENSTOCK_TRY_STATUS(WriteFileAtomically(file.path, *text));
+      continue;
+    }
+    file.reason = text.error();
+    std::error_code ignored;  // if it cannot be removed, it cannot be written either
+    std::filesystem::remove(file.path, ignored);
+  }
+  return files;
+}
+
+}  // namespace penstock

@@ -1,0 +1,49 @@
+// A plan, with what the formats of frameworks need of it.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "analytic/model_costs.h"
+#include "base/result.h"
+#include "model_spec/layer_range.h"
+#include "plan/search/framework_limits.h"
+#include "plan/search/training_plan.h"
+#include "schedule/schedule.h"
+
+namespace penstock {
+
+struct PlanJob {
+  Scenario scenario;
+  JobDivision division;
+  std::string algorithm;  // of the schedule
+  int chunks = 1;
+  ModelOnCluster model;
+  Schedule schedule;               // of one replica
+  std::vector<LayerRange> stages;  // of the model, in its order
+
+  const ModelShape& shape() const { return model.shape; }
+  int expert_tensor() const {
+    return division.expert_tensor > 0 ? division.expert_tensor : division.tensor;
+  }
+  DividedModel divided() const { return {division, chunks, model.shape, model.batch.precision}; }
+  // The ranks that have the same weights, and divide states by `zero`.
+  int copies() const { return division.data * division.context; }
+  std::int64_t global_batch() const {
+    return std::int64_t{division.data} * division.micro_batch * division.microbatches;
+  }
+};
+
+// Errors: those of BuildOne.
+Result<PlanJob> JobOf(const TrainingPlan& plan);
+
+// Refuses settings of the user that are neither dimensions of a plan nor sizes of the model, except
+// for those that only say what the job costs and those that the format expresses. `framework` is
+// its name in errors.
+Status RefuseOtherSettings(const PlanJob& job, std::string_view framework,
+                           std::initializer_list<std::string_view> expressed);
+
+}  // namespace penstock

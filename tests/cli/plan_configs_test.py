@@ -1,0 +1,277 @@
+"""penstock plan --configs: what runs the fastest plan has every dimension of it, or is refused with a reason."""
+import argparse
+import csv
+import json
+import pathlib
+import random
+import re
+import subprocess
+import tomllib
+
+import program
+
+PEERS = json.loads((pathlib.Path(__file__).parent / "peer_options.json").read_text())
+FILES = {"schedule": "schedule.csv", "penstock": "train.yaml", "megatron": "megatron.sh", "megatron-bridge": "megatron_bridge.sh",
+         "torchtitan": "torchtitan.toml"}
+SIZES = ("--layers", 8, "--dim", 64, "--heads", 4, "--hidden", 128, "--vocabulary", 1024)
+# A model, and whether it has experts.
+MODELS = [(("llama-3-8b",), False), (("qwen3-0.6b",), False), (("gpt2",), False), (("qwen3-30b-a3b", "--layers", 8), True),
+          (("deepseek-v2-lite",), True), (("deepseek-v3", "--layers", 16, "--predictors", 1), True), (("decoder", *SIZES), False)]
+CHECKED = ("micro_batch", "tensor", "pipeline", "context")
+
+
+def layers_of(layout):
+    """Returns the layers of each stage of Megatron-LM's layout, expanded as its parse_str_to_list does."""
+    for pattern in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
+        layout = re.sub(pattern, lambda found: found[1] * int(found[2]), layout.replace(",", ""))
+    stages = layout.split("|")
+    assert re.fullmatch("Et*m*L", "".join(stages)), layout
+    assert stages[0][0] == "E" and stages[-1][-1] == "L", layout
+    return [stage.count("t") for stage in stages]
+
+
+def array_of(path, name):
+    """Returns an array of a file for bash, as bash reads it."""
+    script = f'. "$1"; printf "%s\\0" "${{{name}[@]}}"'
+    return subprocess.run(["bash", "-euc", script, "bash", path], check=True, capture_output=True, text=True).stdout.split("\0")[:-1]
+
+
+def megatron_parser():
+    """Returns a parser with the types that Megatron-LM's own gives its options."""
+    parser = argparse.ArgumentParser(allow_abbrev=False, exit_on_error=False)
+    for name, kind in PEERS["megatron"]["options"].items():
+        kind, _, choices = kind.partition(": ")
+        if kind == "flag":
+            parser.add_argument(f"--{name}", action="store_true")
+            continue
+        word, *several = kind.split()
+        parser.add_argument(f"--{name}", type={"int": int, "float": float, "str": str}[word], nargs=several[0] if several else None,
+                            choices=choices.split() or None)
+    return parser
+
+
+def has_kind(value, kind):
+    kind, _, choices = kind.partition(": ")
+    return type(value).__name__ == kind and (not choices or value in choices.split())
+
+
+def bridge_value(text, kind):
+    """Reads a value of Hydra's override grammar."""
+    if text == "null":
+        return None
+    if kind in ("int", "bool"):
+        return json.loads(text)
+    if kind == "list":
+        return text.removeprefix("[").removesuffix("]").split(",")
+    return json.loads(text) if text.startswith('"') else text
+
+
+class PlanConfigsTest(program.CommandTest):
+    def plan(self, *words):
+        """Returns the fastest plan, and what the folder has by framework, with reasons in place of files."""
+        answer = json.loads(self.run_ok("plan", *words, "--configs", "out", "--json"))
+        configs = {each["framework"]: each for each in answer["configs"]}
+        self.assertEqual(set(configs), set(FILES))
+        for framework, each in configs.items():
+            path = self.folder / "out" / FILES[framework]
+            self.assertEqual(path.exists(), "reason" not in each, each)
+            if "reason" in each:
+                self.assertNotIn("\n", each["reason"])
+                self.assertIsNone(each["file"])
+            else:
+                self.assertEqual(each["file"], f"out/{FILES[framework]}")
+        return answer["best"], {framework: each.get("reason") for framework, each in configs.items()}
+
+    def small(self, *words):
+        return self.plan("--model", "decoder", *SIZES, "--sequence", 64, "--device", "a100", "--nodes", "1x4", "--global-batch", 16, *words)
+
+    def random_plan(self, rng):
+        model, has_experts = rng.choice(MODELS)
+        tensor, pipeline, context, data = rng.choice([(1, 4, 1, 2), (2, 2, 1, 2), (1, 2, 2, 2), (2, 4, 1, 1), (1, 1, 1, 8), (2, 1, 2, 2), (8, 1, 1, 1)])
+        schedule, chunks = rng.choice([("1f1b", 1), ("interleaved", 2), ("gpipe", 1), ("zbv", 2), ("interleaved-zb", 2), ("dualpipev", 2),
+                                       ("zb-h1", 1), ("seq1f1b", 1), ("hanayo", 2)])
+        words = ["--model", *model, "--device", "b200", "--nodes", "1x8", "--sequence", 1024, "--global-batch", 32, "--tensor", tensor,
+                 "-p", pipeline, "--context", context, "--data-parallel", data, "--micro-batch-size", rng.choice([1, 2]),
+                 "--zero", rng.choice([0, 1]), "--recompute", rng.choice(["none", "full", "block:1", "selective:core_attn", "selective:norm,act"]),
+                 "--schedule", "1f1b" if pipeline == 1 else schedule, "--implementation", rng.choice(["transformer-engine", "torch", "penstock"]),
+                 "--precision", rng.choice(["bf16", "bf16", "f32"])]
+        if has_experts:
+            words += ["--expert", rng.choice([1, 2, 4]), "--expert-tensor", rng.choice([1, tensor])]
+        return words + (["--chunks", chunks] if pipeline > 1 else [])
+
+    def test_every_dimension_is_expressed_or_refused(self):
+        rng = random.Random(39)
+        written = dict.fromkeys(FILES, 0)
+        plans = 0
+        for _ in range(120):
+            words = self.random_plan(rng)
+            if self.start("plan", *words).returncode:
+                continue
+            plans += 1
+            with self.subTest(words=words):
+                best, reasons = self.plan(*words)
+                layers = self.stage_layers(best)
+                for framework, check in (("megatron", self.check_megatron), ("megatron-bridge", self.check_bridge),
+                                         ("torchtitan", self.check_torchtitan), ("penstock", self.check_train)):
+                    if reasons[framework] is None:
+                        written[framework] += 1
+                        check(best, layers, self.folder / "out" / FILES[framework])
+                    else:
+                        self.assertRegex(reasons[framework], r"^--[a-z-]+( \S+)?: |^torch ")
+        self.assertGreater(plans, 40)
+        self.assertTrue(all(written[framework] > 2 for framework in FILES if framework != "schedule"), written)
+
+    def stage_layers(self, best):
+        """Returns the layers of each stage; None: those of a model without pipeline."""
+        return [int(count) for count in best["layout"].split(",")] if best["layout"] else None
+
+    def check_megatron(self, best, layers, path):
+        words = array_of(path, "MEGATRON_ARGS")
+        known = vars(megatron_parser().parse_args(words))
+        self.assertEqual((known["micro_batch_size"], known["tensor_model_parallel_size"], known["pipeline_model_parallel_size"],
+                          known["context_parallel_size"]), tuple(best[key] for key in CHECKED))
+        self.assertEqual(known["global_batch_size"], best["data"] * best["micro_batch"] * best["microbatches"])
+        self.assertEqual(known["seq_length"], 1024)
+        self.assertEqual(known["sequence_parallel"], best["tensor"] > 1)
+        self.assertIn(best["schedule"], ("1f1b", "interleaved"))
+        if best["pipeline"] > 1:
+            self.assertEqual(layers_of(known["pipeline_model_parallel_layout"]), layers)
+            self.assertEqual(len(layers), best["pipeline"] * best["chunks"])
+        copies = best["data"] * best["context"]
+        self.assertEqual(known["use_distributed_optimizer"], best["zero"] == 1 and copies > 1)
+        if known["num_experts"]:
+            self.assertEqual((known["expert_model_parallel_size"], known["expert_tensor_parallel_size"]), (best["expert"], best["expert_tensor"]))
+        self.check_recompute(best["recompute"], known["recompute_granularity"], known["recompute_method"], known["recompute_num_layers"],
+                             known["recompute_modules"])
+
+    def check_recompute(self, plan, granularity, method, layers, modules):
+        expected = {"none": (None, None, None, None), "full": ("full", "uniform", 1, None), "block:1": ("full", "block", 1, None),
+                    "selective:core_attn": ("selective", None, None, ["core_attn"]),
+                    "selective:norm,act": ("selective", None, None, ["layernorm", "moe_act"])}
+        self.assertEqual((granularity, method, layers, modules), expected[plan])
+
+    def check_bridge(self, best, layers, path):
+        words = array_of(path, "BRIDGE_ARGS")
+        self.assertEqual((words[0], words[2:4]), ("--recipe", ["--mode", "pretrain"]))
+        values = {}
+        for word in words[4:]:
+            key, value = word.split("=", 1)
+            kind = PEERS["megatron-bridge"]["options"][key]
+            values[key] = bridge_value(value, kind)
+            self.assertTrue(values[key] is None or has_kind(values[key], kind), word)
+        model = {key.removeprefix("model."): value for key, value in values.items()}
+        self.assertEqual((values["train.micro_batch_size"], model["tensor_model_parallel_size"], model["pipeline_model_parallel_size"],
+                          model["context_parallel_size"]), tuple(best[key] for key in CHECKED))
+        self.assertEqual(values["train.global_batch_size"], best["data"] * best["micro_batch"] * best["microbatches"])
+        self.assertEqual(model["virtual_pipeline_model_parallel_size"], best["chunks"] if best["chunks"] > 1 else None)
+        if best["pipeline"] > 1:
+            self.assertEqual(layers_of(model["pipeline_model_parallel_layout"]), layers)
+        else:
+            self.assertIsNone(model["pipeline_model_parallel_layout"])
+        self.check_recompute(best["recompute"], model["recompute_granularity"], model["recompute_method"], model["recompute_num_layers"],
+                             model["recompute_modules"])
+        self.assertEqual(values["optimizer.use_distributed_optimizer"], best["zero"] == 1)
+
+    def check_torchtitan(self, best, layers, path):
+        config = tomllib.loads(path.read_text())
+        for section, keys in config.items():
+            for key, value in keys.items():
+                self.assertTrue(has_kind(value, PEERS["torchtitan"]["options"][section][key]), (section, key, value))
+        parallel, training = config["parallelism"], config["training"]
+        self.assertEqual(parallel["tensor_parallel_degree"], best["tensor"])
+        self.assertEqual(parallel["context_parallel_degree"], best["context"])
+        self.assertEqual(parallel["pipeline_parallel_degree"], best["pipeline"])
+        self.assertEqual(parallel["expert_parallel_degree"], best["expert"])
+        self.assertEqual(parallel["data_parallel_replicate_degree"] * parallel["data_parallel_shard_degree"], best["data"])
+        self.assertEqual(training["global_batch_size"], best["data"] * best["micro_batch"] * best["microbatches"])
+        self.assertEqual(config["activation_checkpoint"]["mode"], best["recompute"])
+        if best["pipeline"] == 1:
+            self.assertEqual(training["local_batch_size"], best["micro_batch"])
+            self.assertNotIn("pipeline_parallel_schedule", parallel)
+            return
+        self.assertEqual(training["local_batch_size"], best["micro_batch"] * best["microbatches"])
+        self.assertEqual(parallel["pipeline_parallel_microbatch_size"], best["micro_batch"])
+        self.assertEqual(parallel["pipeline_parallel_schedule_csv"], "out/schedule.csv")
+        modules = parallel["module_fqns_per_model_part"]
+        self.assertEqual([sum(name.startswith("layers.") for name in stage) for stage in modules], layers)
+        names = [name for stage in modules for name in stage]
+        self.assertEqual(names, ["tok_embeddings", *(f"layers.{layer}" for layer in range(sum(layers))), "norm", "output"])
+
+    def check_train(self, best, layers, path):
+        self.assertEqual((best["tensor"], best["context"], best["recompute"]), (1, 1, "none"))
+        text = path.read_text()
+        self.assertIn(f"batch: {best['micro_batch']}\n", text + "batch: 4\n")
+        if layers:
+            self.assertIn(f"stage_layers: {layers}\n", text)
+        # The price of the configuration is that of the plan.
+        (run,) = json.loads(self.start("simulate", path, "--device", "b200", "--json").stdout)["schedules"]
+        self.assertEqual((run["ranks"], run["microbatches"]), (best["pipeline"], best["microbatches"]))
+
+    def test_the_table_of_calibrate_reads_megatrons_arguments_back(self):
+        sizes = ("--layers", 16, "--dim", 1024, "--heads", 16, "--kv-heads", 4, "--hidden", 4096, "--vocabulary", 65536)
+        experts = ("--experts", 16, "--top-k", 2, "--expert-hidden", 1024, "--shared-experts", 1, "--expert-imbalance", 1.1)
+        for words in (("--tensor", 2, "-p", 2, "--schedule", "interleaved", "--chunks", 4, "--recompute", "block:1"),
+                      ("--tensor", 1, "-p", 4, "--schedule", "1f1b", "--recompute", "selective:norm"),
+                      ("--tensor", 2, "-p", 2, "--context", 2, "--recompute", "full", "--tied"),
+                      ("--latent", "512,256,64,32,64", *experts, "--dense-layers", 1, "--tensor", 2, "-p", 2, "--expert", 2, "--expert-tensor", 1,
+                       "--recompute", "none")):
+            with self.subTest(words=words):
+                best, _ = self.plan("--model", "decoder", *sizes, "--sequence", 2048, "--device", "h100", "--nodes", "1x8", "--global-batch", 64,
+                                    "--for", "megatron", *words)
+                row = {"test": "own", "platform": "dgx_h100", "iter_s_median": best["step_time"], "mem_max_bytes": best["peak_bytes"]}
+                for name, value in vars(megatron_parser().parse_args(array_of(self.folder / "out" / "megatron.sh", "MEGATRON_ARGS"))).items():
+                    if value is not None and value is not False:
+                        value = "true" if value is True else " ".join(value) if isinstance(value, list) and isinstance(value[0], str) else value
+                        row[name.replace("_", "-")] = value
+                with (self.folder / "runs.csv").open("w", newline="") as file:
+                    csv.writer(file).writerows([row.keys(), row.values()])
+                scores = self.run_json("calibrate", "runs.csv")
+                self.assertEqual(scores["priced"], 1, scores)
+                self.assertLess(scores["time"]["mape"], 1e-9)
+
+    def test_what_no_format_has_is_refused_in_all(self):
+        _, reasons = self.small("-p", 4, "--schedule", "1f1b", "--precision", "bf16", "--recompute", "none", "--offloaded-layers", 2,
+                                "--implementation", "transformer-engine")
+        for framework in set(FILES) - {"schedule"}:
+            self.assertIn("--offloaded-layers 2" if framework != "torchtitan" else "--model decoder", reasons[framework])
+
+    def test_files_of_the_user_are_kept(self):
+        (self.folder / "out").mkdir()
+        path = self.folder / "out" / "train.yaml"
+        path.write_text("steps: 3\n")
+        words = ("plan", "--model", "decoder", *SIZES, "--nodes", "1x2", "--global-batch", 4, "--configs", "out")
+        self.assertIn("is not of a plan; give another folder", self.refuse(*words))
+        self.assertEqual((path.read_text(), list(path.parent.iterdir())), ("steps: 3\n", [path]))
+        path.unlink()
+        self.run_ok(*words)
+        # A file of an earlier plan that no longer holds is removed.
+        self.small("--recompute", "none", "--tensor", 1, "--context", 1, "--zero", 0)
+        self.assertTrue(path.exists())
+        self.small("--recompute", "none", "--tensor", 2)
+        self.assertFalse(path.exists())
+
+    def test_the_text_says_what_is_written(self):
+        text = self.run_ok("plan", "--model", "llama-3-8b", "--nodes", "1x8", "--global-batch", 32, "--for", "megatron", "--configs", "out")
+        self.assertIn("\nmegatron: out/megatron.sh\n", text)
+        self.assertRegex(text, r"\npenstock: not written: --[a-z]+ ")
+        self.assertIn("--configs has no effect without --model", self.refuse("plan", "-p", 4, "-m", 8, "--configs", "out"))
+
+    def test_train_runs_the_plan(self):
+        self.require_engine()
+        for schedule, words in (("interleaved", ("--chunks", 2, "-p", 2)), ("zbv", ("-p", 4)), ("1f1b", ("-p", 2, "--data-parallel", 2, "--zero", 1))):
+            with self.subTest(schedule=schedule):
+                best, reasons = self.small("--schedule", schedule, "--recompute", "none", "--tensor", 1, "--context", 1, "--micro-batch-size", 2, *words)
+                self.assertIsNone(reasons["penstock"])
+                self.write("text", "some words of text, " * 400)
+                name = f"of-{schedule}"
+                result = self.start("train", "out/train.yaml", f"name={name}", "steps=2", "sample=0", "data.path=text", "data.tokenizer=bytes", "precision=f32")
+                self.assertEqual(result.returncode, 0, result.stderr)
+                if best["data"] == 1:  # the run's file has all replicas
+                    self.assertEqual((self.folder / "runs" / name / "schedule.csv").read_text(), (self.folder / "out" / "schedule.csv").read_text())
+                (run,) = json.loads(self.start("simulate", "out/train.yaml", "--device", "a100", "--json").stdout)["schedules"]
+                self.assertAlmostEqual(run["step_time"] / best["step_time"], 1, places=9)
+                self.assertAlmostEqual(run["device_bytes"] / best["peak_bytes"], 1, places=9)
+
+
+if __name__ == "__main__":
+    program.main()
