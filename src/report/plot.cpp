@@ -2,47 +2,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "base/index.h"
 #include "report/markup.h"
+#include "report/plot_frame.h"
 
 namespace penstock {
 namespace {
-
-struct Range {
-  double low = std::numeric_limits<double>::infinity();
-  double high = -std::numeric_limits<double>::infinity();
-
-  void Cover(double value) {
-    if (!std::isfinite(value)) return;
-    low = std::min(low, value);
-    high = std::max(high, value);
-  }
-  // Makes the range nonempty, and at least `share` of its values: a narrow range would make
-  // differences look large.
-  void MakeSound(double share) {
-    if (!(low <= high)) low = high = 0;
-    const double least = share * std::max(std::abs(low), std::abs(high));
-    const double missing = (low == high ? std::max(least, 1.0) : least) - width();
-    if (missing <= 0) return;
-    low -= missing / 2;
-    high += missing / 2;
-  }
-  double width() const { return high - low; }
-};
-
-// The inner rectangle of the plot, in the picture's units.
-struct Frame {
-  double left = 62, right = 700, top = 30, bottom = 250;
-  Range x, y;
-
-  double X(double value) const { return left + (value - x.low) / x.width() * (right - left); }
-  double Y(double value) const { return bottom - (value - y.low) / y.width() * (bottom - top); }
-};
-constexpr double kPlotWidth = 720;
-constexpr double kPlotHeight = 300;
 
 // Hues of ops, so that all pictures agree, with a contrast of at least 3 to white and to the page's
 // dark cards. More series than colors have dashed lines.
@@ -64,49 +31,14 @@ SeriesStyle StyleOf(std::size_t index) {
           kDashes[index / kSeriesColors.size() % kDashes.size()]};
 }
 
-std::string XTick(const Frame& frame, double x, std::string_view text) {
-  return fmt::format(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>)", frame.X(x),
-                     frame.bottom + 18, EscapeMarkup(text));
-}
-
-std::string XTicks(const Frame& frame, const std::vector<std::string>& labels) {
-  constexpr int kMostTicks = 7;
-  std::string text;
-  if (!labels.empty()) {
-    const std::size_t every = (labels.size() + kMostTicks - 1) / kMostTicks;
-    for (std::size_t i = 0; i < labels.size(); i += every) {
-      text += XTick(frame, static_cast<double>(i), labels[i]);
-    }
-    return text;
-  }
-  const double step = TickStep(frame.x.width(), kMostTicks);
-  for (double tick = std::ceil(frame.x.low / step); tick * step <= frame.x.high; ++tick) {
-    text += XTick(frame, tick * step, FormatNumber(tick * step, 6));
-  }
-  return text;
-}
-
-std::string YTicks(const Frame& frame) {
-  std::string text;
-  const double step = TickStep(frame.y.width(), 5);
-  for (double tick = std::ceil(frame.y.low / step); tick * step <= frame.y.high; ++tick) {
-    const double y = frame.Y(tick * step);
-    text += fmt::format(R"(<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>)"
-                        R"(<text x="{}" y="{:.1f}" text-anchor="end">{}</text>)",
-                        frame.left, frame.right, y, y, frame.left - 8, y + 4,
-                        FormatNumber(tick * step, 6));
-  }
-  return text;
-}
-
-std::string Dot(const Frame& frame, double x, double y, double radius, Color color,
+std::string Dot(const PlotFrame& frame, double x, double y, double radius, Color color,
                 const std::string& inside) {
   return fmt::format(R"(<circle cx="{:.1f}" cy="{:.1f}" r="{}" fill="{}">{}</circle>)", frame.X(x),
                      frame.Y(y), radius, Hex(color), inside);
 }
 
 // The dots of a series whose x are names. A browser shows their titles as tooltips.
-std::string Dots(const Frame& frame, const Plot& plot, const Series& series, Color color) {
+std::string Dots(const PlotFrame& frame, const Plot& plot, const Series& series, Color color) {
   std::string dots;
   for (const auto& [x, y] : series.points) {
     if (!std::isfinite(y)) continue;
@@ -117,7 +49,7 @@ std::string Dots(const Frame& frame, const Plot& plot, const Series& series, Col
   return dots;
 }
 
-std::string Line(const Frame& frame, const Series& series, const SeriesStyle& style) {
+std::string Line(const PlotFrame& frame, const Series& series, const SeriesStyle& style) {
   std::string points;
   std::string dot;
   int count = 0;
@@ -136,7 +68,7 @@ std::string Line(const Frame& frame, const Series& series, const SeriesStyle& st
 double TextWidth(std::string_view text) { return 7.0 * static_cast<double>(text.size()); }
 
 // Names above the plot, next to samples of their lines. Empty if they do not fit.
-std::string NamesAbove(const Frame& frame, const Plot& plot) {
+std::string NamesAbove(const PlotFrame& frame, const Plot& plot) {
   std::string text;
   double right = frame.right;
   for (std::size_t i = plot.series.size(); i-- > 0;) {
@@ -152,7 +84,7 @@ std::string NamesAbove(const Frame& frame, const Plot& plot) {
 }
 
 // Lines with their names below the plot. Sets `height` to that of the whole picture.
-std::string NamesBelow(const Frame& frame, const Plot& plot, double& height) {
+std::string NamesBelow(const PlotFrame& frame, const Plot& plot, double& height) {
   constexpr double kLine = 24, kRow = 18;
   std::string text;
   double x = frame.left, y = height + 10;
@@ -195,7 +127,7 @@ struct DrawnPlot {
 };
 
 DrawnPlot Draw(const Plot& plot) {
-  Frame frame;
+  PlotFrame frame;
   for (const Series& series : plot.series) {
     for (const auto& [x, y] : series.points) {
       frame.x.Cover(x);

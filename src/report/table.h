@@ -15,6 +15,7 @@ struct Table {
   std::vector<std::string> columns;
   std::vector<std::vector<std::string>> rows;               // each of the size of `columns`
   std::set<std::pair<std::size_t, std::size_t>> best = {};  // row and column of values to mark
+  std::vector<std::string> links = {};  // on a page, what each row's first cell leads to; or none
 };
 
 // Whether each column has only figures and blanks; such columns are right-aligned.

@@ -1,4 +1,4 @@
-"""axe-core finds nothing to object to on the pages of report, simulate --sweep and watch, in both themes."""
+"""axe-core finds nothing to object to on the pages of report, simulate --sweep, plan and watch, in both themes."""
 import pathlib
 import unittest
 
@@ -46,6 +46,13 @@ class AccessibilityTest(program.CommandTest):
     def test_sweep(self):
         self.run_ok("simulate", "--sweep", "schedule=1f1b,zbv,chimera", "ranks=3,4", "microbatches=8..32", "-o", "a.html")
         self.audit("a.html")
+
+    def test_plans(self):
+        for words in (("-p", 4, "-m", 8, "--memory-limit", 4),
+                      ("--model", "gpt2", "--device", "a100", "--nodes", "1x4", "--global-batch", 8)):
+            self.run_ok("plan", *words, "--report", "a.html")
+            self.audit("a.html")
+            self.audit("a.html#plan=2", unfolded=True)
 
     def test_watch(self):
         run = self.folder / "runs" / "a"

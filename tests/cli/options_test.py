@@ -5,6 +5,7 @@ import pathlib
 import re
 
 import program
+from python_keywords import python_keywords
 
 COMMANDS = ("schedules", "schedule", "validate", "simulate", "show", "diff", "report")
 # A valid value for each option.
@@ -281,8 +282,7 @@ class OptionsTest(program.CommandTest):
         functions = {node.name: node for node in ast.parse((root / "python/penstock/scenarios.py").read_text()).body
                      if isinstance(node, ast.FunctionDef)}
         taken = {argument.arg for argument in functions["simulate"].args.kwonlyargs}
-        listed = re.findall(r'^        "(\w+)": "', (root / "python/penstock/scenario_fields.py").read_text(), re.MULTILINE)
-        taken |= set(listed)
+        taken |= python_keywords("ScenarioFields")
         # The arguments of simulate, penstock.sweep, and forms of output, for which Python has objects.
         others = {"--help", "--quiet", "--schedule", "--csv", "--sweep", "--format", "--json", "--output", "--dump"}
         for option in self.options("simulate") - others:

@@ -1,16 +1,14 @@
 """penstock plan with a model: what it prints is what simulate says, and it keeps what is given."""
-import importlib.util
 import itertools
 import json
-import pathlib
 import random
 import re
 import shlex
 import signal
 import subprocess
-import typing
 
 import program
+from python_keywords import python_keywords
 
 JOB = ("--model", "llama-3-8b", "--device", "h100", "--nodes", "1x8", "--global-batch", "32")
 SMALL = ("--model", "gpt2", "--device", "a100", "--nodes", "1x4")
@@ -139,13 +137,9 @@ class PlanModelTest(program.CommandTest):
                 self.assertIn(part, self.refuse("plan", *words))
 
     def test_python_has_every_option(self):
-        path = pathlib.Path(__file__).resolve().parents[2] / "python/penstock/scenario_fields.py"
-        spec = importlib.util.spec_from_file_location("scenario_fields", path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        keywords = {name.replace("_", "-") for name in typing.get_type_hints(module.PlanFields)}
+        keywords = {name.replace("_", "-") for name in python_keywords("PlanFields")}
         options = set(re.findall(r"^\s+(?:-\w,\s*)?--([a-z0-9-]+)", self.run_ok("plan", "--help"), re.MULTILINE))
-        ours = {"help", "quiet", "output", "format", "json"}  # of the command line only
+        ours = {"help", "quiet", "output", "report", "configs", "format", "json"}  # of the command line only
         self.assertEqual(keywords, options - ours - {"for"} | {"framework"})
 
     def test_what_does_not_fit_says_what_would(self):

@@ -163,6 +163,16 @@ class SweepTest(program.CommandTest):
         self.assertRegex(result.stderr, r"^penstock: error: the sweep was stopped on request after \d+ of 1999 "
                                         "combinations\n$")
 
+    def test_dimensions_of_a_model(self):
+        words = ("--model", "llama-3-8b", "--device", "h100", "--nodes", "1x8", "-m", 8)
+        rows, skipped = self.sweep("schedule=1f1b", "tensor=1,2,16", "data-parallel=1,2", *words)
+        self.assertEqual([row["tensor"] for row in rows], [1, 1, 2, 2])
+        self.assertTrue(skipped)
+        for row in rows:
+            (single,) = self.run_rows("simulate", "1f1b", *words, "--tensor", row["tensor"], "--data-parallel", row["data_parallel"])
+            for key in ("ranks", "makespan", "step_time", "device_bytes"):
+                self.assertEqual(row[key], single[key], key)
+
     def test_refusals(self):
         for words, reason in ((("rank=4",), "--sweep rank=4: 'rank' is not an option of a schedule; did you mean 'ranks'"),
                               (("ranks",), "write KEY=VALUES"), (("ranks=",), "a value is empty"),

@@ -50,7 +50,8 @@ class ChildProcess {
   std::array<int, 2> pipe_{-1, -1};
 };
 
-// Three connected processes. Each reports the reason of an abort.
+// Three connected processes. Each reports the reason of an abort and then waits for its end: others
+// may notice one that leaves before the one that was killed.
 std::vector<ChildProcess> StartProcesses() {
   TcpListeners listeners(3);
   TcpRun run{0, listeners.addresses, kTestSecret, ""};
@@ -66,6 +67,7 @@ std::vector<ChildProcess> StartProcesses() {
                    [&](const Error& reason) { aborted.set_value(reason); });
       report("connected");
       report(aborted.get_future().get().message);
+      pause();
     });
   }
   for (const ChildProcess& process : processes) EXPECT_EQ(process.Line(), "connected");

@@ -6,6 +6,7 @@ import copy
 import os
 import pathlib
 import pickle
+import re
 import signal
 import threading
 import time
@@ -98,6 +99,7 @@ def test_paths(tmp_path: pathlib.Path) -> None:
 
 
 def test_ctrl_c_ends_a_plan() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which jobs in the background lack
     begin = time.monotonic()
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
@@ -128,7 +130,7 @@ def test_other_threads_run_meanwhile() -> None:
     [
         ({}, "global_batch is missing"),
         ({"global_batch": 0}, "global_batch 0"),
-        ({"global_batch": 16, "cost": 1}, "cost has no effect with model"),
+        ({"global_batch": 16, "cost": 1}, "cost: model says what stages cost"),
         ({"global_batch": 16, "framework": "megatrn"}, "framework 'megatrn' is none of"),
         ({"global_batch": 16, "schedule": "1f1c"}, "did you mean '1f1b'"),
         ({"global_batch": 16, "exclude": ["1f1b"], "schedule": ["1f1b"]}, "exclude 1f1b"),
@@ -143,7 +145,7 @@ def test_other_threads_run_meanwhile() -> None:
 def test_errors_name_the_keyword(fields: dict[str, typing.Any], part: str) -> None:
     with pytest.raises(penstock.Error, match=part) as caught:
         penstock.plan(model="gpt2", nodes="1x4", **fields)
-    assert not any(sign in str(caught.value) for sign in ("--", "`", "\n", "line 1"))
+    assert not re.search(r"--|`|\n|\bline \d", str(caught.value))
 
 
 def test_what_models_have_needs_one() -> None:

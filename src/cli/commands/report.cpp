@@ -7,6 +7,7 @@
 #include "cli/command/command_line.h"
 #include "cli/figures/comparison.h"
 #include "cli/figures/memory_figures.h"
+#include "cli/figures/report_run.h"
 #include "cli/options/option_values.h"
 #include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
@@ -92,50 +93,6 @@ Plot MemoryOfAll(const std::vector<Simulated>& all) {
     for (auto& point : plot.series.back().points) point.second *= in_bytes ? 0x1p-30 : 1;
   }
   return plot;
-}
-
-// What a rank's F, I and W of one microbatch take, if it is the same for all stages.
-std::string CostsText(const PricedSchedule& chosen) {
-  const Costs& costs = chosen.costs;
-  const StageCosts& first = costs.stages.front();
-  const bool same =
-      costs.by_slice.empty() && std::ranges::all_of(costs.stages, [&](const StageCosts& stage) {
-        return stage.forward == first.forward && stage.backward_input == first.backward_input &&
-               stage.backward_weight == first.backward_weight;
-      });
-  if (!same) return "costs differ by stage";
-  const double rank = chosen.schedule.placement.chunks() * chosen.schedule.slices;
-  const auto text = [&](double time) { return FormatAmount(time, chosen.time_unit); };
-  std::string line =
-      fmt::format("F {}, I {}, W {} of a rank and microbatch", text(first.forward * rank),
-                  text(first.backward_input * rank), text(first.backward_weight * rank));
-  if (costs.comm > 0) line += fmt::format(", communication {}", text(costs.comm));
-  return line;
-}
-
-// Returns the memory limit, if every shown kind of memory counts against it.
-std::optional<double> ShownLimit(const Simulated& simulated) {
-  if (simulated.chosen.device_memory) return simulated.chosen.device_memory;
-  for (const MemoryKind kind :
-       {MemoryKind::kWeights, MemoryKind::kVersions, MemoryKind::kGradients, MemoryKind::kOptimizer,
-        MemoryKind::kMessages, MemoryKind::kWorkspace}) {
-    if (Holds(simulated.memory, kind)) return std::nullopt;
-  }
-  return simulated.chosen.memory_limit;
-}
-
-ReportRun RunOf(const Simulated& simulated, std::string label, const Schedule& schedule) {
-  const Costs& costs = simulated.chosen.costs;
-  return {std::move(label),
-          &simulated.timeline,
-          simulated.result,
-          MemoryOverTime(schedule, simulated.timeline, costs),
-          &schedule,
-          ExplanationOf(simulated),
-          simulated.messages,
-          simulated.memory,
-          ShownLimit(simulated),
-          &costs};
 }
 
 // One schedule with its figures, or several below each other on the same time axis.

@@ -1,12 +1,7 @@
 // penstock profile: measures what a model's stages cost on this machine and writes them to a file.
 #include "train/profile/profile.h"
 
-#include <unistd.h>
-
-#include <cerrno>
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
 #include "base/files.h"
 #include "base/log.h"
@@ -15,6 +10,7 @@
 #include "base/units.h"
 #include "cli/definitions/definitions.h"
 #include "cli/output/print_json.h"
+#include "cli/values/output_folder.h"
 #include "tcp/measure_connections.h"
 
 namespace penstock {
@@ -110,20 +106,11 @@ Status SetConnections(StageProfile& profile) {
   return {};
 }
 
-// Refuses a path that the file cannot be written to, before anything is measured.
-Status CheckFolder(const std::string& path) {
-  const std::string parent = std::filesystem::path(path).parent_path();
-  const std::string folder = parent.empty() ? "." : parent;
-  if (access(folder.c_str(), W_OK | X_OK) == 0) return {};
-  return InvalidArgument("--output {}: cannot write to the folder {}: {}", Quote(path), folder,
-                         std::system_category().message(errno));
-}
-
 class ProfileCommand final : public EngineRun<ProfileDefinition> {
  public:
   Result<int> Run() override {
     PENSTOCK_TRY(const TrainConfig config, LoadTrainConfig(config_, overrides_));
-    PENSTOCK_TRY_STATUS(CheckFolder(path_));
+    PENSTOCK_TRY_STATUS(CheckFolderOf("--output", path_));
     ProfileOptions options;
     options.log = json_ ? stderr : stdout;
     options.rounds = rounds_;

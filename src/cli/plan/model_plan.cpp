@@ -6,6 +6,7 @@
 #include "cli/command/command.h"
 #include "cli/output/print_json.h"
 #include "cli/output/progress_bar.h"
+#include "cli/plan/plan_page.h"
 #include "cli/plan/plan_tables.h"
 #include "cli/signals/interrupt.h"
 #include "plan/export/plan_files.h"
@@ -58,18 +59,18 @@ void Print(const std::vector<PlanFile>& files, const TrainingPlan& plan) {
 }
 
 // Writes what is asked for of the fastest plan. Returns its configurations.
-Result<std::vector<PlanFile>> Write(const TrainingPlan& plan, const PlanOutputs& outputs) {
-  if (!outputs.schedule.empty()) {
+Result<std::vector<PlanFile>> Write(const TrainingPlan& plan, const PlanOutput& output) {
+  if (!output.csv.empty()) {
     PENSTOCK_TRY(const Schedule schedule, ScheduleOf(plan));
-    PENSTOCK_TRY_STATUS(SaveSchedule(schedule, outputs.schedule));
+    PENSTOCK_TRY_STATUS(SaveSchedule(schedule, output.csv));
   }
-  if (outputs.configs.empty()) return std::vector<PlanFile>();
-  return WritePlanFiles(plan, outputs.configs);
+  if (output.configs.empty()) return std::vector<PlanFile>();
+  return WritePlanFiles(plan, output.configs);
 }
 
 }  // namespace
 
-Result<int> PlanModel(const PlanRequest& request, const PlanOutputs& outputs, OutputFormat format) {
+Result<int> PlanModel(const PlanRequest& request, const PlanOutput& output) {
   PENSTOCK_TRY(PlanQuestion question, ModelQuestionOf(request));
   PENSTOCK_TRY(std::optional<OutlookQuestion> doubts, OutlookQuestionOf(request));
   const std::atomic<bool>& interrupt = CatchInterrupt();
@@ -89,27 +90,31 @@ Result<int> PlanModel(const PlanRequest& request, const PlanOutputs& outputs, Ou
   ReleaseInterrupt();
   PENSTOCK_TRY(const PlanAnswer answer, std::move(searched));
   if (!outlook) return tl::unexpected(std::move(outlook).error());
-  PENSTOCK_TRY(const std::vector<PlanFile> files, Write(answer.best(), outputs));
-  if (format == OutputFormat::kJson) {
-    Json figures = FiguresOf(answer, seconds);
-    if (doubts) figures["uncertainty"] = FiguresOf(*outlook);
-    if (!files.empty()) figures["configs"] = ToJson(files, answer.best());
+  PENSTOCK_TRY(const std::vector<PlanFile> files, Write(answer.best(), output));
+  Json figures = FiguresOf(answer, seconds);
+  if (doubts) figures["uncertainty"] = FiguresOf(*outlook);
+  if (!files.empty()) figures["configs"] = ToJson(files, answer.best());
+  const Table front = FrontTable(answer), others = RunnersUpTable(answer);
+  if (!output.page.empty()) {
+    PENSTOCK_TRY_STATUS(WriteModelPage(question, answer, {figures, {front, others}, output}));
+  }
+  if (output.format == OutputFormat::kJson) {
     PrintObject(figures);
     return kExitOk;
   }
-  const Table front = FrontTable(answer);
-  if (format == OutputFormat::kCsv) {
+  if (output.format == OutputFormat::kCsv) {
     fmt::print("{}", FormatTableCsv(front));
     return kExitOk;
   }
   fmt::print("{}", FormatTable(front));
-  if (!answer.runners_up.empty()) fmt::print("\n{}", FormatTable(RunnersUpTable(answer)));
+  if (!others.rows.empty()) fmt::print("\n{}", FormatTable(others));
   PrintCheckpoints(answer.best().estimate);
   fmt::print("\n{} configurations in {}; a device may need {}. The fastest:\n  {}\n",
              answer.searched, FormatSeconds(seconds), FormatAmount(answer.memory_limit, "B"),
              CommandLineOf(answer.best().scenario));
   if (*outlook) fmt::print("\n{}", OutlookText(**outlook));
   Print(files, answer.best());
+  if (!output.page.empty()) fmt::print("wrote {}\n", output.page);
   return kExitOk;
 }
 

@@ -8,11 +8,13 @@
 #include "base/text/quote.h"
 #include "base/text/split.h"
 #include "cli/command/command.h"
+#include "cli/command/command_line.h"
 #include "cli/options/option_values.h"
 #include "cli/options/output_format.h"
 #include "cli/options/scenario_options.h"
 #include "cli/plan/model_plan.h"
 #include "cli/plan/schedule_plan.h"
+#include "cli/values/output_folder.h"
 #include "plan/request/plan_request.h"
 #include "plan/search/framework.h"
 
@@ -29,6 +31,7 @@ class PlanCommand : public Command {
     return "Find how to train a model on a cluster, or the best schedule for a memory limit";
   }
   void Define(CLI::App& app) override {
+    app_ = &app;
     Scenario& scenario = options_.scenario;
     AddInt(app, "-p,--ranks", scenario.ranks, "Pipeline ranks", {1});
     AddInt(app, "-m,--microbatches", scenario.microbatches, "Microbatches per step", {1});
@@ -43,6 +46,8 @@ class PlanCommand : public Command {
             "Time of an overlapped forward and backward: max, sum (default) or a factor of F + B");
     AddText(app, "-o,--output", output_, "Write the best schedule to this CSV file")
         ->type_name("FILE");
+    AddText(app, "--report", page_, "Write a page: the front as a chart, and each plan's timeline")
+        ->type_name("FILE.html");
     format_.Define(app);
     DefineForModels(app);
     DefineForCosts(app);
@@ -55,6 +60,8 @@ class PlanCommand : public Command {
 
   Result<int> Run() override {
     PENSTOCK_TRY(const OutputFormat format, format_.Format());
+    PENSTOCK_TRY_STATUS(CheckFiles());
+    const PlanOutput output = {format, output_, configs_, page_, CommandLine(Name(), *app_)};
     if (chunks_) {
       PENSTOCK_TRY(request_.chunks, ReadChunks(*chunks_));
     }
@@ -63,8 +70,8 @@ class PlanCommand : public Command {
     if (!configs_.empty() && !options_.scenario.model) {
       return InvalidArgument("--configs has no effect without --model; give one");
     }
-    auto planned = options_.scenario.model ? PlanModel(request_, {output_, configs_}, format)
-                                           : PlanSchedules(request_, output_, format);
+    auto planned =
+        options_.scenario.model ? PlanModel(request_, output) : PlanSchedules(request_, output);
     if (!planned) return tl::unexpected(options_.AsGiven(std::move(planned).error()));
     return planned;
   }
@@ -119,6 +126,20 @@ class PlanCommand : public Command {
         ->group(kOfCosts);
   }
 
+  // Refuses files of another kind before the search.
+  Status CheckFiles() const {
+    if (!page_.empty() && !page_.ends_with(".html")) {
+      return InvalidArgument("--report {}: a page is written; give a file ending in .html", page_);
+    }
+    if (output_.ends_with(".html")) {
+      return InvalidArgument("--output {}: a schedule is written as CSV; --report writes a page",
+                             output_);
+    }
+    if (!output_.empty()) PENSTOCK_TRY_STATUS(CheckFolderOf("--output", output_));
+    if (!page_.empty()) PENSTOCK_TRY_STATUS(CheckFolderOf("--report", page_));
+    return {};
+  }
+
   static Result<std::vector<int>> ReadChunks(const std::string& text) {
     std::vector<int> chunks;
     for (const std::string& part : SplitAt(text, ',')) {
@@ -136,7 +157,8 @@ class PlanCommand : public Command {
   FormatOptions format_;
   PlanRequest request_;
   std::optional<std::string> chunks_, comm_;
-  std::string output_, configs_;
+  std::string output_, configs_, page_;
+  const CLI::App* app_ = nullptr;
 };
 
 }  // namespace

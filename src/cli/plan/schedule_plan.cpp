@@ -5,6 +5,7 @@
 #include "cli/command/command.h"
 #include "cli/output/print_json.h"
 #include "cli/output/progress_bar.h"
+#include "cli/plan/plan_page.h"
 #include "cli/signals/interrupt.h"
 #include "plan/figures/schedule_figures.h"
 #include "report/table.h"
@@ -31,8 +32,7 @@ Table FrontTable(const SchedulePlan& plan) {
 
 }  // namespace
 
-Result<int> PlanSchedules(const PlanRequest& request, const std::string& output,
-                          OutputFormat format) {
+Result<int> PlanSchedules(const PlanRequest& request, const PlanOutput& output) {
   PENSTOCK_TRY(ScheduleQuestion question, ScheduleQuestionOf(request));
   const std::atomic<bool>& interrupt = CatchInterrupt();
   question.stop = [&] { return interrupt.load(); };
@@ -47,21 +47,26 @@ Result<int> PlanSchedules(const PlanRequest& request, const std::string& output,
   auto planned = PlanSchedule(question);
   ReleaseInterrupt();
   PENSTOCK_TRY(const SchedulePlan plan, std::move(planned));
-  if (!output.empty()) PENSTOCK_TRY_STATUS(SaveSchedule(plan.best().schedule, output));
-  if (format == OutputFormat::kJson) {
-    nlohmann::ordered_json figures = FiguresOf(plan, improvements, seconds());
-    if (!output.empty()) figures["best"]["csv"] = output;
+  if (!output.csv.empty()) PENSTOCK_TRY_STATUS(SaveSchedule(plan.best().schedule, output.csv));
+  nlohmann::ordered_json figures = FiguresOf(plan, improvements, seconds());
+  if (!output.csv.empty()) figures["best"]["csv"] = output.csv;
+  const Table table = FrontTable(plan);
+  if (!output.page.empty()) {
+    PENSTOCK_TRY_STATUS(
+        WriteSchedulePage(question, request.scenario, plan, {figures, {table}, output}));
+  }
+  if (output.format == OutputFormat::kJson) {
     PrintObject(figures);
     return kExitOk;
   }
-  const Table table = FrontTable(plan);
-  if (format == OutputFormat::kCsv) {
+  if (output.format == OutputFormat::kCsv) {
     fmt::print("{}", FormatTableCsv(table));
     return kExitOk;
   }
   fmt::print("{}no schedule of these placements takes less than {}\n", FormatTable(table),
              FormatNumber(plan.lower_bound));
-  if (!output.empty()) fmt::print("{}: {}\n", output, plan.best().name);
+  if (!output.csv.empty()) fmt::print("{}: {}\n", output.csv, plan.best().name);
+  if (!output.page.empty()) fmt::print("wrote {}\n", output.page);
   return kExitOk;
 }
 

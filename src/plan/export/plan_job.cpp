@@ -20,14 +20,15 @@ constexpr std::string_view kHas[] = {
     "top_k",         "expert_hidden", "predictors", "dense_layers", "shared_experts",
     "shared_hidden", "pattern",       "mamba",      "positions",    "qk_norm",
     "tied",          "gated"};
-constexpr std::string_view kPrices[] = {"flops_efficiency", "bandwidth_efficiency",
-                                        "link_efficiency",  "network_efficiency",
-                                        "device_launch",    "host_launch",
-                                        "time_factor",      "hidden_communication",
-                                        "hidden_gradients", "implementation",
-                                        "release",          "expert_imbalance",
-                                        "fragmentation",    "machine",
-                                        "sequence_parallel"};
+constexpr std::string_view kPrices[] = {"flops_efficiency",  "bandwidth_efficiency",
+                                        "link_efficiency",   "network_efficiency",
+                                        "device_launch",     "host_launch",
+                                        "time_factor",       "hidden_communication",
+                                        "hidden_gradients",  "implementation",
+                                        "release",           "expert_imbalance",
+                                        "fragmentation",     "machine",
+                                        "sequence_parallel", "failures",
+                                        "restart",           "storage_bandwidth"};
 
 bool Has(std::span<const std::string_view> names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();

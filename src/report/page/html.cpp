@@ -1,14 +1,7 @@
-#include <algorithm>
-#include <set>
-
-#include "base/index.h"
 #include "report/markup.h"
-#include "report/page/page_assets.h"
-#include "report/page/page_data.h"
 #include "report/page/page_parts.h"
-#include "report/paper.h"
+#include "report/page/timeline_card.h"
 #include "report/report.h"
-#include "report/time_use.h"
 
 namespace penstock {
 namespace {
@@ -16,158 +9,10 @@ namespace {
 // With more actions, the page has no picture for browsers without scripts.
 constexpr std::size_t kMostInPicture = 4000;
 
-// Why the ranks of a run are idle, as parts of their time: "idle: warm-up 9.1%, drain 9.1%".
-std::string IdleText(const ReportRun& run) {
-  if (!run.explanation) return "";
-  const auto& bubbles = run.explanation->bubbles;
-  const TimeByCause own = TotalsOf(bubbles);
-  const double all = EndOf(*run.timeline) * static_cast<double>(bubbles.size());
-  std::string text;
-  for (std::size_t i = 0; i < own.size(); ++i) {
-    if (own[i] == 0) continue;
-    text += fmt::format("{} {} {}", text.empty() ? "; idle:" : ",",
-                        NameOf(static_cast<BubbleCause>(i)), FormatPercent(own[i] / all));
-  }
-  return text;
-}
-
-// Why ranks are idle in some run. The captions of the runs have the parts of the time.
-std::string CausesLegend(const ReportInput& input) {
-  TimeByCause sum{};
-  for (const ReportRun& run : input.runs) {
-    if (!run.explanation) continue;
-    const TimeByCause own = TotalsOf(run.explanation->bubbles);
-    for (std::size_t i = 0; i < own.size(); ++i) sum[i] += own[i];
-  }
-  std::string html;
-  for (std::size_t i = 0; i < sum.size(); ++i) {
-    if (sum[i] == 0) continue;
-    const auto cause = static_cast<BubbleCause>(i);
-    html += fmt::format(
-        R"(<span class="item"><i class="bubble cause{}" style="color:{}"></i>idle: {}</span>)", i,
-        Hex(CauseColor(cause)), NameOf(cause));
-  }
-  if (!html.empty()) return html;
-  return "<span class=\"item\"><i style=\"background:var(--idle)\"></i>idle</span>";
-}
-
-std::string Swatch(Color screen, Color paper) {
-  return fmt::format(R"(<i style="--screen:{};--paper:{}"></i>)", Hex(screen), Hex(paper));
-}
-
-std::string Item(const std::string& swatches, std::string_view name) {
-  return fmt::format(R"(<span class="item">{}{}</span>)", swatches, EscapeMarkup(name));
-}
-
-// Transfers and collectives that some run shows.
-std::string LinksLegend(const ReportInput& input) {
-  std::set<Op> ops;
-  for (const ReportRun& run : input.runs) {
-    const Schedule& schedule = ScheduleOf(input, run);
-    for (std::size_t rank = 0; rank < schedule.lanes.size(); ++rank) {
-      for (std::size_t i = 0; i < schedule.lanes[rank].size(); ++i) {
-        const Action& action = schedule.lanes[rank][i];
-        if (IsLink(action, run.timeline->spans[rank][i])) ops.insert(action.first.op);
-      }
-    }
-  }
-  std::string html;
-  for (const Op op : ops) {
-    html += Item(Swatch(BlockColor(op, 0, 1), PaperBlockColor(op, 0, 1)), OpName(op));
-  }
-  return html;
-}
-
-// Nothing if there is only one kind.
-std::string MemoryLegend(const ReportInput& input) {
-  std::string html;
-  std::size_t kinds = 0;
-  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
-    const auto which = static_cast<MemoryKind>(kind);
-    const bool shown = which != MemoryKind::kOffloaded &&
-                       std::ranges::any_of(input.runs, [&](const ReportRun& run) {
-                         return Holds(run.memory_by_kind, which);
-                       });
-    if (!shown) continue;
-    ++kinds;
-    html += Item(Swatch(MemoryColor(which), PaperMemoryColor(which)),
-                 fmt::format("memory: {}", NameOf(which)));
-  }
-  return kinds > 1 ? html : "";
-}
-
-std::string Legend(const ReportInput& input) {
-  std::string html = R"(<div class="legend">)";
-  for (const LegendEntry& entry : LegendOf(input)) {
-    std::string swatches;
-    const int count = static_cast<int>(entry.colors.size());
-    for (int chunk = 0; chunk < count; ++chunk) {
-      swatches += Swatch(entry.colors[Index(chunk)], PaperBlockColor(entry.op, chunk, count));
-    }
-    html += Item(swatches, OpName(entry.op));
-  }
-  html += LinksLegend(input) + CausesLegend(input) + MemoryLegend(input);
-  const auto any = [&](auto&& of) {
-    return std::ranges::any_of(
-        input.runs, [&](const ReportRun& run) { return of(ScheduleOf(input, run).placement) > 1; });
-  };
-  const std::string lighter = LighterText(any([](const Placement& of) { return of.chunks(); }),
-                                          any([](const Placement& of) { return of.replicas(); }));
-  if (!lighter.empty()) html += fmt::format(R"(<span class="item hint">{}</span>)", lighter);
-  return html + "</div>\n";
-}
-
-// The card's title and controls.
-std::string Toolbar(const ReportInput& input) {
-  const auto any = [&](auto&& of) { return std::ranges::any_of(input.runs, of); };
-  const auto box = [](std::string_view id, std::string_view name, std::string_view checked = "") {
-    return fmt::format(R"(<label><input type="checkbox" id="{}"{}> {}</label>)", id, checked, name);
-  };
-  std::string html =
-      "<div class=\"toolbar\"><h2>Timeline</h2>"
-      "<span class=\"hint\" id=\"keys\">Hover to see what an action waits for and to follow its "
-      "microbatch, click to keep it; then scroll to zoom, drag to move, double-click to see all. "
-      "Keys: Enter selects an action, arrows go to others, Enter keeps it, Escape ends; then "
-      "arrows "
-      "move, + and - zoom, 0 shows all.</span>";
-  if (any([](const ReportRun& run) {
-        return !run.memory.empty() || !run.memory_by_kind.empty();
-      })) {
-    html += box("memory", "memory", " checked");
-  }
-  if (any([](const ReportRun& run) { return run.explanation.has_value(); })) {
-    html += box("path", "critical path");
-  }
-  html += box("paper", "colors for print");
-  return html +
-         R"(<div><button id="out" title="Zoom out" aria-label="Zoom out">&minus;</button> )"
-         R"(<button id="fit" title="Show all">Fit</button> )"
-         R"(<button id="in" title="Zoom in" aria-label="Zoom in">+</button> )"
-         R"(<button id="svg" title="The timelines as they are in view">Copy as SVG</button> )"
-         R"(<button id="print">Print</button></div></div>)"
-         "\n";
-}
-
-// "time in the unit of the costs: F 1, I 1, W 1"
-std::string UnitText(const ReportInput& input) {
-  const std::string unit = input.time_unit.empty() ? "Time in the unit of the costs" : "Time in s";
-  return input.costs.empty() ? unit : unit + ": " + input.costs;
-}
-
 Result<std::string> TimelineCard(const ReportInput& input) {
-  std::string html = "<section class=\"card\">" + Toolbar(input) + Legend(input);
-  for (std::size_t i = 0; i < input.runs.size(); ++i) {
-    html += fmt::format(
-        R"(<div class="run"><div class="caption"><b>{0}</b><span>{1}</span></div>)"
-        R"(<canvas id="run{2}" tabindex="0" role="application" aria-roledescription="timeline" )"
-        R"(aria-label="{0}: {1}" aria-describedby="keys"></canvas>)"
-        R"(<details id="text{2}"><summary>{0} as text</summary>{3}</details></div>)"
-        "\n",
-        EscapeMarkup(input.runs[i].label),
-        EscapeMarkup(RunFigures(input, input.runs[i]) + IdleText(input.runs[i])), i,
-        TextHtml("", input.runs[i].label + " as text"));
-  }
-  html += R"(<p class="hint">)" + EscapeMarkup(UnitText(input)) + "</p>\n";
+  std::string html = "<section class=\"card\">" + TimelineHead(input);
+  for (std::size_t i = 0; i < input.runs.size(); ++i) html += RunHtml(input, i);
+  html += UnitHtml(input);
   std::size_t actions = 0;
   for (const ReportRun& run : input.runs) actions += ScheduleOf(input, run).action_count();
   if (actions <= kMostInPicture) {
@@ -175,19 +20,6 @@ Result<std::string> TimelineCard(const ReportInput& input) {
     html += "<noscript>" + picture + "</noscript>\n";
   }
   return html + "</section>\n";
-}
-
-// Where the time of a rank goes in each explained run, on average; no rows if there are none.
-Table UseTable(const ReportInput& input) {
-  std::vector<std::string> labels;
-  std::vector<TimeUse> uses;
-  for (const ReportRun& run : input.runs) {
-    if (!run.explanation) continue;
-    labels.push_back(run.label);
-    uses.push_back(TimeUseOf({ScheduleOf(input, run), *run.timeline, run.explanation->bubbles}));
-  }
-  return TimeUseTable(labels, uses,
-                      [&](double time) { return FormatAmount(time, input.time_unit); });
 }
 
 std::string PlotCards(const std::vector<Plot>& plots) {
@@ -206,12 +38,9 @@ std::string TableCards(const ReportInput& input) {
     html += TableCard(table.title, table);
   }
   html += "<div class=\"columns\">";
-  const Table use = UseTable(input);
+  const Table use = UseTable(input, input.runs);
   if (!use.rows.empty()) html += TableCard(use.title, use);
-  for (const ReportRun& run : input.runs) {
-    html += TableCard(fmt::format("Ranks, {}", run.label),
-                      RankTable(run.result, input.time_unit, input.memory_unit));
-  }
+  for (const ReportRun& run : input.runs) html += RanksCard(input, run);
   return html + "</div>\n";
 }
 
@@ -228,13 +57,7 @@ Result<std::string> RenderHtml(const ReportInput& input) {
   for (const Passage& passage : input.passages) {
     html += CardHtml(passage.title, TextHtml(passage.text, passage.title));
   }
-  // Screen readers get the selected action from `said`: a tip changes with every move of a pointer.
-  return html +
-         PageEnd("Made by Penstock.",
-                 "<div id=\"tip\" aria-hidden=\"true\"></div>\n"
-                 "<div id=\"said\" class=\"unseen\" role=\"status\"></div>\n"
-                 "<script type=\"application/json\" id=\"data\">" +
-                     PageDataJson(input) + "</script>\n<script>\n" + kPageScript + "</script>\n");
+  return html + PageEnd("Made by Penstock.", PageScripts(input));
 }
 
 }  // namespace penstock

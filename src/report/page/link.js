@@ -1,6 +1,6 @@
 
 // ---- the view in the address, so that a link shows the same
-// #t=START..END&follow=MICROBATCH,CHAIN&path&paper&no-memory
+// #plan=N&compare&t=START..END&follow=MICROBATCH,CHAIN&path&paper&no-memory
 let toKeep = 0;
 function keepLink() {
   clearTimeout(toKeep);
@@ -8,6 +8,8 @@ function keepLink() {
 }
 function linkText() {
   const words = [];
+  if (view.plan !== firstPlan) words.push(`plan=${view.plan}`);
+  if (view.compare) words.push('compare');
   if (view.t0 > 0 || view.t1 < end) words.push(`t=${+view.t0.toPrecision(9)}..${+view.t1.toPrecision(9)}`);
   if (view.pinned) words.push(`follow=${view.pinned.row},${view.pinned.chain}`);
   if (view.path) words.push('path');
@@ -17,6 +19,8 @@ function linkText() {
 }
 function readLink() {
   const words = new URLSearchParams(location.hash.slice(1));
+  view.compare = words.has('compare');
+  showPlan(words.get('plan'));
   const [t0, t1] = (words.get('t') || '').split('..').map(Number);
   const [row, chain] = (words.get('follow') || '').split(',').map(Number);
   view.path = words.has('path');

@@ -89,12 +89,13 @@ function compose(canvas) {
 const onScreen = new Set(canvases);
 let waiting = false, stale = new Set();
 function redraw(all = true) {
-  if (all) stale = new Set(canvases);
+  if (all) stale = new Set(shown);
   if (waiting) return;
   waiting = true;
   requestAnimationFrame(() => {
     waiting = false;
-    for (const canvas of onScreen) {
+    for (const canvas of shown) {
+      if (!onScreen.has(canvas)) continue;
       if (stale.delete(canvas)) draw(canvas);
       compose(canvas);
     }
@@ -110,8 +111,8 @@ canvases.forEach((canvas) => observer.observe(canvas));
 function layout() {
   readStyle();
   hatches.clear();
-  canvases.forEach(resize);
-  canvases.forEach(draw);
-  canvases.forEach(compose);
+  shown.forEach(resize);
+  shown.forEach(draw);
+  shown.forEach(compose);
   stale.clear();
 }

@@ -79,7 +79,7 @@ function onControl(id, event, act) {
 onControl('in', 'click', () => zoom(0.6));
 onControl('out', 'click', () => zoom(1 / 0.6));
 onControl('fit', 'click', fit);
-const switches = ['path', 'memory', 'paper'];
+const switches = ['path', 'memory', 'paper', 'compare'];
 function showSwitches() {
   for (const name of switches) if (control(name)) control(name).checked = view[name];
   document.body.classList.toggle('on-paper', view.paper);
@@ -88,8 +88,9 @@ for (const name of switches) {
   onControl(name, 'change', () => {
     view[name] = control(name).checked;
     showSwitches();
+    showPlan(view.plan);
     layout();
-    keepLink();
+    if (name === 'compare') fit(); else keepLink();
   });
 }
 addEventListener('resize', layout);

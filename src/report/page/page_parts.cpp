@@ -4,15 +4,6 @@
 #include "report/page/page_assets.h"
 
 namespace penstock {
-namespace {
-
-// What scrolls can be focused, so that keys scroll it.
-std::string Scroll(std::string_view title, const std::string& inside) {
-  return fmt::format(R"(<div class="scroll" tabindex="0" role="group" aria-label="{}">{}</div>)",
-                     EscapeMarkup(title), inside);
-}
-
-}  // namespace
 
 std::string PageStart(const std::string& title, const std::string& subtitle) {
   return fmt::format(
@@ -28,6 +19,11 @@ std::string PageEnd(std::string_view footer, const std::string& more) {
                      more);
 }
 
+std::string ScrollHtml(std::string_view title, const std::string& inside) {
+  return fmt::format(R"(<div class="scroll" tabindex="0" role="group" aria-label="{}">{}</div>)",
+                     EscapeMarkup(title), inside);
+}
+
 std::string TextHtml(std::string_view text, std::string_view title) {
   return fmt::format(R"(<pre tabindex="0" role="group" aria-label="{}">{}</pre>)",
                      EscapeMarkup(title), EscapeMarkup(text));
@@ -37,29 +33,34 @@ std::string TableHtml(const Table& table, std::string_view title) {
   const std::vector<bool> figures = FigureColumns(table);
   // `tag` is what it is the header of, "col" or "row", or kCell.
   constexpr std::string_view kCell = "td";
-  const auto cell = [&](std::string_view tag, std::size_t column, const std::string& text,
+  const auto cell = [&](std::string_view tag, std::size_t column, const std::string& inside,
                         bool best = false) {
     const bool right = column < figures.size() && figures[column];
     const char* const style = right && best ? R"( class="right best")"
                               : right       ? R"( class="right")"
                               : best        ? R"( class="best")"
                                             : "";
-    const bool header = tag != kCell && !text.empty();
+    const bool header = tag != kCell && !inside.empty();
     return fmt::format("<{0}{1}{2}>{3}</{0}>", header ? "th" : kCell,
-                       header ? fmt::format(R"( scope="{}")", tag) : "", style, EscapeMarkup(text));
+                       header ? fmt::format(R"( scope="{}")", tag) : "", style, inside);
   };
   std::string html =
       fmt::format(R"(<table><caption class="unseen">{}</caption><thead><tr>)", EscapeMarkup(title));
-  for (std::size_t i = 0; i < table.columns.size(); ++i) html += cell("col", i, table.columns[i]);
+  for (std::size_t i = 0; i < table.columns.size(); ++i)
+    html += cell("col", i, EscapeMarkup(table.columns[i]));
   html += "</tr></thead><tbody>";
   for (std::size_t row = 0; row < table.rows.size(); ++row) {
     html += "<tr>";
     for (std::size_t i = 0; i < table.rows[row].size(); ++i) {
-      html += cell(i == 0 ? "row" : kCell, i, table.rows[row][i], table.best.contains({row, i}));
+      const std::string text = EscapeMarkup(table.rows[row][i]);
+      const bool is_link = i == 0 && row < table.links.size();
+      html += cell(i == 0 ? "row" : kCell, i,
+                   is_link ? fmt::format(R"(<a href="{}">{}</a>)", table.links[row], text) : text,
+                   table.best.contains({row, i}));
     }
     html += "</tr>\n";
   }
-  return Scroll(title, html + "</tbody></table>");
+  return ScrollHtml(title, html + "</tbody></table>");
 }
 
 std::string CardHtml(const std::string& title, const std::string& inside) {
@@ -72,7 +73,7 @@ std::string TableCard(const std::string& title, const Table& table) {
 }
 
 std::string PlotCard(const Plot& plot) {
-  return CardHtml(plot.title, Scroll(plot.title, PlotSvg(plot)));
+  return CardHtml(plot.title, ScrollHtml(plot.title, PlotSvg(plot)));
 }
 
 std::string FiguresHtml(std::span<const KeyFigure> figures) {

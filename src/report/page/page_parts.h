@@ -16,6 +16,8 @@ std::string PageEnd(std::string_view footer, const std::string& more = "");
 std::string CardHtml(const std::string& title, const std::string& inside);
 std::string TableCard(const std::string& title, const Table& table);
 std::string PlotCard(const Plot& plot);
+// What scrolls can be focused, so that keys scroll it.
+std::string ScrollHtml(std::string_view title, const std::string& inside);
 // The figures side by side; nothing if there are none.
 std::string FiguresHtml(std::span<const KeyFigure> figures);
 // Without its title, which only screen readers show: a card or text next to the table has it too.

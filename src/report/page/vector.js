@@ -37,9 +37,9 @@ class VectorPen {
 }
 // All runs as they are in view, with the followed microbatch.
 function asSvg() {
-  const pen = new VectorPen(), width = canvases[0].w, heading = 26;
+  const pen = new VectorPen(), width = shown[0].w, heading = 26;
   let y = 0;
-  for (const canvas of canvases) {
+  for (const canvas of shown) {
     pen.add(`<g transform="translate(0 ${y})"><text x="${LEFT}" y="16" font-size="13" font-weight="600" ` +
             `fill="${style.ink}">${escapeText(canvas.run.label)}</text></g><g transform="translate(0 ${y + heading})">`);
     drawRun(canvas, pen);
@@ -52,6 +52,7 @@ function asSvg() {
          `<rect width="${width}" height="${y}" fill="${style.card}"/>${pen.text.join('\n')}</svg>\n`;
 }
 async function copySvg(event) {
+  if (!shown.length) return;
   const button = event.currentTarget, svg = asSvg();
   try {
     await navigator.clipboard.writeText(svg);

@@ -2,27 +2,32 @@
 // ---- what is in view, and where
 let LEFT = 66, RIGHT = 108;  // readStyle
 const AXIS = 22, LINKS = 6;
-const end = Math.max(...data.runs.map((run) => run.end)) || 1;
 const hasMemory = data.runs.some((run) => run.memory.length);
-const view = {t0: 0, t1: end, hover: null, pinned: null, path: false, memory: hasMemory, paper: false};
-
-const ranks = Math.max(...data.runs.map((run) => run.lanes.length));
-const rowHeight = ranks <= 8 ? 30 : ranks <= 16 ? 22 : ranks <= 32 ? 15 : 9;
-const stripHeight = ranks <= 8 ? 30 : ranks <= 16 ? 18 : ranks <= 32 ? 9 : 6;
-const gap = ranks <= 16 ? 6 : 3;
-const withMemory = (run) => view.memory && run.memory.length > 0;
-const linksHeight = (run) => run.links.some((lane) => lane.length) ? LINKS + 1 : 0;
-const pitch = (run) => rowHeight + linksHeight(run) + gap + (withMemory(run) ? stripHeight + 2 : 0);
-const heightOf = (run) => AXIS + run.lanes.length * pitch(run);
-const rowTop = (run, rank) => AXIS + rank * pitch(run);
-const stripTop = (run, rank) => rowTop(run, rank) + rowHeight + linksHeight(run) + 2;
-
 const canvases = data.runs.map((run, index) => {
   const canvas = document.getElementById('run' + index);
   canvas.run = run;
   canvas.base = document.createElement('canvas');  // the picture without a marked microbatch
   return canvas;
 });
+// The timelines that are on the page: all, or those of one plan (choose.js). They share the axis of time and the height of rows.
+let shown, end, rowHeight, stripHeight, gap;
+function showRuns(some) {
+  shown = some;
+  end = Math.max(0, ...shown.map((canvas) => canvas.run.end)) || 1;
+  const ranks = Math.max(0, ...shown.map((canvas) => canvas.run.lanes.length));
+  rowHeight = ranks <= 8 ? 30 : ranks <= 16 ? 22 : ranks <= 32 ? 15 : 9;
+  stripHeight = ranks <= 8 ? 30 : ranks <= 16 ? 18 : ranks <= 32 ? 9 : 6;
+  gap = ranks <= 16 ? 6 : 3;
+}
+showRuns(canvases);
+const view = {t0: 0, t1: end, plan: null, hover: null, pinned: null, path: false, memory: hasMemory, paper: false, compare: false};
+
+const withMemory = (run) => view.memory && run.memory.length > 0;
+const linksHeight = (run) => run.links.some((lane) => lane.length) ? LINKS + 1 : 0;
+const pitch = (run) => rowHeight + linksHeight(run) + gap + (withMemory(run) ? stripHeight + 2 : 0);
+const heightOf = (run) => AXIS + run.lanes.length * pitch(run);
+const rowTop = (run, rank) => AXIS + rank * pitch(run);
+const stripTop = (run, rank) => rowTop(run, rank) + rowHeight + linksHeight(run) + 2;
 
 function resize(canvas) {
   const ratio = window.devicePixelRatio || 1;

@@ -1,0 +1,17 @@
+// A simulated schedule as a run of a report.
+#pragma once
+
+#include <string>
+
+#include "report/report.h"
+#include "scenario/build/simulated.h"
+
+namespace penstock {
+
+// What a rank's F, I and W of one microbatch take, if it is the same for all stages.
+std::string CostsText(const PricedSchedule& chosen);
+
+// The run refers to `simulated` and `schedule`, which must outlive it. Requires: as ExplanationOf.
+ReportRun RunOf(const Simulated& simulated, std::string label, const Schedule& schedule);
+
+}  // namespace penstock
