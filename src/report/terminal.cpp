@@ -7,6 +7,7 @@
 #include "report/palette.h"
 #include "report/table.h"
 #include "report/terminal_lane.h"
+#include "schedule/pairs.h"
 #include "schedule/text/text.h"
 
 namespace penstock {
@@ -88,12 +89,7 @@ std::string Legend(const Schedule& schedule, const Timeline& timeline, const Lan
                    const TerminalStyle& style, const TerminalDetails& details) {
   const bool color = style.colors != ColorDepth::kNone;
   std::vector<LegendItem> items = OpsOf(schedule, timeline, text, color);
-  const bool pairs =
-      std::any_of(schedule.lanes.begin(), schedule.lanes.end(), [](const Lane& lane) {
-        return std::any_of(lane.begin(), lane.end(),
-                           [](const Action& action) { return action.is_pair(); });
-      });
-  if (!color && pairs) items.push_back(Plain("X overlapped pair"));
+  if (!color && HasPairs(schedule)) items.push_back(Plain("X overlapped pair"));
   const std::string lighter =
       LighterText(schedule.placement.chunks() > 1, schedule.placement.replicas() > 1);
   if (color && !lighter.empty()) items.push_back(Plain(lighter));

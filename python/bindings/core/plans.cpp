@@ -57,7 +57,7 @@ Found PlanModel(const PlanRequest& request) {
   });
   Found found{FiguresOf(*answer, seconds), {}};
   if (doubts) found.figures["uncertainty"] = FiguresOf(outlook);
-  found.schedule = Planned(ScheduleOf(answer->best()));
+  found.schedule = Planned(BuildPlan(answer->best())).schedule;
   return found;
 }
 

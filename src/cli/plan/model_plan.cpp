@@ -61,8 +61,8 @@ void Print(const std::vector<PlanFile>& files, const TrainingPlan& plan) {
 // Writes what is asked for of the fastest plan. Returns its configurations.
 Result<std::vector<PlanFile>> Write(const TrainingPlan& plan, const PlanOutput& output) {
   if (!output.csv.empty()) {
-    PENSTOCK_TRY(const Schedule schedule, ScheduleOf(plan));
-    PENSTOCK_TRY_STATUS(SaveSchedule(schedule, output.csv));
+    PENSTOCK_TRY(const PricedSchedule built, BuildPlan(plan));
+    PENSTOCK_TRY_STATUS(SaveSchedule(built.schedule, output.csv));
   }
   if (output.configs.empty()) return std::vector<PlanFile>();
   return WritePlanFiles(plan, output.configs);

@@ -8,9 +8,10 @@
 #include "base/units.h"
 #include "cli/figures/report_run.h"
 #include "cli/options/scenario_options.h"
+#include "plan/search/pricing.h"
 #include "report/front_page.h"
-#include "scenario/build/build.h"
 #include "scenario/build/simulated.h"
+#include "schedule/pairs.h"
 #include "schedule/text/text.h"
 
 namespace penstock {
@@ -18,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Of all timelines of a page: browsers load this many in less than a second.
+// Browsers load timelines with this many actions in all in less than a second.
 constexpr std::size_t kMostActions = 300'000;
 
 // The plans with a timeline: the first one, then the others in their order while there is room.
@@ -137,12 +138,6 @@ std::string TextOfField(std::string_view name, const Scenario& scenario) {
   return IsGiven(field, scenario) ? TextOf(field, scenario) : "";
 }
 
-Result<PricedSchedule> BuildPlan(const TrainingPlan& plan) {
-  const Candidate& candidate = plan.scenario.schedules.front();
-  PENSTOCK_TRY(const Scenario own, ScenarioOf(plan.scenario, candidate));
-  return BuildOne(own, candidate, {});
-}
-
 Result<std::vector<PricedSchedule>> BuildPlans(const std::vector<const TrainingPlan*>& plans) {
   std::vector<Result<PricedSchedule>> built(plans.size());
   OnAllCores(plans.size(), [&](std::size_t i) { built[i] = BuildPlan(*plans[i]); });
@@ -152,11 +147,6 @@ Result<std::vector<PricedSchedule>> BuildPlans(const std::vector<const TrainingP
     schedules.push_back(std::move(schedule));
   }
   return schedules;
-}
-
-bool HasPairs(const Schedule& schedule) {
-  return std::ranges::any_of(
-      schedule.lanes, [](const Lane& lane) { return std::ranges::any_of(lane, &Action::is_pair); });
 }
 
 // Returns the command that simulates the file of a schedule with the costs of the search.

@@ -48,7 +48,7 @@ class BridgeOverrides {
     if (known_.overlaps_tensor) Set("comm_overlap.tp_comm_overlap", false);
     if (!job_.shape().experts) return;
     Set("model.expert_model_parallel_size", division.expert);
-    Set("model.expert_tensor_parallel_size", job_.expert_tensor());
+    Set("model.expert_tensor_parallel_size", job_.division.experts_tensor());
     Set("model.moe_token_dispatcher_type", "alltoall");
     Set("model.moe_flex_dispatcher_backend", "null");
     Set("model.moe_shared_expert_overlap", false);

@@ -48,16 +48,16 @@ class MegatronOptions {
     if (division.tensor > 1 && job_.model.batch.sequence_parallel) Flag("sequence-parallel");
     if (job_.shape().experts) {
       Add("expert-model-parallel-size", division.expert);
-      Add("expert-tensor-parallel-size", job_.expert_tensor());
+      Add("expert-tensor-parallel-size", job_.division.experts_tensor());
     }
-    if (job_.copies() == 1) return;
+    if (job_.division.copies() == 1) return;
     Flag("overlap-grad-reduce");
     if (division.zero == 0) return;
     Flag("use-distributed-optimizer");
     Flag("overlap-param-gather");
     const int sharing = job_.model.zero_ranks;
-    if (sharing > 0 && sharing < job_.copies()) {
-      Add("num-distributed-optimizer-instances", job_.copies() / sharing);
+    if (sharing > 0 && sharing < job_.division.copies()) {
+      Add("num-distributed-optimizer-instances", job_.division.copies() / sharing);
     }
   }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "model_spec/layout.h"
-#include "scenario/build/build.h"
+#include "plan/search/pricing.h"
 #include "scenario/fields.h"
 
 namespace penstock {
@@ -54,9 +54,7 @@ Result<PlanJob> JobOf(const TrainingPlan& plan) {
   job.algorithm = plan.schedule;
   job.chunks = plan.chunks;
   PENSTOCK_TRY(job.model, plan.scenario.Load());
-  const Candidate& candidate = plan.scenario.schedules.front();
-  PENSTOCK_TRY(const Scenario own, ScenarioOf(plan.scenario, candidate));
-  PENSTOCK_TRY(PricedSchedule chosen, BuildOne(own, candidate, {}));
+  PENSTOCK_TRY(PricedSchedule chosen, BuildPlan(plan));
   job.schedule = std::move(chosen.schedule);
   PENSTOCK_TRY(job.stages, StageLayersOf(job.model, job.schedule.placement.chain_length()));
   return job;

@@ -26,12 +26,7 @@ struct PlanJob {
   std::vector<LayerRange> stages;  // of the model, in its order
 
   const ModelShape& shape() const { return model.shape; }
-  int expert_tensor() const {
-    return division.expert_tensor > 0 ? division.expert_tensor : division.tensor;
-  }
   DividedModel divided() const { return {division, chunks, model.shape, model.batch.precision}; }
-  // The ranks that have the same weights, and divide states by `zero`.
-  int copies() const { return division.data * division.context; }
   std::int64_t global_batch() const {
     return std::int64_t{division.data} * division.micro_batch * division.microbatches;
   }

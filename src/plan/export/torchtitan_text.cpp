@@ -4,6 +4,7 @@
 
 #include "plan/export/known_models.h"
 #include "plan/export/stage_text.h"
+#include "schedule/pairs.h"
 #include "schedule/text/text.h"
 
 namespace penstock {
@@ -19,7 +20,7 @@ struct FsdpSharding {
 
 FsdpSharding FsdpShardingOf(const PlanJob& job) {
   const JobDivision& division = job.division;
-  if (job.copies() == 1) return {};
+  if (job.division.copies() == 1) return {};
   if (division.zero == 0) return {.replicate = division.data};
   return {.shard = division.data, .reshard = division.zero == 3 ? "always" : "never"};
 }
@@ -39,10 +40,7 @@ Result<std::string_view> PlacementName(const PlanJob& job) {
 }
 
 Status CheckPairs(const PlanJob& job) {
-  const bool has_pairs = std::ranges::any_of(job.schedule.lanes, [](const Lane& lane) {
-    return std::ranges::any_of(lane, [](const Action& action) { return action.is_pair(); });
-  });
-  if (!has_pairs || job.scenario.overlap == "sum") return {};
+  if (!HasPairs(job.schedule) || job.scenario.overlap == "sum") return {};
   return InvalidParameter("overlap",
                           "{}: {} runs the pairs of a file one after the other, as `overlap` sum",
                           job.scenario.overlap.value_or("max"), kTitan);
@@ -132,7 +130,7 @@ Result<std::string> TorchtitanText(const PlanJob& job, const std::string& csv) {
       "context_parallel_degree = {}\ncontext_parallel_rotate_method = \"{}\"\n"
       "expert_parallel_degree = {}\nexpert_tensor_parallel_degree = {}\n{}\n",
       sharding.replicate, sharding.shard, sharding.reshard, division.tensor, division.context,
-      exchange, division.expert, division.expert > 1 ? job.expert_tensor() : 1,
+      exchange, division.expert, division.expert > 1 ? job.division.experts_tensor() : 1,
       PipelineLines(job, placement, csv));
   text += fmt::format("[activation_checkpoint]\nmode = \"{}\"\n\n", division.recompute);
   text += fmt::format("[compile]\nenable = {}\n", job.scenario.implementation != "torch");

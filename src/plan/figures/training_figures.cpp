@@ -21,29 +21,28 @@ double MfuOf(const TrainingPlan& plan) {
 
 Json FiguresOf(const TrainingPlan& plan) {
   const JobDivision& division = plan.division;
-  Json figures = {
-      {"tensor", division.tensor},
-      {"pipeline", division.pipeline},
-      {"chunks", plan.chunks},
-      {"context", division.context},
-      {"data", division.data},
-      {"expert", division.expert},
-      {"expert_tensor", division.expert_tensor > 0 ? division.expert_tensor : division.tensor},
-      {"zero", division.zero},
-      {"micro_batch", division.micro_batch},
-      {"microbatches", division.microbatches},
-      {"schedule", plan.schedule},
-      {"slices", plan.slices},
-      {"recompute", division.recompute},
-      {"layout", plan.scenario.layout ? Json(*plan.scenario.layout) : Json()},
-      {"step_time", plan.step_time()},
-      {"tokens_per_second", plan.estimate.tokens_per_second()},
-      {"mfu", MfuOf(plan)},
-      {"bubble", plan.bubble()},
-      {"peak_bytes", plan.bytes()},
-      {"lower_bound", plan.lower_bound},
-      {"gap", plan.lower_bound > 0 ? plan.step_time() / plan.lower_bound - 1 : 0},
-      {"command", CommandLineOf(plan.scenario)}};
+  Json figures = {{"tensor", division.tensor},
+                  {"pipeline", division.pipeline},
+                  {"chunks", plan.chunks},
+                  {"context", division.context},
+                  {"data", division.data},
+                  {"expert", division.expert},
+                  {"expert_tensor", division.experts_tensor()},
+                  {"zero", division.zero},
+                  {"micro_batch", division.micro_batch},
+                  {"microbatches", division.microbatches},
+                  {"schedule", plan.schedule},
+                  {"slices", plan.slices},
+                  {"recompute", division.recompute},
+                  {"layout", plan.scenario.layout ? Json(*plan.scenario.layout) : Json()},
+                  {"step_time", plan.step_time()},
+                  {"tokens_per_second", plan.estimate.tokens_per_second()},
+                  {"mfu", MfuOf(plan)},
+                  {"bubble", plan.bubble()},
+                  {"peak_bytes", plan.bytes()},
+                  {"lower_bound", plan.lower_bound},
+                  {"gap", plan.lower_bound > 0 ? plan.step_time() / plan.lower_bound - 1 : 0},
+                  {"command", CommandLineOf(plan.scenario)}};
   if (plan.scenario.across_sites) figures["across_sites"] = *plan.scenario.across_sites;
   AddCheckpoints(plan.estimate, figures);
   return figures;

@@ -21,9 +21,9 @@ Result<DivisionBounds> BoundsOf(const Scenario& scenario, const JobDivision& div
 
 // Seconds of F and B.
 struct WorkTimes {
-  // Of every layer on the first devices, with the embedding in the first and the head in the last.
+  // Each layer on the first devices, with the embedding in the first and the head in the last.
   std::vector<double> layers = {};
-  // Of the whole model on the devices of each pipeline rank; empty if all ranks are alike.
+  // The whole model on the devices of each pipeline rank; empty if all ranks are alike.
   std::vector<double> ranks = {};
 };
 // Errors: as above.

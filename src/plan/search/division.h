@@ -21,6 +21,11 @@ struct JobDivision {
   int microbatches = 1;  // of each replica
   std::string recompute = "none";
 
+  // The ranks that each divide an expert's tensors.
+  int experts_tensor() const { return expert_tensor > 0 ? expert_tensor : tensor; }
+  // The ranks that have the same weights, and divide states by `zero`.
+  int copies() const { return data * context; }
+
   auto operator<=>(const JobDivision&) const = default;
 };
 

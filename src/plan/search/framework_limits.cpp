@@ -6,12 +6,6 @@
 namespace penstock {
 namespace {
 
-int ExpertTensorOf(const JobDivision& division) {
-  return division.expert_tensor > 0 ? division.expert_tensor : division.tensor;
-}
-
-int CopiesOf(const JobDivision& division) { return division.data * division.context; }
-
 // Megatron-Core, TransformerConfig.recompute_modules: "moe_act: recompute the MoE MLP activation
 // function".
 Status CheckModules(const DividedModel& job) {
@@ -36,7 +30,7 @@ Status CheckModules(const DividedModel& job) {
 Status CheckFsdp(const DividedModel& job) {
   const JobDivision& division = job.division;
   const int zero = division.zero;
-  if (CopiesOf(division) == 1) return {};
+  if (division.copies() == 1) return {};
   const bool is_once = division.pipeline > 1 || division.microbatches == 1;
   if (zero == 0) {
     // parallelize.py: "DDP has not supported > 1D parallelism".
@@ -67,7 +61,7 @@ Status CheckMixedPrecision(const DividedModel& job) {
     return InvalidParameter("precision", "{}: only bf16 and f32 are expressed for torchtitan",
                             name);
   }
-  const bool has_fsdp = CopiesOf(division) > 1 && (division.zero > 0 || division.context > 1);
+  const bool has_fsdp = division.copies() > 1 && (division.zero > 0 || division.context > 1);
   if (has_fsdp || division.tensor * division.pipeline == 1) return {};
   return InvalidParameter("precision",
                           "{}: torchtitan computes in it only with shards of data or context "
@@ -80,7 +74,7 @@ Status CheckMixedPrecision(const DividedModel& job) {
 Status CheckExpertMesh(const DividedModel& job) {
   const JobDivision& division = job.division;
   if (!job.shape.experts) return {};
-  const int divides = ExpertTensorOf(division);
+  const int divides = division.experts_tensor();
   if (division.expert == 1) {
     if (divides == division.tensor) return {};
     return InvalidParameter("expert_tensor",
@@ -102,7 +96,7 @@ Status CheckExpertMesh(const DividedModel& job) {
 
 Status CheckPenstock(const DividedModel& job) {
   const JobDivision& division = job.division;
-  const int divides = job.shape.experts ? ExpertTensorOf(division) : 1;
+  const int divides = job.shape.experts ? division.experts_tensor() : 1;
   for (const auto& [name, value] : {std::pair("tensor", division.tensor),
                                     {"context", division.context},
                                     {"expert_tensor", divides}}) {
@@ -132,7 +126,7 @@ Status CheckMegatron(const DividedModel& job) {
                             "ranks",
                             division.microbatches, division.pipeline);
   }
-  if (division.zero > 1 && CopiesOf(division) > 1) {
+  if (division.zero > 1 && division.copies() > 1) {
     return InvalidParameter("zero", "{}: Megatron-Core's distributed optimizer is 1",
                             division.zero);
   }

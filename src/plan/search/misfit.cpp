@@ -62,7 +62,7 @@ class NearestFit {
     return plan;
   }
 
-  // Of what the user fixed, in order of what it costs in time.
+  // Returns the first change of what the user fixed that fits, in order of the time it costs.
   std::optional<std::string> NearestChange() const {
     for (const auto change : {&NearestFit::MoreRecompute, &NearestFit::SmallerMicrobatch,
                               &NearestFit::MoreZero, &NearestFit::OtherDimension}) {

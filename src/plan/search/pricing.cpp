@@ -6,9 +6,9 @@
 #include <limits>
 
 #include "plan/bound/makespan_bound.h"
-#include "scenario/build/build.h"
 #include "scenario/build/model.h"
 #include "scenario/build/simulated.h"
+#include "schedule/pairs.h"
 
 namespace penstock {
 namespace {
@@ -35,12 +35,6 @@ Candidate CandidateOf(const ScheduleChoice& choice, const Algorithm& algorithm) 
   }
   if (choice.slices > 1) candidate.options.emplace_back("slices", std::to_string(choice.slices));
   return candidate;
-}
-
-bool HasPairs(const Schedule& schedule) {
-  return std::ranges::any_of(schedule.lanes, [](const Lane& lane) {
-    return std::ranges::any_of(lane, [](const Action& action) { return action.is_pair(); });
-  });
 }
 
 }  // namespace
@@ -108,9 +102,7 @@ Result<TrainingPlan> PriceOf(const Scenario& base, const JobDivision& division,
   }
   PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(choice.name));
   scenario.schedules = {CandidateOf(choice, *algorithm)};
-  const Candidate& candidate = scenario.schedules.front();
-  PENSTOCK_TRY(const Scenario own, ScenarioOf(scenario, candidate));
-  PENSTOCK_TRY(PricedSchedule chosen, BuildOne(own, candidate, {}));
+  PENSTOCK_TRY(PricedSchedule chosen, BuildPlan(plan));
   plan.overlap = chosen.costs.overlap;
   // Scenarios without such pairs refuse their price.
   if (!HasPairs(chosen.schedule)) scenario.overlap.reset();
@@ -126,18 +118,14 @@ Result<TrainingPlan> PriceOf(const Scenario& base, const JobDivision& division,
   return plan;
 }
 
-Result<Schedule> ScheduleOf(const TrainingPlan& plan) {
-  PENSTOCK_TRY(PricedSchedule built, BuildOne(plan.scenario, plan.scenario.schedules.front(), {}));
-  return std::move(built.schedule);
+Result<PricedSchedule> BuildPlan(const TrainingPlan& plan) {
+  return BuildOne(plan.scenario, plan.scenario.schedules.front(), {});
 }
 
 void AddBound(TrainingPlan& plan) {
   plan.lower_bound = plan.busy() + plan.step_time() - plan.estimate.makespan;
   if (plan.slices > 1) return;
-  const Candidate& candidate = plan.scenario.schedules.front();
-  const auto own = ScenarioOf(plan.scenario, candidate);
-  if (!own) return;
-  auto chosen = BuildOne(*own, candidate, {});
+  auto chosen = BuildPlan(plan);
   if (!chosen) return;
   chosen->costs.overlap = plan.overlap;
   const Schedule& schedule = chosen->schedule;

@@ -6,7 +6,7 @@
 
 #include "base/result.h"
 #include "plan/search/training_plan.h"
-#include "schedule/schedule.h"
+#include "scenario/build/build.h"
 
 namespace penstock {
 
@@ -33,8 +33,8 @@ Result<Placement> PlacementOf(const ScheduleChoice& choice, const JobDivision& d
 Result<TrainingPlan> PriceOf(const Scenario& base, const JobDivision& division,
                              const ScheduleChoice& choice);
 
-// Returns the plan's schedule. Errors: those of BuildOne.
-Result<Schedule> ScheduleOf(const TrainingPlan& plan);
+// Returns the plan's schedule with its costs. Errors: those of BuildOne.
+Result<PricedSchedule> BuildPlan(const TrainingPlan& plan);
 
 // Sets the plan's lower bound.
 void AddBound(TrainingPlan& plan);

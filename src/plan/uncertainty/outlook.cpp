@@ -5,7 +5,7 @@
 
 #include "base/mutex.h"
 #include "base/system/on_all_cores.h"
-#include "scenario/build/build.h"
+#include "plan/search/pricing.h"
 #include "scenario/build/simulated.h"
 
 namespace penstock {
@@ -25,9 +25,8 @@ bool IsSame(const TrainingPlan& a, const TrainingPlan& b) {
 class PricedPlan {
  public:
   static Result<PricedPlan> Of(const TrainingPlan& plan) {
-    const Candidate& candidate = plan.scenario.schedules.front();
-    PENSTOCK_TRY(Scenario own, ScenarioOf(plan.scenario, candidate));
-    PENSTOCK_TRY(PricedSchedule built, BuildOne(plan.scenario, candidate, {}));
+    PENSTOCK_TRY(Scenario own, ScenarioOf(plan.scenario, plan.scenario.schedules.front()));
+    PENSTOCK_TRY(PricedSchedule built, BuildPlan(plan));
     return PricedPlan(std::move(own), std::move(built.schedule));
   }
 
@@ -58,12 +57,13 @@ Result<std::vector<PricedPlan>> WithSchedules(const std::vector<TrainingPlan>& p
   return all;
 }
 
-// Returns the times of all samples; empty if stop() ended it.
+// Prices all plans with each sample of the constants, on all cores.
 class Sampling {
  public:
   Sampling(const std::vector<PricedPlan>& plans, const OutlookQuestion& question)
       : plans_(plans), question_(question) {}
 
+  // Returns the times of all samples; empty if stop() ended it.
   Result<SampledTimes> Run() {
     SampledTimes times(question_.samples);
     OnAllCores(question_.samples, [&](std::size_t sample) {

@@ -6,18 +6,13 @@
 
 #include "base/index.h"
 #include "scenario/build/peak_bytes.h"
+#include "schedule/pairs.h"
 #include "simulate/memory/memory_over_time.h"
 #include "simulate/steady_state.h"
 #include "simulate/summary.h"
 
 namespace penstock {
 namespace {
-
-bool HasOverlappedPairs(const Schedule& schedule) {
-  return std::any_of(schedule.lanes.begin(), schedule.lanes.end(), [](const Lane& lane) {
-    return std::any_of(lane.begin(), lane.end(), [](const Action& each) { return each.is_pair(); });
-  });
-}
 
 // Whether some rank's peak is above the memory limit, or its peak and states above the memory of
 // its device. False without a limit.
@@ -90,8 +85,7 @@ Result<Simulated> SimulateOne(PricedSchedule chosen, bool with_timeline) {
   PENSTOCK_TRY(simulated.result, Simulate(schedule, simulated.chosen.costs, how));
   simulated.above_limit = ExceedsLimit(simulated.chosen, simulated.result);
   if (simulated.chosen.model) simulated.step = EstimateOf(simulated.chosen, simulated.result);
-  if (simulated.chosen.costs.overlap.kind == OverlapRule::Kind::kMax &&
-      HasOverlappedPairs(schedule)) {
+  if (simulated.chosen.costs.overlap.kind == OverlapRule::Kind::kMax && HasPairs(schedule)) {
     Costs costs = simulated.chosen.costs;
     costs.overlap.kind = OverlapRule::Kind::kSum;
     PENSTOCK_TRY(simulated.overlap_sum, Simulate(schedule, costs));

@@ -31,15 +31,15 @@
 namespace penstock {
 namespace {
 
-constexpr std::size_t kNever = ~std::size_t{0};
+constexpr std::size_t kNoPosition = ~std::size_t{0};
 
 // The activations of a microbatch on one rank, between F and their reader.
 struct Activation {
   Part forward;
-  std::size_t f = 0;            // position of F in the lane
-  std::size_t reader = kNever;  // of RECOMPUTE, I or B
-  double begin = 0;             // end of F
-  double end = 0;               // start of the reader
+  std::size_t f = 0;                 // position of F in the lane
+  std::size_t reader = kNoPosition;  // of RECOMPUTE, I or B
+  double begin = 0;                  // end of F
+  double end = 0;                    // start of the reader
   double amount = 0;
 };
 
@@ -62,7 +62,7 @@ class LaneOffloader {
     std::vector<std::vector<Action>> after(lane_.size()), before(lane_.size());
     for (const Trip& trip : trips) {
       const Activation& activation = activations_[trip.activation];
-      if (trip.back == kNever) continue;
+      if (trip.back == kNoPosition) continue;
       after[activation.f].push_back(Cell(Op::kOffload, activation));
       before[trip.back].push_back(Cell(Op::kReload, activation));
     }
@@ -80,8 +80,8 @@ class LaneOffloader {
  private:
   struct Trip {
     std::size_t activation = 0;
-    double left = 0;            // when it has left the rank's memory; -1 if it stays
-    std::size_t back = kNever;  // position that its RELOAD goes before
+    double left = 0;                 // when it has left the rank's memory; -1 if it stays
+    std::size_t back = kNoPosition;  // position that its RELOAD goes before
   };
 
   static Action Cell(Op op, const Activation& activation) {
@@ -98,7 +98,7 @@ class LaneOffloader {
     std::vector<std::size_t> local_of(schedule.stages());
     const std::vector<int>& stages = schedule.placement.stages_of(rank);
     for (std::size_t i = 0; i < stages.size(); ++i) local_of[stages[i]] = i;
-    std::vector<std::size_t> index_of(stages.size() * indices, kNever);
+    std::vector<std::size_t> index_of(stages.size() * indices, kNoPosition);
     for (std::size_t i = 0; i < lane_.size(); ++i) {
       ForEachPart(lane_[i], [&](const Part& part) {
         const bool forward = part.op == Op::kForward;
@@ -107,11 +107,11 @@ class LaneOffloader {
         std::size_t& index = index_of[local_of[part.stage] * indices + Index(part.microbatch)];
         if (forward) {
           index = activations_.size();
-          activations_.push_back({part, i, kNever, spans[i].end, 0, stage.activation});
+          activations_.push_back({part, i, kNoPosition, spans[i].end, 0, stage.activation});
           return;
         }
         Activation& activation = activations_[index];
-        if (activation.reader != kNever) return;
+        if (activation.reader != kNoPosition) return;
         activation.reader = i;
         activation.end = spans[i].start;
         if (part.op == Op::kRecompute) activation.amount = stage.input_activation;
@@ -152,7 +152,7 @@ class LaneOffloader {
       const double left = start + Time(Op::kOffload, activation);
       const double spare = activation.end - activation.begin - Time(Op::kOffload, activation) -
                            Time(Op::kReload, activation);
-      trip_of[r] = {r, -1, kNever};
+      trip_of[r] = {r, -1, kNoPosition};
       if (activation.amount <= 0 || spare <= rounding_) continue;
       if (start - activation.begin > patience * spare + rounding_) continue;
       if (memory.At(activation.begin) <= level) continue;
