@@ -46,13 +46,29 @@
 //      J(N-K+1) + ... + J(N) >= S(1) + ... + S(K) + all swaps + all trips
 //
 //    The former are all before the end: J(N-j+1) by the I and W of j stages.
+// 6. The first I on the rank is of a microbatch that has run all its F there, while at most K
+//    stages were allocated. So each of its groups is among the first K of the S. Likewise the last
+//    F on the rank is of a microbatch whose groups are all among the last K of the J.
 //
 // With w = 1 these are the area bounds of resource-constrained scheduling, with their ends.
+//
+// The work of the rank has such ends too. Let the memory be too small for all microbatches at once.
+//
+// 7. Before the first I, which is on s_top, the rank runs only F that fit the memory together. It
+//    idles for the rest of that time, in the fill.
+// 8. The last F on the rank is on s_top. After its end, the rank has at most the I and W left whose
+//    activations fit the memory, while this microbatch still has to pass through the rest of the
+//    chain and back. The fill is before the last F, because memory must have been freed for it. So
+//    both ends add up:
+//
+//      idle in the fill + (all work - the work left) + the rest of the way
 #include "plan/bound/in_flight_bound.h"
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
+
+#include "base/index.h"
 
 namespace penstock {
 namespace {
@@ -90,7 +106,7 @@ class RankBound {
 
   double Length() const {
     if (!(activation_ > 0)) return 0;
-    return std::max(LastStageLength(), GroupsLength());
+    return std::max({LastStageLength(), GroupsLength(), WorkLength()});
   }
 
  private:
@@ -116,31 +132,79 @@ class RankBound {
   // By all groups of stages. 0 if their stages take different memory.
   double GroupsLength() const {
     if (!equal_) return 0;
-    double trips = 0, swapped = 0, way_out = kNever, first = kNever, widest = 0;
-    std::size_t begin = 0;
+    double trips = 0, swapped = 0, widest = 0;
+    // For each stage, those of its group's last one, in order of the chain and thus ascending.
+    std::vector<double> starts, ways_out;
     for (const std::size_t end : GroupEnds()) {
-      const double w = static_cast<double>(end - begin);
+      const std::size_t width = end - starts.size();
+      const double w = static_cast<double>(width);
       const int last = stages_[end - 1];
       trips += w * TripFrom(last) * problem_.indices;
       swapped += w * w * problem_.indices;
-      way_out = std::min(way_out, WayOutFrom(last));
-      first = std::min(first, StartOf(last));
+      starts.insert(starts.end(), width, StartOf(last));
+      ways_out.insert(ways_out.end(), width, WayOutFrom(last));
       widest = std::max(widest, w);
-      begin = end;
     }
     const double fit = std::floor(problem_.memory_limit / least_activation_ * (1 + kRounding));
-    const double all = static_cast<double>(stages_.size()) * problem_.indices;
+    const double chunks = static_cast<double>(stages_.size());
+    const double all = chunks * problem_.indices;
     if (fit >= all) return 0;
     double sum = trips;
     for (double k = 0; k < fit; ++k) {
-      sum += std::max(first, first_start_ + least_forward_ * k);
-      sum += std::max(way_out, (k + 1) * least_backward_);
+      // The latest of the first K, and the earliest of the last K, are of one microbatch.
+      const std::size_t stage = Index(static_cast<int>(std::max(0.0, k - (fit - chunks))));
+      sum += std::max(starts[stage], first_start_ + least_forward_ * k);
+      sum += std::max(ways_out[stage], (k + 1) * least_backward_);
       const double place = std::fmod(k, widest);
       swapped -= (widest - 1 - place) + (widest - place);  // at most d of the first, o of the last
     }
     sum += std::max(0.0, swapped) * least_backward_;
     sum += std::max(0.0, swapped - (all - fit)) * least_forward_;
     return sum / fit * (1 - kRounding);
+  }
+
+  // By the work of the rank between fill and drain.
+  double WorkLength() const {
+    if (!(activation_ * problem_.indices > problem_.memory_limit * (1 + kRounding))) return 0;
+    std::vector<Load> forwards, backwards;
+    for (const int stage : stages_) {
+      const StageCosts& cost = Cost(stage);
+      const double count = problem_.indices;
+      forwards.push_back({cost.activation, cost.forward, count});
+      backwards.push_back({cost.activation, Backward(cost), count});
+      // Those whose I has run take less memory.
+      if (problem_.split && FreedByW(cost) < cost.activation) {
+        backwards.push_back({FreedByW(cost), cost.backward_weight, count});
+      }
+    }
+    const double fill = std::max(first_start_, top_start_ + trip_ - MostTimeWithin(forwards));
+    const double work = (forward_ + backward_) * problem_.indices;
+    const double left = std::min(MostTimeWithin(backwards), backward_ * problem_.indices);
+    const double drain = trip_ - Cost(stages_.back()).forward + after_;
+    return (fill + work - left + drain) * (1 - kRounding);
+  }
+
+  // Actions of one kind: the memory and the time of each, and their number.
+  struct Load {
+    double memory, time, count;
+  };
+
+  // The most time of actions that take memory together.
+  double MostTimeWithin(std::vector<Load> loads) const {
+    // Without time and memory, an action would equal all others in this order.
+    std::erase_if(loads, [](const Load& load) { return !(load.time > 0); });
+    std::sort(loads.begin(), loads.end(),
+              [](const Load& a, const Load& b) { return a.time * b.memory > b.time * a.memory; });
+    double left = problem_.memory_limit * (1 + kRounding), time = 0;
+    if (equal_) left = std::floor(left / least_activation_) * least_activation_;
+    for (const Load& load : loads) {
+      const double fit = load.memory > 0 ? left / load.memory : load.count;
+      const double count = std::min(load.count, fit);
+      time += count * load.time;
+      left -= count * load.memory;
+      if (!(left > 0)) break;
+    }
+    return time;
   }
 
   // For each run of consecutive stages, the position after its last one.

@@ -24,8 +24,12 @@ using Form = PlacementSearch::Form;
 constexpr double kRung = 0.5;
 // The effort of a first search on a placement, and how near the best of them a placement must be
 // for a search with full effort.
-constexpr double kLittle = 0.1;
-constexpr double kNear = 0.03;
+constexpr double kLittle = 0.2;
+constexpr double kNear = 0.04;
+// The effort on each placement before all others, for a user who stops early, and how many of them
+// are then searched with full effort.
+constexpr double kGlance = 0.1;
+constexpr std::size_t kFavorites = 2;
 
 // Schedules of which none is better than another in both time and memory.
 class Front {
@@ -205,14 +209,23 @@ class Planner {
     return lowest;
   }
 
-  // Searches within one limit with little effort on every placement.
+  // Searches within one limit with hardly any effort on every placement, then with all on the
+  // best of them.
   void Glance(double limit, Front& front) {
     std::vector<Task> tasks;
     for (std::size_t i = 0; i < searches_.size(); ++i) {
       if (!searches_[i].splits_backward()) continue;  // takes the same effort whatever is asked
       const double amount = searches_[i].AmountWithin(limit);
-      if (MayHelp(i, amount, front.BestWithin(limit))) tasks.push_back({i, amount, kLittle});
+      if (MayHelp(i, amount, front.BestWithin(limit))) tasks.push_back({i, amount, kGlance});
     }
+    RunAll(tasks, front);
+    if (Stopped()) return;
+    SortByLength(tasks);
+    if (tasks.size() > kFavorites) tasks.resize(kFavorites);
+    for (auto& [i, amount, effort] : tasks) effort = 1;
+    std::erase_if(tasks, [&](const Task& task) {
+      return !MayHelp(std::get<0>(task), std::get<1>(task), front.BestWithin(limit));
+    });
     RunAll(tasks, front);
   }
 
@@ -227,6 +240,7 @@ class Planner {
     RunAll(first, front);
     double best = kNever;
     for (const Task& task : first) best = std::min(best, LengthOf(task));
+    SortByLength(first);  // for a user who stops early
     for (const Task& task : first) {
       const auto& [i, amount, effort] = task;
       if (effort >= 1 || LengthOf(task) > best * (1 + kNear)) continue;
@@ -272,6 +286,11 @@ class Planner {
     schedule.microbatches = params_.microbatches;
     schedule.lanes = search.Run(amount, effort);
     return Price(search.NameWithin(amount), std::move(schedule));
+  }
+
+  void SortByLength(std::vector<Task>& tasks) const {
+    std::stable_sort(tasks.begin(), tasks.end(),
+                     [&](const Task& a, const Task& b) { return LengthOf(a) < LengthOf(b); });
   }
 
   double LengthOf(const Task& task) const {

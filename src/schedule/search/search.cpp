@@ -14,6 +14,7 @@
 #include "schedule/search/problem/lower_bound.h"
 #include "schedule/search/problem/price_lanes.h"
 #include "schedule/search/squeeze.h"
+#include "schedule/search/swap_search.h"
 
 namespace penstock {
 namespace {
@@ -49,6 +50,11 @@ constexpr double kPartForMany = 0.6;
 constexpr double kPartForPolish = 0.6;
 // With fewer passes the local search is not worth its setup.
 constexpr double kFewestPolishPasses = 4;
+// Swaps on critical paths: their number in the time of one pass, this time as a fraction of all
+// passes, and how many of them may find nothing better.
+constexpr double kSwapsPerPass = 8;
+constexpr double kPartForSwaps = 1;
+constexpr double kPatienceForSwaps = 1000;
 // The local search squeezes one change in this many from both ends.
 constexpr int kToAndFroOneIn = 3;
 // Places in the schedule with few microbatches, as fractions of its makespan, whose repetition is
@@ -236,6 +242,24 @@ class Search {
       current = next;
       swaps.clear();
       Keep(current);
+    }
+  }
+
+  // Swaps actions on the critical paths of the candidates (swap_search.h), best first, and squeezes
+  // what is shorter from both ends.
+  void SwapCritical(double passes) {
+    if (problem_.objective != Objective::kMakespan || passes < kFewestPolishPasses || Done()) return;
+    SwapSearch search(problem_);
+    const std::vector<Candidate> pool = pool_;
+    double moves = passes * kSwapsPerPass;
+    for (const Candidate& candidate : pool) {
+      if (Done() || moves < 1) return;
+      const std::vector<Lane> lanes =
+          search.Run(candidate.lanes, moves, kPatienceForSwaps, lower_bound_);
+      moves -= search.moves();
+      if (search.makespan() >= candidate.length * (1 - kRounding)) continue;
+      SqueezeInOrder(lanes);
+      GoToAndFro(latest_);
     }
   }
 
@@ -434,6 +458,7 @@ std::vector<Lane> SearchLanes(const Problem& problem, const SeedMaker& seeds, do
   }
   search.Explore(part * search.passes());
   search.Polish(part * kPartForPolish * search.passes());
+  if (effort >= 1) search.SwapCritical(kPartForSwaps * search.passes());
   return search.TakeBest();
 }
 

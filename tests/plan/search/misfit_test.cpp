@@ -50,7 +50,7 @@ TEST(Misfit, AsManyNodesAsItSaysFit) {
 }
 
 // What the user fixed, and the change that is near.
-class NearestChange : public testing::TestWithParam<std::pair<const char*, const char*>> {};
+class NearestChange : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
 
 TEST_P(NearestChange, Fits) {
   const auto& [fixed, change] = GetParam();
@@ -77,7 +77,7 @@ TEST_P(NearestChange, Fits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fields, NearestChange,
-                         testing::Values(std::pair("recompute", "recompute"),
+                         ::testing::Values(std::pair("recompute", "recompute"),
                                          std::pair("micro_batch_size", "micro_batch_size"),
                                          std::pair("zero", "zero")),
                          [](const auto& info) { return std::string(info.param.first); });

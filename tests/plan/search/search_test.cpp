@@ -27,7 +27,7 @@ std::int64_t DevicesOf(const JobDivision& of) {
 // A model, nodes and the samples of a step.
 using Job = std::tuple<const char*, const char*, int>;
 
-class SearchOfPlans : public testing::TestWithParam<Job> {
+class SearchOfPlans : public ::testing::TestWithParam<Job> {
  protected:
   PlanQuestion question_ =
       QuestionOf(std::get<0>(GetParam()), std::get<1>(GetParam()), std::get<2>(GetParam()));
@@ -89,7 +89,7 @@ TEST_P(SearchOfPlans, KeepsWhatIsGiven) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SearchOfPlans,
-                         testing::Values(Job("llama-3-8b", "1x8", 32), Job("gpt2-large", "1x4", 16),
+                         ::testing::Values(Job("llama-3-8b", "1x8", 32), Job("gpt2-large", "1x4", 16),
                                          Job("deepseek-v2-lite", "1x4", 16)));
 
 TEST(SearchPlans, EndsWithTheBestSoFar) {

@@ -25,7 +25,7 @@ OutlookQuestion DoubtsOf(const Scenario& scenario, double error) {
   return doubts;
 }
 
-class OutlookOfPlans : public testing::TestWithParam<const char*> {
+class OutlookOfPlans : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     auto answer = SearchPlans(question_);
@@ -84,10 +84,10 @@ TEST_P(OutlookOfPlans, CandidatesAreUniqueAndHaveTheFront) {
   for (const TrainingPlan& plan : candidates) EXPECT_LE(plan.bytes(), answer_.memory_limit);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, OutlookOfPlans, testing::Values("gpt2-large", "deepseek-v2-lite"));
+INSTANTIATE_TEST_SUITE_P(Models, OutlookOfPlans, ::testing::Values("gpt2-large", "deepseek-v2-lite"));
 
 TEST(UncertainConstants, HaveTheErrorsOfTheMachine) {
-  const std::string path = testing::TempDir() + "uncertain.yaml";
+  const std::string path = ::testing::TempDir() + "uncertain.yaml";
   ASSERT_TRUE(WriteFileAtomically(path,
                                   "constants:\n"
                                   "  - for: {device: a100}\n"
