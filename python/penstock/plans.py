@@ -34,9 +34,9 @@ def plan(**fields: Unpack[PlanFields]) -> Plan:
 
     Args:
         fields: the options of ``penstock plan``, with ``framework`` for ``--for``. ``chunks`` are
-            the numbers of stages per rank that are allowed; ``schedule`` and ``exclude`` are names.
-            ``uncertainty`` may be a mapping. With a model, every dimension that is not given is searched, and ``memory_limit`` is in
-            bytes of a device.
+            the numbers of stages per rank that are allowed; ``schedule``, ``exclude`` and
+            ``precisions`` are names. ``uncertainty`` may be a mapping. With a model, every dimension
+            that is not given is searched, and ``memory_limit`` is in bytes of a device.
 
     Returns:
         What ``--json`` prints: ``best``, ``front``, ``searched``, ``seconds``, ... The best plan's
@@ -53,7 +53,7 @@ def plan(**fields: Unpack[PlanFields]) -> Plan:
     for name, least in (("global_batch", 1), ("samples", 1), ("seed", 0)):
         if name in given:
             setattr(words, name, count(name, given.pop(name), least))
-    for name in ("schedule", "exclude", "uncertainty"):
+    for name in ("schedule", "exclude", "precisions", "uncertainty"):
         setattr(words, name, _words(given.pop(name, ())))
     text, schedule = _core.plan(as_fields(_texts(given)), words)
     warn_of_former_names()

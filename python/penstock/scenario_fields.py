@@ -155,6 +155,7 @@ class PlanFields(ModelFields, total=False):
     global_batch: int
     schedule: Sequence[str] | str
     exclude: Sequence[str] | str
+    precisions: Sequence[str] | str
     framework: str
     samples: int
     seed: int

@@ -126,6 +126,8 @@ class PlanModelTest(program.CommandTest):
                             ((*JOB, "--for", "megatron", "--schedule", "zbv"), "megatron does not run it"),
                             ((*JOB, "--for", "penstock", "--tensor", 2), "penstock has at most 1"),
                             ((*JOB, "--exclude", "1f1c"), "did you mean '1f1b'?"),
+                            ((*JOB, "--precisions", "bf16,fp9"), "did you mean 'fp8'?"),
+                            ((*JOB, "--precisions", "bf16", "--precision", "bf16"), "--precisions has no effect with --precision"),
                             ((*JOB, "--exclude", "1f1b", "--schedule", "1f1b"), "--exclude 1f1b: --schedule allows it"),
                             ((*JOB, "--schedule", "pipedream"), "weights of different ages"),
                             ((*JOB, "-p", 9), "--global-batch 32: no division of 8 devices"),

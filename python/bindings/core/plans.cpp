@@ -78,7 +78,7 @@ Found PlanCosts(const PlanRequest& request) {
 struct PlanWords {
   std::vector<int> chunks;
   std::optional<int> global_batch, samples, seed;
-  std::vector<std::string> schedule, exclude, uncertainty;
+  std::vector<std::string> schedule, exclude, precisions, uncertainty;
   std::optional<std::string> framework;
 };
 
@@ -90,6 +90,7 @@ std::pair<std::string, FrozenSchedule> Plan(const std::string& fields, const Pla
   request.global_batch = words.global_batch;
   request.schedules = words.schedule;
   request.excluded = words.exclude;
+  request.precisions = words.precisions;
   request.framework = words.framework;
   request.samples = words.samples;
   request.seed = words.seed;
@@ -112,6 +113,7 @@ void AddPlans(nb::module_& module) {
       .def_rw("seed", &PlanWords::seed)
       .def_rw("schedule", &PlanWords::schedule)
       .def_rw("exclude", &PlanWords::exclude)
+      .def_rw("precisions", &PlanWords::precisions)
       .def_rw("uncertainty", &PlanWords::uncertainty)
       .def_rw("framework", &PlanWords::framework);
   module.def("plan", &Plan, "fields"_a, "words"_a);

@@ -54,7 +54,9 @@ class PlanCommand : public Command {
     options_.Define(app, FieldGroup::kModel);
     app.footer(
         "With a model, every dimension that is not given is searched: tensor, context, pipeline, "
-        "data and expert ranks, ZeRO, samples of a microbatch, recomputation, schedule, chunks and "
+        "data and expert ranks, ZeRO, samples of a microbatch, recomputation, offloading, "
+        "schedule, "
+        "chunks and "
         "the layers of stages.");
   }
 
@@ -89,6 +91,12 @@ class PlanCommand : public Command {
         ->delimiter(',')
         ->allow_extra_args(false)
         ->type_name("NAME,...")
+        ->group(kOfModels);
+    app.add_option("--precisions", request_.precisions,
+                   "Precisions that are allowed (default: only --precision)")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->type_name("DTYPE,...")
         ->group(kOfModels);
     AddText(app, "--for", request_.framework,
             fmt::format("Only what this framework can run: {}", fmt::join(FrameworkNames(), ", ")))

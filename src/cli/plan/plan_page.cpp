@@ -107,6 +107,10 @@ std::string NameOfModelPlan(const Json& plan) {
   }
   const auto recompute = plan.at("recompute").get<std::string>();
   if (recompute != "none") name += ", recompute " + recompute;
+  const int offloaded = plan.at("offloaded_layers").get<int>();
+  if (offloaded > 0) name += fmt::format(", {} layers offloaded", offloaded);
+  const auto precision = plan.at("precision").get<std::string>();
+  if (precision != "bf16") name += " in " + precision;
   return name;
 }
 

@@ -26,7 +26,11 @@ std::vector<std::string> DivisionCells(const TrainingPlan& plan) {
     cells.push_back(fmt::format("{}", count));
   }
   cells.push_back(division.recompute);
+  if (division.offloaded_layers > 0) {
+    cells.back() += fmt::format(", {} layers offloaded", division.offloaded_layers);
+  }
   cells.push_back(NameOf(plan));
+  if (division.precision) cells.back() += " in " + *plan.scenario.precision;
   if (plan.scenario.across_sites) cells.back() += " across sites: " + *plan.scenario.across_sites;
   return cells;
 }

@@ -34,6 +34,8 @@ Json FiguresOf(const TrainingPlan& plan) {
                   {"schedule", plan.schedule},
                   {"slices", plan.slices},
                   {"recompute", division.recompute},
+                  {"offloaded_layers", division.offloaded_layers},
+                  {"precision", plan.scenario.precision.value_or("bf16")},
                   {"layout", plan.scenario.layout ? Json(*plan.scenario.layout) : Json()},
                   {"step_time", plan.step_time()},
                   {"tokens_per_second", plan.estimate.tokens_per_second()},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "analytic/request/read_name.h"
 #include "base/text/quote.h"
 #include "base/units.h"
 #include "plan/search/framework.h"
@@ -27,6 +28,7 @@ Status RefuseTraining(const PlanRequest& request) {
        {std::pair("global_batch", request.global_batch.has_value()),
         {"schedule", !request.schedules.empty()},
         {"exclude", !request.excluded.empty()},
+        {"precisions", !request.precisions.empty()},
         {"for", request.framework.has_value()},
         {"samples", request.samples.has_value()},
         {"seed", request.seed.has_value()},
@@ -83,6 +85,18 @@ Status Restrict(const Framework& framework, PlanQuestion& question) {
   return {};
 }
 
+Status SetPrecisions(const PlanRequest& request, PlanQuestion& question) {
+  if (!request.precisions.empty() && request.scenario.precision) {
+    return InvalidParameter("precisions", "has no effect with `precision`; leave one of them out");
+  }
+  for (const std::string& name : request.precisions) {
+    PENSTOCK_TRY(const Precision precision,
+                 ReadName<Precision>("precisions", name, kPrecisionNames));
+    question.precisions.push_back(precision);
+  }
+  return {};
+}
+
 Status SetLimit(const Scenario& scenario, PlanQuestion& question) {
   if (!scenario.memory_limit) return {};
   const auto bytes = ParseBytes(*scenario.memory_limit);
@@ -113,6 +127,7 @@ Result<PlanQuestion> ModelQuestionOf(const PlanRequest& request) {
     return InvalidParameter("global_batch", "is missing: how many samples does a step have?");
   }
   question.global_batch = *request.global_batch;
+  PENSTOCK_TRY_STATUS(SetPrecisions(request, question));
   PENSTOCK_TRY_STATUS(SetLimit(request.scenario, question));
   if (request.framework) {
     PENSTOCK_TRY(const Framework framework, Of("for", FindFramework(*request.framework)));

@@ -18,7 +18,8 @@ struct PlanRequest {
   std::vector<int> chunks = {};     // stages per rank that are allowed; empty: the default
   std::optional<int> global_batch;  // samples of a step, of all replicas
   std::vector<std::string> schedules = {}, excluded = {};  // that are allowed, and that are not
-  std::optional<std::string> framework = {};               // whose plans are asked for
+  std::vector<std::string> precisions = {};   // that are allowed; empty: the scenario's
+  std::optional<std::string> framework = {};  // whose plans are asked for
   // How sure the choice is: samples of the constants of the cost model, and errors of these
   // ("link_efficiency=0.1").
   std::optional<int> samples = {}, seed = {};

@@ -107,6 +107,8 @@ Result<TimeParts> TimePartsOf(const Scenario& scenario, const JobDivision& divis
   }
   PENSTOCK_TRY(const StageCosts again, CostsOfWhole(model));
   model.recompute = {};
+  PENSTOCK_TRY(const StageCosts moved, CostsOfWhole(model));
+  model.batch.profile.offloaded_layers = model.batch.profile.offloaded_modules = 0;
   PENSTOCK_TRY(const StageCosts costs, CostsOfWhole(model));
   constexpr double kEndless = 1e30;
   model.cluster.device.link_bandwidth = model.cluster.device.network_bandwidth = kEndless;
@@ -117,7 +119,8 @@ Result<TimeParts> TimePartsOf(const Scenario& scenario, const JobDivision& divis
   const double times = static_cast<double>(division.microbatches) / division.pipeline;
   TimeParts parts;
   parts.compute = times * WorkOf(alone);
-  parts.recompute = times * part * (WorkOf(again) - WorkOf(costs));
+  parts.recompute = times * part * (WorkOf(again) - WorkOf(moved));
+  parts.offload = times * (WorkOf(moved) - WorkOf(costs));
   parts.communication = times * (WorkOf(costs) - WorkOf(alone));
   return parts;
 }

@@ -32,7 +32,7 @@ Result<WorkTimes> WorkTimesOf(const Scenario& scenario, const JobDivision& divis
 // Seconds of a step by what the ranks do, as a mean over all ranks.
 struct TimeParts {
   double compute = 0;
-  double recompute = 0;
+  double recompute = 0, offload = 0;
   double communication = 0;  // of layers, that compute does not hide
 };
 Result<TimeParts> TimePartsOf(const Scenario& scenario, const JobDivision& division);

@@ -131,6 +131,14 @@ class Enumeration {
       if (fixed_.microbatches && samples / size != *fixed_.microbatches) continue;
       division.micro_batch = size;
       division.microbatches = static_cast<int>(samples / size);
+      AddPrecisions(division);
+    }
+  }
+
+  void AddPrecisions(JobDivision division) {
+    if (question_.precisions.empty()) return AddRecompute(division);
+    for (const Precision precision : question_.precisions) {
+      division.precision = precision;
       AddRecompute(division);
     }
   }
@@ -138,7 +146,19 @@ class Enumeration {
   void AddRecompute(JobDivision division) {
     for (const std::string& form : RecomputeForms(division)) {
       division.recompute = form;
-      divisions_.push_back(division);
+      AddOffloads(division);
+    }
+  }
+
+  // What is computed again need not be moved, so that each helps without the other.
+  void AddOffloads(JobDivision division) {
+    division.offloaded_layers = fixed_.offloaded_layers.value_or(0);
+    divisions_.push_back(division);
+    if (fixed_.offloaded_layers || fixed_.offload_modules || division.recompute != "none") return;
+    const int layers = static_cast<int>(question_.shape.layers);
+    for (const int offloaded : {layers / 2, layers}) {
+      division.offloaded_layers = offloaded;
+      if (offloaded > 0) divisions_.push_back(division);
     }
   }
 
@@ -180,6 +200,10 @@ void SetDivision(const JobDivision& division, Scenario& scenario) {
   scenario.micro_batch_size = division.micro_batch;
   scenario.microbatches = division.microbatches;
   scenario.recompute = division.recompute;
+  if (division.offloaded_layers > 0) scenario.offloaded_layers = division.offloaded_layers;
+  if (division.precision) {
+    scenario.precision = kPrecisionNames[static_cast<std::size_t>(*division.precision)];
+  }
 }
 
 }  // namespace penstock

@@ -24,6 +24,12 @@ Status CheckModules(const DividedModel& job) {
   return {};
 }
 
+Status RefuseOffload(const JobDivision& division, std::string_view framework) {
+  if (division.offloaded_layers == 0) return {};
+  return InvalidParameter("offloaded_layers", "{}: is not expressed for {}; give 0",
+                          division.offloaded_layers, framework);
+}
+
 // With a pipeline, FSDP gathers weights once per step and sums gradients after the last microbatch
 // if weights stay gathered (backward_maybe_with_nosync in torch's stage.py): that is `zero` 1.
 // Without one, every microbatch gathers weights and shards gradients.
@@ -110,6 +116,7 @@ Status CheckPenstock(const DividedModel& job) {
                             "(recompute.hold), not layers; give none",
                             division.recompute);
   }
+  PENSTOCK_TRY_STATUS(RefuseOffload(division, "the engine"));
   // Replicas with different experts have shards of the optimizer's state (config/replicas.h).
   if (division.expert > 1 && division.zero == 0) {
     return InvalidParameter("zero", "0: the engine needs 1 with `expert` {}", division.expert);
@@ -130,6 +137,7 @@ Status CheckMegatron(const DividedModel& job) {
     return InvalidParameter("zero", "{}: Megatron-Core's distributed optimizer is 1",
                             division.zero);
   }
+  PENSTOCK_TRY_STATUS(RefuseOffload(division, "Megatron-Core"));
   return CheckModules(job);
 }
 
@@ -143,6 +151,7 @@ Status CheckTorchtitan(const DividedModel& job) {
     return InvalidParameter(
         "model", "{}: torchtitan ties embedding and head only without a pipeline", job.shape.name);
   }
+  PENSTOCK_TRY_STATUS(RefuseOffload(division, "torchtitan"));
   PENSTOCK_TRY_STATUS(CheckFsdp(job));
   PENSTOCK_TRY_STATUS(CheckMixedPrecision(job));
   return CheckExpertMesh(job);

@@ -71,6 +71,10 @@ class PlanSearch {
     scenario.across_sites.reset();
     PENSTOCK_TRY_STATUS(FillFromMachine(scenario));
     PENSTOCK_TRY(const ModelOnCluster model, scenario.Load());
+    for (const Precision precision : question_.precisions) {
+      scenario.precision = kPrecisionNames[static_cast<std::size_t>(precision)];
+      PENSTOCK_TRY_STATUS(scenario.Load());
+    }
     limit_ =
         question_.memory_limit > 0 ? question_.memory_limit : kUsableMemory * MeanMemory(model);
     asked_.scenario = &question_.scenario;
@@ -80,6 +84,7 @@ class PlanSearch {
     asked_.global_batch = question_.global_batch;
     asked_.sequence = model.batch.sequence;
     precision_ = model.batch.precision;
+    asked_.precisions = question_.precisions;
     asked_.most_tensor = question_.most_tensor;
     asked_.most_context = question_.most_context;
     // Gradients and weights that replicas divide move with every microbatch, which only some
@@ -134,7 +139,8 @@ class PlanSearch {
   // Whether the framework runs the division with as many chunks.
   Status Check(const JobDivision& division, int chunks) const {
     if (question_.check == nullptr) return {};
-    return question_.check({division, chunks, asked_.shape, precision_});
+    return question_.check(
+        {division, chunks, asked_.shape, division.precision.value_or(precision_)});
   }
 
   static std::string Bytes(double bytes) { return FormatBytes(static_cast<std::int64_t>(bytes)); }
@@ -149,8 +155,9 @@ class PlanSearch {
     return true;
   }
 
-  static JobDivision WithoutRecompute(JobDivision division) {
+  static JobDivision WithoutSavings(JobDivision division) {
     division.recompute.clear();
+    division.offloaded_layers = 0;
     return division;
   }
 
@@ -161,7 +168,7 @@ class PlanSearch {
   // Whether no schedule of the division can be the fastest.
   bool IsSlow(const BoundedDivision& each) const {
     return each.least.bytes > limit_ || each.least.time >= fastest_ ||
-           needs_no_recompute_.contains(WithoutRecompute(each.division));
+           fits_whole_.contains(WithoutSavings(each.division));
   }
   // Whether no schedule of the division can be in the front.
   bool IsRuledOut(const BoundedDivision& each) const {
@@ -216,7 +223,7 @@ class PlanSearch {
       for (std::size_t i = 0; i < jobs.size(); ++i) {
         if (jobs[i].division == each && !fits[i]) all_fit = false;
       }
-      if (all_fit) needs_no_recompute_.insert(WithoutRecompute(each->division));
+      if (all_fit) fits_whole_.insert(WithoutSavings(each->division));
     }
   }
 
@@ -438,7 +445,7 @@ class PlanSearch {
   std::optional<Error> refused_;  // why the first division has no price
   std::vector<BoundedDivision> divisions_;
   std::optional<TrainingPlan> least_bytes_;
-  std::set<JobDivision> needs_no_recompute_;  // without their recomputation
+  std::set<JobDivision> fits_whole_;  // without recomputation and offloading
   std::vector<TrainingPlan> plans_, front_;
   double fastest_ = std::numeric_limits<double>::infinity();
   bool stopped_ = false;

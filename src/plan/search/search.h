@@ -20,9 +20,10 @@ struct PlanQuestion {
   // Bytes of a device that a plan may need. 0: 95% of its memory, since drivers and allocators
   // need more than is modelled.
   double memory_limit = 0;
-  std::vector<int> chunks;             // stages per rank that are allowed; empty: 1 to 8
-  std::vector<std::string> schedules;  // that are allowed; empty: all that keep weights in step
-  std::vector<std::string> excluded;   // schedules
+  std::vector<int> chunks;                 // stages per rank that are allowed; empty: 1 to 8
+  std::vector<std::string> schedules;      // that are allowed; empty: all that keep weights in step
+  std::vector<std::string> excluded;       // schedules
+  std::vector<Precision> precisions = {};  // that are allowed; empty: the scenario's
   int most_tensor = 0, most_context = 0, most_zero = 3;  // of the framework; 0: no bound
   // Whether the framework runs a division; null: any.
   Status (*check)(const DividedModel&) = nullptr;

@@ -40,9 +40,10 @@ std::string WhyNot(const TrainingPlan& plan, const TrainingPlan& best) {
   const auto bubble = [](const TrainingPlan& each) {
     return each.estimate.makespan - each.mean_busy();
   };
-  std::array<std::pair<double, const char*>, 5> parts = {
+  std::array<std::pair<double, const char*>, 6> parts = {
       {{plan.parts.compute - best.parts.compute, "compute"},
        {plan.parts.recompute - best.parts.recompute, "recomputation"},
+       {plan.parts.offload - best.parts.offload, "offloading"},
        {plan.parts.communication - best.parts.communication, "exposed communication of layers"},
        {bubble(plan) - bubble(best), "bubble"},
        {after(plan) - after(best), "gradients and update"}}};

@@ -248,7 +248,8 @@ class Search {
   // Swaps actions on the critical paths of the candidates (swap_search.h), best first, and squeezes
   // what is shorter from both ends.
   void SwapCritical(double passes) {
-    if (problem_.objective != Objective::kMakespan || passes < kFewestPolishPasses || Done()) return;
+    if (problem_.objective != Objective::kMakespan || passes < kFewestPolishPasses || Done())
+      return;
     SwapSearch search(problem_);
     const std::vector<Candidate> pool = pool_;
     double moves = passes * kSwapsPerPass;

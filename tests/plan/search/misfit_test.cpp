@@ -78,8 +78,8 @@ TEST_P(NearestChange, Fits) {
 
 INSTANTIATE_TEST_SUITE_P(Fields, NearestChange,
                          ::testing::Values(std::pair("recompute", "recompute"),
-                                         std::pair("micro_batch_size", "micro_batch_size"),
-                                         std::pair("zero", "zero")),
+                                           std::pair("micro_batch_size", "micro_batch_size"),
+                                           std::pair("zero", "zero")),
                          [](const auto& info) { return std::string(info.param.first); });
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
 #include <random>
 #include <tuple>
 
@@ -89,8 +91,52 @@ TEST_P(SearchOfPlans, KeepsWhatIsGiven) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SearchOfPlans,
-                         ::testing::Values(Job("llama-3-8b", "1x8", 32), Job("gpt2-large", "1x4", 16),
-                                         Job("deepseek-v2-lite", "1x4", 16)));
+                         ::testing::Values(Job("llama-3-8b", "1x8", 32),
+                                           Job("gpt2-large", "1x4", 16),
+                                           Job("deepseek-v2-lite", "1x4", 16)));
+
+// Offloading is hidden behind compute in part, which makes it worth more than recomputation.
+TEST(SearchPlans, OffloadsWhatDoesNotFit) {
+  PlanQuestion question = QuestionOf("llama-3-8b", "1x8", 64);
+  question.scenario.device = "h100";
+  question.scenario.implementation = "transformer-engine";
+  question.scenario.sequence = 32768;
+  question.memory_limit = 22.0 * (1 << 30);
+  const auto answer = SearchPlans(question);
+  ASSERT_TRUE(answer) << answer.error().line();
+  const TrainingPlan& best = answer->best();
+  EXPECT_GT(best.division.offloaded_layers, 0);
+  EXPECT_LE(best.bytes(), question.memory_limit);
+  question.scenario.offloaded_layers = 0;
+  const auto without = SearchPlans(question);
+  ASSERT_TRUE(without) << without.error().line();
+  EXPECT_EQ(without->best().division.offloaded_layers, 0);
+  EXPECT_GT(without->best().step_time(), best.step_time());
+}
+
+TEST(SearchPlans, ChoosesAmongPrecisions) {
+  PlanQuestion question = QuestionOf("llama-3-8b", "1x8", 64);
+  question.scenario.device = "h100";
+  question.scenario.implementation = "transformer-engine";
+  double fastest = std::numeric_limits<double>::infinity();
+  for (const Precision precision : {Precision::kBf16, Precision::kFp8}) {
+    question.precisions = {precision};
+    const auto answer = SearchPlans(question);
+    ASSERT_TRUE(answer) << answer.error().line();
+    EXPECT_EQ(answer->best().division.precision, precision);
+    fastest = std::min(fastest, answer->best().step_time());
+  }
+  question.precisions = {Precision::kBf16, Precision::kFp8};
+  const auto both = SearchPlans(question);
+  ASSERT_TRUE(both) << both.error().line();
+  EXPECT_DOUBLE_EQ(both->best().step_time(), fastest);
+}
+
+TEST(SearchPlans, RefusesPrecisionsThatCannotBeComputed) {
+  PlanQuestion question = QuestionOf("llama-3-8b", "1x8", 64);
+  question.precisions = {Precision::kBf16, Precision::kFp8};
+  EXPECT_FALSE(SearchPlans(question));
+}
 
 TEST(SearchPlans, EndsWithTheBestSoFar) {
   PlanQuestion question = QuestionOf("llama-3-8b", "1x8", 32);

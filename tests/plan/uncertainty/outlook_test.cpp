@@ -84,7 +84,8 @@ TEST_P(OutlookOfPlans, CandidatesAreUniqueAndHaveTheFront) {
   for (const TrainingPlan& plan : candidates) EXPECT_LE(plan.bytes(), answer_.memory_limit);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, OutlookOfPlans, ::testing::Values("gpt2-large", "deepseek-v2-lite"));
+INSTANTIATE_TEST_SUITE_P(Models, OutlookOfPlans,
+                         ::testing::Values("gpt2-large", "deepseek-v2-lite"));
 
 TEST(UncertainConstants, HaveTheErrorsOfTheMachine) {
   const std::string path = ::testing::TempDir() + "uncertain.yaml";
