@@ -73,8 +73,12 @@ install_into() {
 }
 
 # install_peer: installs PyPI torch with its dependencies (3 GB), transformers with tokenizers, and sentencepiece, for tests
-# and benchmarks against them.
-install_peer() { install_into peer-venv torch==2.11.0 numpy transformers==5.23.0 tokenizers==0.23.3 sentencepiece==0.1.99; }
+# and benchmarks against them. readers-venv has the packages that read what `penstock plan --configs` writes, without torch, which
+# they take from peer-venv.
+install_peer() {
+  install_into readers-venv --no-deps torchtitan==0.2.2 megatron-core==0.16.1 tyro==1.0.17 docstring_parser==0.18.0 shtab==1.13.0 typeguard==4.6.1
+  install_into peer-venv torch==2.11.0 numpy transformers==5.23.0 tokenizers==0.23.3 sentencepiece==0.1.99
+}
 # install_tensorboard: installs TensorBoard (180 MB), for the test that reads event files.
 install_tensorboard() { install_into tensorboard-venv tensorboard==2.21.0; }
 # install_perfetto: installs Perfetto's trace processor (290 MB), for the test that opens our traces in it. The package perfetto

@@ -155,11 +155,14 @@ class NearestFit {
 Error MisfitOf(const PlanQuestion& question, double limit, const TrainingPlan& least) {
   const JobDivision& of = least.division;
   const PeakBytes& worst = WorstRank(least);
+  const std::string offloaded =
+      of.offloaded_layers > 0 ? fmt::format(", {} layers offloaded", of.offloaded_layers) : "";
   std::string message = fmt::format(
       ": {} devices with {} each do not fit the model: least is needed with tensor {}, pipeline "
-      "{}, context {}, data {}, zero {} and recompute {}: {} on pipeline rank {}, {} too many ({})",
+      "{}, context {}, data {}, zero {} and recompute {}{}: {} on "
+      "pipeline rank {}, {} too many ({})",
       least.estimate.devices, Bytes(limit), of.tensor, of.pipeline, of.context, of.data, of.zero,
-      of.recompute, Bytes(worst.total()), &worst - least.estimate.ranks.data(),
+      of.recompute, offloaded, Bytes(worst.total()), &worst - least.estimate.ranks.data(),
       Bytes(worst.total() - limit), KindsOf(worst));
   message += NearestFit(question, limit, least).Describe();
   return {ErrorCode::kInvalidArgument, std::move(message), "nodes"};

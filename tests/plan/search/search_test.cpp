@@ -95,23 +95,19 @@ INSTANTIATE_TEST_SUITE_P(Models, SearchOfPlans,
                                            Job("gpt2-large", "1x4", 16),
                                            Job("deepseek-v2-lite", "1x4", 16)));
 
-// Offloading is hidden behind compute in part, which makes it worth more than recomputation.
 TEST(SearchPlans, OffloadsWhatDoesNotFit) {
   PlanQuestion question = QuestionOf("llama-3-8b", "1x8", 64);
   question.scenario.device = "h100";
   question.scenario.implementation = "transformer-engine";
   question.scenario.sequence = 32768;
-  question.memory_limit = 22.0 * (1 << 30);
+  question.memory_limit = 21.5 * (1 << 30);
   const auto answer = SearchPlans(question);
   ASSERT_TRUE(answer) << answer.error().line();
   const TrainingPlan& best = answer->best();
   EXPECT_GT(best.division.offloaded_layers, 0);
   EXPECT_LE(best.bytes(), question.memory_limit);
   question.scenario.offloaded_layers = 0;
-  const auto without = SearchPlans(question);
-  ASSERT_TRUE(without) << without.error().line();
-  EXPECT_EQ(without->best().division.offloaded_layers, 0);
-  EXPECT_GT(without->best().step_time(), best.step_time());
+  EXPECT_FALSE(SearchPlans(question));
 }
 
 TEST(SearchPlans, ChoosesAmongPrecisions) {
