@@ -64,8 +64,9 @@ class NearestFit {
 
   // Returns the first change of what the user fixed that fits, in order of the time it costs.
   std::optional<std::string> NearestChange() const {
-    for (const auto change : {&NearestFit::MoreRecompute, &NearestFit::SmallerMicrobatch,
-                              &NearestFit::MoreZero, &NearestFit::OtherDimension}) {
+    for (const auto change :
+         {&NearestFit::MoreRecompute, &NearestFit::MoreOffload, &NearestFit::SmallerMicrobatch,
+          &NearestFit::MoreZero, &NearestFit::OtherDimension}) {
       if (auto text = (this->*change)()) return text;
     }
     return std::nullopt;
@@ -83,6 +84,15 @@ class NearestFit {
       if (const auto plan = Fit(scenario)) return Fits(fmt::format("`recompute` {}", form), *plan);
     }
     return std::nullopt;
+  }
+
+  std::optional<std::string> MoreOffload() const {
+    Scenario scenario = question_.scenario;
+    if (!scenario.offloaded_layers) return std::nullopt;
+    scenario.offloaded_layers.reset();
+    const auto plan = Fit(scenario);
+    if (!plan) return std::nullopt;
+    return Fits(fmt::format("`offloaded_layers` {}", plan->division.offloaded_layers), *plan);
   }
 
   std::optional<std::string> SmallerMicrobatch() const {
