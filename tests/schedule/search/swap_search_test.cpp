@@ -14,7 +14,7 @@ namespace {
 
 using testing::Draw;
 
-constexpr double kSlack = 1e-9;
+constexpr double kRounded = 1e-9;
 
 TEST(SwapSearchTest, ResultsAreValidWithinTheMemoryAndNotLonger) {
   std::mt19937 rng(1);
@@ -36,10 +36,10 @@ TEST(SwapSearchTest, ResultsAreValidWithinTheMemoryAndNotLonger) {
     schedule.lanes = search.Run(scheduler.lanes(), 100, 100, 0);
     ASSERT_TRUE(Validate(schedule).empty());
     const LanePrice price = PriceLanes(problem, schedule.lanes);
-    ASSERT_NEAR(price.makespan, search.makespan(), before * kSlack);
-    ASSERT_LE(price.makespan, before * (1 + kSlack));
-    ASSERT_LE(price.peak_memory, problem.memory_limit * (1 + kSlack));
-    shorter += price.makespan < before * (1 - kSlack);
+    ASSERT_NEAR(price.makespan, search.makespan(), before * kRounded);
+    ASSERT_LE(price.makespan, before * (1 + kRounded));
+    ASSERT_LE(price.peak_memory, problem.memory_limit * (1 + kRounded));
+    shorter += price.makespan < before * (1 - kRounded);
   }
   EXPECT_GT(shorter, 20);
 }
