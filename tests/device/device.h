@@ -1,0 +1,34 @@
+// An asynchronous device for tests, on the CPU: what runs on it is right only if it would be right
+// on a GPU.
+//
+// Loading this library registers it as PyTorch's device "test_device". Each stream is a thread
+// with a queue, and a call of an op returns before the op has run. The host cannot access memory of
+// the device: a pointer to it faults. Freed memory is filled with NaN. Order that only events or
+// waits of the host establish is checked (order.h).
+//
+// Nothing but tests links it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace penstock::testing {
+
+// What happened since the last call of TakeReport.
+struct DeviceReport {
+  std::vector<std::string> races;
+  std::vector<std::string> host_operations;  // ops for which the host waited
+  std::int64_t tasks = 0, waits = 0, recorded_uses = 0;
+};
+DeviceReport TakeReport();
+
+// Each task sleeps up to this long before it runs, by the seed. 0: no delays.
+void SetDelays(int most_microseconds, std::uint32_t seed);
+
+// The n-th wait of a stream for an event, or the n-th record of a use on another stream, is left
+// out, counted from this call. -1: none.
+void DropWait(std::int64_t n);
+void DropRecordedUse(std::int64_t n);
+
+}  // namespace penstock::testing

@@ -1,0 +1,99 @@
+// Registers the test device with PyTorch: streams, events and allocations.
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/DeviceType.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include "tests/device/runtime.h"
+
+namespace penstock::testing {
+namespace {
+
+using c10::DeviceIndex;
+using c10::DeviceType;
+using EventPointer = std::shared_ptr<Event>;
+
+const c10::Device kDevice{DeviceType::PrivateUse1, 0};
+
+c10::Stream StreamOf(int id) { return c10::Stream(c10::Stream::UNSAFE, kDevice, id); }
+int IdOf(const c10::Stream& stream) { return static_cast<int>(stream.id()); }
+
+class Guard final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  static constexpr DeviceType static_type = DeviceType::PrivateUse1;
+
+  DeviceType type() const override { return static_type; }
+  c10::Device exchangeDevice(c10::Device) const override { return kDevice; }
+  c10::Device getDevice() const override { return kDevice; }
+  void setDevice(c10::Device) const override {}
+  void uncheckedSetDevice(c10::Device) const noexcept override {}
+  DeviceIndex deviceCount() const noexcept override { return 1; }
+
+  c10::Stream getStream(c10::Device) const override { return StreamOf(Device::CurrentStream()); }
+  c10::Stream getDefaultStream(c10::Device) const override { return StreamOf(0); }
+  c10::Stream getNewStream(c10::Device, int) const override {
+    return StreamOf(Device::Get().NewStream());
+  }
+  c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override {
+    return StreamOf(Device::Get().NewStream());
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    return StreamOf(std::exchange(Device::CurrentStream(), IdOf(stream)));
+  }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    Device::Get().SynchronizeStream(IdOf(stream), "wait for a stream");
+  }
+  void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+    Device::Get().RecordUse(data.get(), IdOf(stream));
+  }
+
+  void record(void** event, const c10::Stream& stream, DeviceIndex, c10::EventFlag) const override {
+    if (*event == nullptr) *event = new EventPointer;
+    *static_cast<EventPointer*>(*event) = Device::Get().Record(IdOf(stream));
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event != nullptr) Device::Get().Await(IdOf(stream), *static_cast<EventPointer*>(event));
+  }
+  bool queryEvent(void* event) const override {
+    return event == nullptr || (*static_cast<EventPointer*>(event))->reached;
+  }
+  void synchronizeEvent(void* event) const override {
+    if (event != nullptr) Device::Get().SynchronizeEvent(**static_cast<EventPointer*>(event));
+  }
+  void destroyEvent(void* event, DeviceIndex) const noexcept override {
+    delete static_cast<EventPointer*>(event);
+  }
+};
+C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
+
+void Free(void* address) { Device::Get().Free(address); }
+
+class DeviceAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    if (bytes == 0) return {nullptr, kDevice};
+    void* const address = Device::Get().Allocate(bytes);
+    return {address, address, &Free, kDevice};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &Free; }
+  void copy_data(void*, const void*, std::size_t) const override {
+    TORCH_CHECK(false, "copies of storages run as ops on the test device");
+  }
+};
+DeviceAllocator allocator;
+REGISTER_ALLOCATOR(DeviceType::PrivateUse1, &allocator)
+
+struct Hooks final : at::PrivateUse1HooksInterface {
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(DeviceIndex) const override { return true; }
+  DeviceIndex deviceCount() const override { return 1; }
+};
+const bool registered = [] {
+  c10::register_privateuse1_backend("test_device");
+  at::RegisterPrivateUse1HooksInterface(new Hooks);
+  return true;
+}();
+
+}  // namespace
+}  // namespace penstock::testing

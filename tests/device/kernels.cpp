@@ -1,0 +1,281 @@
+// Ops on the test device: each runs later, as its CPU kernel on the shadows of its tensors.
+#include <ATen/ATen.h>
+#include <ATen/NativeFunctions.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/library.h>
+
+#include <cstring>
+#include <set>
+
+#include "tests/device/runtime.h"
+
+namespace penstock::testing {
+namespace {
+
+using c10::IValue;
+using torch::jit::Stack;
+
+const c10::Device kDevice{c10::DeviceType::PrivateUse1, 0};
+
+// Ops with outputs whose sizes depend on values, or whose values the host reads.
+const std::set<std::string>& WaitingOps() {
+  static const std::set<std::string> ops = {"aten::_local_scalar_dense",
+                                            "aten::nonzero",
+                                            "aten::masked_select",
+                                            "aten::equal",
+                                            "aten::_unique2",
+                                            "aten::is_nonzero"};
+  return ops;
+}
+
+bool IsOnDevice(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device().type() == c10::DeviceType::PrivateUse1;
+}
+
+const void* BytesOf(const at::Tensor& tensor) { return tensor.storage().data(); }
+
+// A tensor on the CPU with the same memory, which does not keep it.
+at::Tensor ShadowOf(const at::Tensor& tensor) {
+  if (!IsOnDevice(tensor)) return tensor;
+  void* const bytes =
+      BytesOf(tensor) == nullptr ? nullptr : Device::Get().Shadow(tensor.const_data_ptr());
+  return at::from_blob(bytes, tensor.sizes(), tensor.strides(),
+                       tensor.options().device(at::kCPU).requires_grad(false));
+}
+
+at::Tensor WithoutBytes(const at::Tensor& tensor) {
+  if (!IsOnDevice(tensor)) return tensor;
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
+}
+
+at::Tensor Zeros(const at::Tensor& tensor) {
+  if (!IsOnDevice(tensor)) return tensor;
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kCPU))
+      .zero_();
+}
+
+// Applies `change` to each tensor among the values, and names another device.
+template <class Change>
+Stack Changed(const Stack& values, c10::Device device, const Change& change) {
+  Stack changed = values;
+  for (IValue& value : changed) {
+    if (value.isTensor()) {
+      value = change(value.toTensor());
+    } else if (value.isTensorList()) {
+      c10::List<at::Tensor> tensors;
+      for (const at::Tensor& each : value.toTensorVector()) tensors.push_back(change(each));
+      value = tensors;
+    } else if (value.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> tensors;
+      for (const std::optional<at::Tensor>& each : value.toOptionalTensorVector()) {
+        tensors.push_back(each ? std::optional(change(*each)) : std::nullopt);
+      }
+      value = tensors;
+    } else if (value.isDevice()) {
+      value = device;
+    }
+  }
+  return changed;
+}
+
+template <class Visit>
+void ForEachTensor(const IValue& value, const Visit& visit) {
+  if (value.isTensor()) {
+    visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& each : value.toTensorVector()) visit(each);
+  } else if (value.isOptionalTensorList()) {
+    for (const auto& each : value.toOptionalTensorVector()) {
+      if (each) visit(*each);
+    }
+  }
+}
+
+// The outputs' sizes, strides and types, from tensors without bytes or, if the op has no kernel for
+// these, from zeros.
+Stack ShapesOf(const c10::OperatorHandle& op, const Stack& arguments) {
+  try {
+    Stack values = Changed(arguments, at::kMeta, WithoutBytes);
+    op.callBoxed(values);
+    return values;
+  } catch (const c10::Error&) {
+    Stack values = Changed(arguments, at::kCPU, Zeros);
+    op.callBoxed(values);
+    return values;
+  }
+}
+
+at::Tensor EmptyLike(const at::Tensor& shape) {
+  if (!shape.defined()) return shape;
+  return at::empty_strided(shape.sizes(), shape.strides(), shape.options().device(kDevice));
+}
+
+// What one call of an op accesses and returns.
+class Call {
+ public:
+  Call(const c10::OperatorHandle& op, Stack arguments)
+      : op_(op), schema_(op.schema()), arguments_(std::move(arguments)) {}
+
+  Stack Run() {
+    const std::string name = toString(schema_.operator_name());
+    if (WaitingOps().contains(schema_.name())) return RunNow(name);
+    AddInputs();
+    Stack results = Outputs();
+    Stack shadows = Changed(arguments_, at::kCPU, ShadowOf);
+    std::vector<at::Tensor> copies;
+    for (const at::Tensor& each : fresh_) copies.push_back(ShadowOf(each));
+    Device::Get().Start(Device::CurrentStream(), name, accesses_,
+                        [op = op_, shadows = std::move(shadows), copies = std::move(copies)] {
+                          Compute(op, shadows, copies);
+                        });
+    return results;
+  }
+
+ private:
+  static void Compute(const c10::OperatorHandle& op, Stack values,
+                      const std::vector<at::Tensor>& copies) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    op.callBoxed(values);
+    std::size_t next = 0;
+    for (const IValue& value : values) {
+      ForEachTensor(value, [&](const at::Tensor& result) {
+        if (next < copies.size() && copies[next].defined()) copies[next].copy_(result);
+        ++next;
+      });
+    }
+  }
+
+  // The host waits, and reads or moves the results.
+  Stack RunNow(const std::string& name) {
+    AddInputs();
+    Device::Get().Start(Device::CurrentStream(), name, accesses_, [] {});
+    Device::Get().SynchronizeStream(Device::CurrentStream(), name);
+    Stack values = Changed(arguments_, at::kCPU, ShadowOf);
+    op_.callBoxed(values);
+    return Changed(values, kDevice, [](const at::Tensor& result) { return result.to(kDevice); });
+  }
+
+  void AddInputs() {
+    for (std::size_t i = 0; i < arguments_.size(); ++i) {
+      const c10::AliasInfo* const alias = schema_.arguments()[i].alias_info();
+      const bool writes = alias != nullptr && alias->isWrite();
+      ForEachTensor(arguments_[i], [&](const at::Tensor& tensor) {
+        if (IsOnDevice(tensor)) accesses_.push_back({BytesOf(tensor), writes});
+      });
+    }
+  }
+
+  Stack Outputs() {
+    Stack results;
+    if (std::ranges::any_of(schema_.returns(),
+                            [](const auto& each) { return each.alias_info() != nullptr; })) {
+      return Arguments();
+    }
+    if (schema_.returns().empty()) return results;
+    results = Changed(ShapesOf(op_, arguments_), kDevice, [&](const at::Tensor& shape) {
+      fresh_.push_back(EmptyLike(shape));
+      if (shape.defined()) accesses_.push_back({BytesOf(fresh_.back()), true});
+      return fresh_.back();
+    });
+    return results;
+  }
+
+  // Of an op in place, or with arguments for its outputs.
+  Stack Arguments() {
+    Stack results;
+    for (std::size_t i = 0; i < arguments_.size(); ++i) {
+      const c10::AliasInfo* const alias = schema_.arguments()[i].alias_info();
+      if (alias != nullptr && alias->isWrite()) results.push_back(arguments_[i]);
+    }
+    TORCH_CHECK(results.size() == schema_.returns().size(), schema_.operator_name(),
+                ": the test device has no kernel for this view");
+    return results;
+  }
+
+  const c10::OperatorHandle op_;
+  const c10::FunctionSchema& schema_;
+  const Stack arguments_;
+  std::vector<Access> accesses_;
+  std::vector<at::Tensor> fresh_;
+};
+
+void Fallback(const c10::OperatorHandle& op, Stack* stack) {
+  const std::size_t count = op.schema().arguments().size();
+  Stack results = Call(op, {stack->end() - static_cast<std::ptrdiff_t>(count), stack->end()}).Run();
+  torch::jit::drop(*stack, count);
+  for (IValue& result : results) stack->push_back(std::move(result));
+}
+
+at::Tensor EmptyStrided(at::IntArrayRef sizes, at::IntArrayRef strides,
+                        std::optional<at::ScalarType> type, std::optional<at::Layout>,
+                        std::optional<at::Device>, std::optional<bool>) {
+  constexpr c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
+  return at::detail::empty_strided_generic(sizes, strides,
+                                           c10::GetAllocator(c10::DeviceType::PrivateUse1), keys,
+                                           type.value_or(at::kFloat));
+}
+
+at::Tensor Empty(at::IntArrayRef sizes, std::optional<at::ScalarType> type,
+                 std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>,
+                 std::optional<at::MemoryFormat> format) {
+  constexpr c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
+  return at::detail::empty_generic(sizes, c10::GetAllocator(c10::DeviceType::PrivateUse1), keys,
+                                   type.value_or(at::kFloat), format);
+}
+
+at::Tensor CopyFrom(const at::Tensor& from, const at::Tensor& to, bool) {
+  const int stream = Device::CurrentStream();
+  if (!IsOnDevice(to)) {
+    Device::Get().Start(stream, "copy to the host", {{BytesOf(from), false}}, [] {});
+    Device::Get().SynchronizeStream(stream, "copy to the host");
+    to.copy_(ShadowOf(from));
+    return to;
+  }
+  std::vector<Access> accesses = {{BytesOf(to), true}};
+  at::Tensor source = ShadowOf(from);
+  if (IsOnDevice(from)) {
+    accesses.push_back({BytesOf(from), false});
+  } else {
+    source = from.clone();  // the caller may change its own at once
+  }
+  Device::Get().Start(stream, "copy", accesses, [source, target = ShadowOf(to)] {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    target.copy_(source);
+  });
+  return to;
+}
+
+const at::Tensor& Resize(const at::Tensor& self, at::IntArrayRef sizes,
+                         std::optional<at::MemoryFormat>) {
+  TORCH_CHECK(self.numel() == 0 || self.sizes() == sizes, "the test device does not resize");
+  if (self.sizes() == sizes) return self;
+  auto* const impl = self.unsafeGetTensorImpl();
+  const at::Tensor bytes = at::empty(sizes, self.options());
+  impl->set_storage_keep_dtype(bytes.storage());
+  impl->set_sizes_contiguous(sizes);
+  return self;
+}
+
+at::Tensor AsStrided(const at::Tensor& self, at::IntArrayRef sizes, at::IntArrayRef strides,
+                     std::optional<std::int64_t> offset) {
+  return at::native::as_strided_tensorimpl(self, sizes, strides, offset);
+}
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&Fallback>());
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("empty.memory_format", Empty);
+  library.impl("empty_strided", EmptyStrided);
+  library.impl("_copy_from", CopyFrom);
+  library.impl("resize_", Resize);
+  library.impl("as_strided", AsStrided);
+  library.impl("view", at::native::view);
+  library.impl("_reshape_alias", at::native::_reshape_alias);
+  library.impl("unfold", at::native::unfold);
+}
+
+}  // namespace
+}  // namespace penstock::testing

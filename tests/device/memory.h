@@ -1,0 +1,44 @@
+// The memory of the test device, mapped twice: where the host sees it, accesses fault.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "tests/device/order.h"
+
+namespace penstock::testing {
+
+struct Block {
+  char* address = nullptr;  // on the device
+  std::size_t bytes = 0;
+  int stream = -1;  // that allocated it, and may use it again once it is freed
+  Accesses accesses;
+  std::vector<int> uses = {};  // other streams
+};
+
+// Threads: one at a time, except for Shadow.
+class DeviceMemory {
+ public:
+  DeviceMemory();
+
+  // Aborts if nothing is left.
+  Block* Allocate(std::size_t bytes, int stream);
+  void Free(Block* block) { free_[{block->stream, block->bytes}].push_back(block); }
+
+  // The block that contains the address, nullptr if it is not the device's.
+  Block* At(const void* address);
+
+  // Where tasks of the device access what is at an address of the device.
+  char* Shadow(const void* address) const;
+
+ private:
+  char* device_ = nullptr;
+  char* shadow_ = nullptr;
+  std::size_t used_ = 0;
+  std::map<char*, std::unique_ptr<Block>> blocks_;
+  std::map<std::pair<int, std::size_t>, std::vector<Block*>> free_;
+};
+
+}  // namespace penstock::testing

@@ -1,0 +1,49 @@
+// What is known to happen before what on the test device: vector clocks of its streams.
+//
+// Streams and the host are ordered only by events and by waits of the host. Two accesses of the
+// same memory, of which one writes, are a race if neither is ordered before the other, whether or
+// not they met in this run (Lamport 1978; Mattern 1989). All threads of the host count as one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace penstock::testing {
+
+// The number of the last task, by stream.
+using Clock = std::map<int, std::int64_t>;
+
+void Merge(const Clock& from, Clock& into);
+
+// The accesses of one block of memory that later ones must be ordered after.
+struct Accesses {
+  int writer = -1;  // stream; -1: none
+  std::int64_t written = 0;
+  std::string writer_name;
+  Clock reads;
+};
+
+// Threads: one at a time.
+class Order {
+ public:
+  // A task begins on the stream, after all that the host has waited for. Returns its number.
+  std::int64_t Begin(int stream);
+  const Clock& After(int stream) { return seen_[stream]; }
+  void Wait(int stream, const Clock& for_clock) { Merge(for_clock, seen_[stream]); }
+  void WaitOnHost(const Clock& for_clock) { Merge(for_clock, host_); }
+
+  // Checks that the last task of the stream may access the memory, and records that it does.
+  // Returns a line about the race, or nothing.
+  std::string Read(Accesses& memory, int stream, const std::string& name);
+  std::string Write(Accesses& memory, int stream, const std::string& name);
+
+ private:
+  bool IsBefore(int stream, std::int64_t task, int now) { return seen_[now][stream] >= task; }
+
+  std::map<int, Clock> seen_;
+  Clock host_;
+};
+
+}  // namespace penstock::testing

@@ -1,0 +1,207 @@
+#include "tests/device/runtime.h"
+
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+namespace penstock::testing {
+namespace {
+
+constexpr int kPoison = 0xff;  // a NaN in every floating-point type
+
+}  // namespace
+
+void Queue::Add(std::function<void()> task) {
+  const std::lock_guard lock(mutex_);
+  tasks_.push_back(std::move(task));
+  changed_.notify_all();
+}
+
+void Queue::Drain() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return tasks_.empty() && !is_running_; });
+}
+
+void Queue::Run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return !tasks_.empty(); });
+    std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    is_running_ = true;
+    lock.unlock();
+    Device::Get().Delay();
+    task();
+    task = nullptr;
+    lock.lock();
+    is_running_ = false;
+    changed_.notify_all();
+  }
+}
+
+Device& Device::Get() {
+  static Device* const device = new Device;
+  return *device;
+}
+
+int& Device::CurrentStream() {
+  thread_local int stream = 0;
+  return stream;
+}
+
+int Device::NewStream() {
+  const std::lock_guard lock(mutex_);
+  queues_.push_back(std::make_unique<Queue>());
+  return static_cast<int>(queues_.size()) - 1;
+}
+
+void Device::Start(int stream, const std::string& name, const std::vector<Access>& accesses,
+                   std::function<void()> task) {
+  const std::lock_guard lock(mutex_);
+  StartLocked(stream, name, accesses, std::move(task));
+}
+
+void Device::StartLocked(int stream, const std::string& name, const std::vector<Access>& accesses,
+                         std::function<void()> task) {
+  order_.Begin(stream);
+  ++report_.tasks;
+  for (const auto& [address, writes] : accesses) {
+    Block* const block = memory_.At(address);
+    if (block == nullptr) continue;
+    std::string race = writes ? order_.Write(block->accesses, stream, name)
+                              : order_.Read(block->accesses, stream, name);
+    if (!race.empty()) report_.races.push_back(std::move(race));
+  }
+  QueueOf(stream).Add(std::move(task));
+}
+
+std::shared_ptr<Event> Device::Record(int stream) {
+  const std::lock_guard lock(mutex_);
+  order_.Begin(stream);
+  auto event = std::make_shared<Event>();
+  event->after = order_.After(stream);
+  QueueOf(stream).Add([event] {
+    event->reached = true;
+    event->reached.notify_all();
+  });
+  return event;
+}
+
+void Device::Await(int stream, const std::shared_ptr<Event>& event) {
+  const std::lock_guard lock(mutex_);
+  ++report_.waits;
+  if (wait_to_drop_-- == 0) return;
+  order_.Wait(stream, event->after);
+  QueueOf(stream).Add([event] { event->reached.wait(false); });
+}
+
+void Device::SynchronizeStream(int stream, const std::string& reason) {
+  Queue* queue = nullptr;
+  Clock after;
+  {
+    const std::lock_guard lock(mutex_);
+    report_.host_operations.push_back(reason);
+    order_.Begin(stream);
+    after = order_.After(stream);
+    queue = &QueueOf(stream);
+  }
+  queue->Drain();
+  const std::lock_guard lock(mutex_);
+  order_.WaitOnHost(after);
+}
+
+void Device::SynchronizeEvent(const Event& event) {
+  event.reached.wait(false);
+  const std::lock_guard lock(mutex_);
+  report_.host_operations.emplace_back("wait for an event");
+  order_.WaitOnHost(event.after);
+}
+
+void* Device::Allocate(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  FreeUnused();
+  return memory_.Allocate(bytes, CurrentStream())->address;
+}
+
+void Device::Free(void* address) {
+  const std::lock_guard lock(mutex_);
+  Freed freed{memory_.At(address), {}};
+  for (const int stream : std::exchange(freed.block->uses, {})) {
+    auto event = std::make_shared<Event>();
+    order_.Begin(stream);
+    event->after = order_.After(stream);
+    QueueOf(stream).Add([event] { event->reached = true; });
+    freed.uses.push_back(std::move(event));
+  }
+  if (freed.uses.empty()) return FreeBlock(freed.block);
+  freed_.push_back(std::move(freed));
+}
+
+// Poisons the block in the order of its stream, and allows that stream to use it again.
+void Device::FreeBlock(Block* block) {
+  char* const begin = Shadow(block->address);
+  StartLocked(block->stream, "free", {{block->address, true}},
+              [begin, bytes = block->bytes] { std::memset(begin, kPoison, bytes); });
+  memory_.Free(block);
+}
+
+// As PyTorch's allocator for CUDA does: blocks that other streams used are free once the host sees
+// that these streams have passed their last use.
+void Device::FreeUnused() {
+  std::erase_if(freed_, [&](const Freed& freed) {
+    for (const auto& use : freed.uses) {
+      if (!use->reached) return false;
+    }
+    freed.block->accesses = {};  // no other order follows from that
+    FreeBlock(freed.block);
+    return true;
+  });
+}
+
+void Device::RecordUse(const void* address, int stream) {
+  const std::lock_guard lock(mutex_);
+  Block* const block = memory_.At(address);
+  if (block == nullptr || stream == block->stream) return;
+  ++report_.recorded_uses;
+  if (use_to_drop_-- == 0) return;
+  block->uses.push_back(stream);
+}
+
+DeviceReport Device::TakeReport() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(report_, {});
+}
+
+void Device::SetDelays(int most_microseconds, std::uint32_t seed) {
+  const std::lock_guard lock(delay_mutex_);
+  most_delay_ = most_microseconds;
+  random_.seed(seed);
+}
+
+void Device::Delay() {
+  int delay = 0;
+  {
+    const std::lock_guard lock(delay_mutex_);
+    if (most_delay_ == 0) return;
+    delay = static_cast<int>(random_() % static_cast<unsigned>(most_delay_ + 1));
+  }
+  std::this_thread::sleep_for(std::chrono::microseconds(delay));
+}
+
+void Device::DropWait(std::int64_t n) {
+  const std::lock_guard lock(mutex_);
+  wait_to_drop_ = n;
+}
+void Device::DropRecordedUse(std::int64_t n) {
+  const std::lock_guard lock(mutex_);
+  use_to_drop_ = n;
+}
+
+DeviceReport TakeReport() { return Device::Get().TakeReport(); }
+void SetDelays(int most_microseconds, std::uint32_t seed) {
+  Device::Get().SetDelays(most_microseconds, seed);
+}
+void DropWait(std::int64_t n) { Device::Get().DropWait(n); }
+void DropRecordedUse(std::int64_t n) { Device::Get().DropRecordedUse(n); }
+
+}  // namespace penstock::testing

@@ -1,0 +1,107 @@
+// The test device as a whole: its memory, its streams, which are threads, and events.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/device/device.h"
+#include "tests/device/memory.h"
+#include "tests/device/order.h"
+
+namespace penstock::testing {
+
+// A point in a stream.
+struct Event {
+  Clock after;
+  std::atomic<bool> reached = false;
+};
+
+// Runs tasks in order, each after a delay. Threads: any.
+class Queue {
+ public:
+  Queue() : thread_([this] { Run(); }) {}
+  void Add(std::function<void()> task);
+  void Drain();
+
+ private:
+  void Run();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> tasks_;
+  bool is_running_ = false;
+  std::thread thread_;
+};
+
+// Memory that a task accesses.
+struct Access {
+  const void* address = nullptr;
+  bool writes = false;
+};
+
+// Threads: any.
+class Device {
+ public:
+  // The only one, which is never destroyed, since its threads run until the process ends.
+  static Device& Get();
+
+  // The stream that this thread has chosen; 0 is the default one.
+  static int& CurrentStream();
+  int NewStream();
+
+  // Runs the task on the stream later. `name` is that of the op.
+  void Start(int stream, const std::string& name, const std::vector<Access>& accesses,
+             std::function<void()> task);
+  std::shared_ptr<Event> Record(int stream);
+  void Await(int stream, const std::shared_ptr<Event>& event);
+
+  // The host waits, for the reason that is named.
+  void SynchronizeStream(int stream, const std::string& reason);
+  void SynchronizeEvent(const Event& event);
+
+  void* Allocate(std::size_t bytes);
+  void Free(void* address);
+  void RecordUse(const void* address, int stream);
+  char* Shadow(const void* address) const { return memory_.Shadow(address); }
+
+  DeviceReport TakeReport();
+  void SetDelays(int most_microseconds, std::uint32_t seed);
+  void DropWait(std::int64_t n);
+  void DropRecordedUse(std::int64_t n);
+  void Delay();
+
+ private:
+  Device() { queues_.push_back(std::make_unique<Queue>()); }
+  Queue& QueueOf(int stream) { return *queues_.at(static_cast<std::size_t>(stream)); }
+  void StartLocked(int stream, const std::string& name, const std::vector<Access>& accesses,
+                   std::function<void()> task);
+  void FreeBlock(Block* block);
+  void FreeUnused();
+
+  // A freed block, and what other streams must have done before it is used again.
+  struct Freed {
+    Block* block = nullptr;
+    std::vector<std::shared_ptr<Event>> uses;
+  };
+
+  std::mutex mutex_;
+  DeviceMemory memory_;
+  std::deque<std::unique_ptr<Queue>> queues_;
+  Order order_;
+  std::vector<Freed> freed_;
+  DeviceReport report_;
+  std::int64_t wait_to_drop_ = -1, use_to_drop_ = -1;
+  std::mutex delay_mutex_;
+  int most_delay_ = 0;
+  std::mt19937 random_;
+};
+
+}  // namespace penstock::testing
