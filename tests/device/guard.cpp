@@ -1,4 +1,5 @@
 // Registers the test device with PyTorch: streams, events and allocations.
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/DeviceType.h>
@@ -88,6 +89,9 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(DeviceIndex) const override { return true; }
   DeviceIndex deviceCount() const override { return 1; }
+  const at::Generator& getDefaultGenerator(DeviceIndex) const override {
+    return at::detail::getDefaultCPUGenerator();  // its kernels are those of the CPU
+  }
 };
 const bool registered = [] {
   c10::register_privateuse1_backend("test_device");

@@ -266,7 +266,24 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&Fallback>());
 }
 
+// Ops that the CPU has a kernel for, and other devices a composition, which rounds differently.
+void AddFallbacks(torch::Library& library) {
+  c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findSchema(name);
+    if (!op || !op->hasKernelForDispatchKey(c10::DispatchKey::CPU)) continue;
+    const bool is_composed =
+        op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) ||
+        op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
+    if (!is_composed || !name.name.starts_with("aten::")) continue;
+    library.impl(name.overload_name.empty() ? name.name.c_str()
+                                            : (name.name + "." + name.overload_name).c_str(),
+                 torch::CppFunction::makeFromBoxedFunction<&Fallback>());
+  }
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  AddFallbacks(library);
   library.impl("empty.memory_format", Empty);
   library.impl("empty_strided", EmptyStrided);
   library.impl("_copy_from", CopyFrom);

@@ -38,15 +38,18 @@ class OneThread : public ::testing::Environment {
 };
 const auto* const kOneThread = ::testing::AddGlobalTestEnvironment(new OneThread);
 
+c10::Device device_of_stages = at::kCPU;
+at::Tensor OnDevice(const at::Tensor& tensor) { return tensor.to(device_of_stages); }
+
 struct Block {
   at::Tensor norm1, wq, wk, wv, wo, norm2, gate, up, down;
 
   Block() {
     const auto weight = [](std::int64_t rows, std::int64_t columns) {
-      return (at::randn({rows, columns}) * 0.3).requires_grad_(true);
+      return OnDevice(at::randn({rows, columns}) * 0.3).requires_grad_(true);
     };
-    norm1 = at::randn({kDim}).requires_grad_(true);
-    norm2 = at::randn({kDim}).requires_grad_(true);
+    norm1 = OnDevice(at::randn({kDim})).requires_grad_(true);
+    norm2 = OnDevice(at::randn({kDim})).requires_grad_(true);
     for (at::Tensor* matrix : {&wq, &wk, &wv, &wo}) *matrix = weight(kDim, kDim);
     gate = weight(3 * kDim, kDim);
     up = weight(3 * kDim, kDim);
@@ -77,8 +80,8 @@ struct Block {
   }
 };
 
-at::Tensor Tokens() { return at::zeros({kBatch, kSequence}, at::kLong); }
-at::Tensor Hidden() { return at::zeros({kBatch, kSequence, kDim}); }
+at::Tensor Tokens() { return OnDevice(at::zeros({kBatch, kSequence}, at::kLong)); }
+at::Tensor Hidden() { return OnDevice(at::zeros({kBatch, kSequence, kDim})); }
 
 at::Tensor Loss(const at::Tensor& hidden, const at::Tensor& head, const at::Tensor& targets) {
   return at::cross_entropy_loss(at::linear(hidden, head).view({-1, kVocabulary}),
@@ -87,9 +90,11 @@ at::Tensor Loss(const at::Tensor& hidden, const at::Tensor& head, const at::Tens
 
 }  // namespace
 
+void SetDeviceOfStages(c10::Device device) { device_of_stages = device; }
+
 StageSpec FirstStage() {
   const Block block;
-  const at::Tensor table = at::randn({kVocabulary, kDim}).requires_grad_(true);
+  const at::Tensor table = OnDevice(at::randn({kVocabulary, kDim})).requires_grad_(true);
   StageSpec spec;
   spec.parameters = {{"table", table}};
   block.AddTo(spec.parameters);
@@ -114,7 +119,7 @@ StageSpec MiddleStage() {
 
 StageSpec LastStage() {
   const Block block;
-  const at::Tensor head = at::randn({kVocabulary, kDim}).requires_grad_(true);
+  const at::Tensor head = OnDevice(at::randn({kVocabulary, kDim})).requires_grad_(true);
   StageSpec spec;
   block.AddTo(spec.parameters);
   spec.parameters.push_back({"head", head});
@@ -129,7 +134,7 @@ StageSpec LastStage() {
 
 StageSpec WholeModel() {
   StageSpec spec = FirstStage();
-  const at::Tensor head = at::randn({kVocabulary, kDim}).requires_grad_(true);
+  const at::Tensor head = OnDevice(at::randn({kVocabulary, kDim})).requires_grad_(true);
   spec.parameters.push_back({"head", head});
   spec.inputs.push_back(Tokens());
   spec.output_gradient = 0.25;
@@ -245,6 +250,7 @@ class Pieces {
 Answer RunGraphs(const StageSpec& spec, const StageGraphs& graphs, const Data& data,
                  const Runner& runner) {
   GraphBinding binding;
+  binding.device = graphs.joint.device;
   for (const NamedTensor& parameter : spec.parameters) {
     binding.parameters.push_back(parameter.tensor.detach());
     // 16-bit gradients are accumulated in fp32.

@@ -22,6 +22,9 @@ StageSpec LastStage();
 // Token ids and targets -> loss: the whole model in one stage.
 StageSpec WholeModel();
 
+// Where the stages that are made next have their tensors; the CPU by default.
+void SetDeviceOfStages(c10::Device device);
+
 struct Answer {
   std::vector<at::Tensor> outputs;
   std::vector<at::Tensor> gradients;  // of every parameter; undefined if it has none

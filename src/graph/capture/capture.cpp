@@ -7,6 +7,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/AutogradState.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/library.h>
@@ -74,6 +75,19 @@ class CaptureScope {
  private:
   c10::impl::IncludeDispatchKeyGuard include_;
   DisableCollectivesGuard no_collectives_;
+};
+
+// Devices other than the CPU have threads of their own for backward, which do not record.
+class OneAutogradThread {
+ public:
+  OneAutogradThread() { State().set_multithreading_enabled(false); }
+  ~OneAutogradThread() { State().set_multithreading_enabled(before_); }
+  OneAutogradThread(const OneAutogradThread&) = delete;
+  OneAutogradThread& operator=(const OneAutogradThread&) = delete;
+
+ private:
+  static c10::AutogradState& State() { return c10::AutogradState::get_tls_state(); }
+  const bool before_ = State().get_multithreading_enabled();
 };
 
 // Restores the state of the process's generator, which capture advances by running random ops.
@@ -257,6 +271,7 @@ class Tracer {
     if (wanted.empty() || from.empty()) return all;
     const std::vector<at::Tensor> stored = StoredGradients();
     const CaptureScope scope(recorder_);
+    const OneAutogradThread here;
     const auto gradients =
         torch::autograd::grad(from, wanted, from_gradients, /*retain_graph=*/false,
                               /*create_graph=*/false, /*allow_unused=*/true);
@@ -315,6 +330,28 @@ class Tracer {
   std::vector<ValueId> output_gradients_;
 };
 
+// Returns where all tensors of the stage are.
+Result<c10::Device> DeviceOf(const StageSpec& spec) {
+  std::optional<std::pair<std::string, c10::Device>> first;
+  std::optional<Error> error;
+  const auto visit = [&](const std::string& name, const at::Tensor& tensor) {
+    if (!tensor.defined() || error) return;
+    if (!first) first.emplace(name, tensor.device());
+    if (tensor.device() == first->second) return;
+    error = {
+        ErrorCode::kInvalidArgument,
+        fmt::format("capture: {} is on {}, but {} is on {}; move the whole stage to one device",
+                    name, tensor.device().str(), first->first, first->second.str())};
+  };
+  for (const NamedTensor& each : spec.parameters) visit("parameter " + each.name, each.tensor);
+  for (const NamedTensor& each : spec.buffers) visit("buffer " + each.name, each.tensor);
+  for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
+    visit(fmt::format("input {}", i), spec.inputs[i]);
+  }
+  if (error) return tl::unexpected(*error);
+  return first ? first->second : c10::Device(c10::kCPU);
+}
+
 Status CheckInputGradients(const StageSpec& spec) {
   for (const int input : spec.input_gradients) {
     const std::size_t index = input;
@@ -352,6 +389,7 @@ bool IsCapturing() { return recording != nullptr; }
 
 Result<JointGraph> CaptureStage(const StageSpec& spec) {
   PENSTOCK_TRY_STATUS(CheckInputGradients(spec));
+  PENSTOCK_TRY(const c10::Device device, DeviceOf(spec));
   if (recording != nullptr)
     return InvalidArgument("capture: this thread is already capturing a stage");
   std::unique_lock<std::mutex> lock;
@@ -362,6 +400,7 @@ Result<JointGraph> CaptureStage(const StageSpec& spec) {
   try {
     JointGraph joint = Tracer(spec, recorder).Trace();
     joint.gradient_dtype = spec.gradient_dtype;
+    joint.device = device;
     if (spec.sharding) ShardParameters(joint, *spec.sharding);
     return joint;
   } catch (const CaptureError& error) {

@@ -98,6 +98,7 @@ struct JointGraph {
   std::vector<int> kept_inputs, kept_outputs;    // indices, from the spec
   std::optional<ParameterSharding> sharding;     // from the spec
   c10::ScalarType gradient_dtype = c10::kFloat;  // from the spec
+  c10::Device device = c10::kCPU;                // of parameters, buffers and inputs
 
   std::span<const ValueId> outputs() const {
     return std::span(graph.outputs).first(output_gradients.size());

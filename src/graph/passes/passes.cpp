@@ -49,6 +49,14 @@ Status RunPass(const Pass& pass, StageGraphs& graphs, const CompileOptions& opti
   return {};
 }
 
+// Passes that call libraries, or generate code, for CPUs.
+constexpr std::string_view kForCpus[] = {"cross_entropy", "attention_by_matmul", "matmul_by_onednn",
+                                         "fuse"};
+
+bool RunsOn(const Pass& pass, c10::Device device) {
+  return device.is_cpu() || std::ranges::find(kForCpus, pass.name) == std::end(kForCpus);
+}
+
 }  // namespace
 
 std::vector<Graph*> AllGraphs(StageGraphs& graphs) {
@@ -81,7 +89,8 @@ Status RunPasses(StageGraphs& graphs, const CompileOptions& options) {
       return InvalidArgument("pass {} cannot be disabled, because later passes depend on it",
                              pass.name);
     }
-    if (!disabled) PENSTOCK_TRY_STATUS(RunPass(pass, graphs, options));
+    if (!disabled && RunsOn(pass, graphs.joint.device))
+      PENSTOCK_TRY_STATUS(RunPass(pass, graphs, options));
     for (const Graph* graph : AllGraphs(graphs)) {
       if (const Status status = VerifyGraph(*graph); !status) {
         return MakeError(status.error().code, "after pass {}: {}", pass.name,

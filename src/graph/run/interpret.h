@@ -28,6 +28,7 @@ struct GraphBinding {
   // number seeds it again, from that seed and `first_random_op` plus the number.
   at::Generator generator = {};
   std::int64_t first_random_op = 0;
+  c10::Device device = c10::kCPU;  // of all tensors
   // Only with sharded parameters; see BoundKind.
   at::Tensor weight_shard = {};
   at::Tensor unreduced_gradients = {};

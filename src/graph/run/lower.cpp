@@ -18,7 +18,7 @@ class Lowering {
       : graph_(graph),
         binding_(binding),
         code_(code),
-        plan_(PlanMemory(graph)),
+        plan_(PlanFor(graph, binding.device)),
         slot_of_(graph.values.size(), -1) {
     if (std::ranges::any_of(graph.nodes, IsCollective)) code_.groups = binding.groups;
     code_.generator = binding.generator;
@@ -44,6 +44,15 @@ class Lowering {
   }
 
  private:
+  // Other devices allocate by stream, not from an arena of the thread.
+  static MemoryPlan PlanFor(const Graph& graph, c10::Device device) {
+    MemoryPlan plan = PlanMemory(graph);
+    if (device.is_cpu()) return plan;
+    plan.arena_bytes = 0;
+    std::ranges::fill(plan.offsets, -1);
+    return plan;
+  }
+
   std::int32_t NewSlot(ValueId id) {
     const auto slot = static_cast<std::int32_t>(code_.slots.size());
     code_.slots.emplace_back();
@@ -96,9 +105,13 @@ class Lowering {
     return slot;
   }
 
+  static c10::DispatchKey KeyOf(c10::Device device) {
+    return at::TensorOptions().device(device).computeDispatchKey();
+  }
+
   at::Tensor EmptySource(const TensorValue& value) const {
     return at::detail::make_tensor<c10::TensorImpl>(c10::Storage(code_.nothing),
-                                                    c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                                    c10::DispatchKeySet(KeyOf(binding_.device)),
                                                     c10::scalarTypeToTypeMeta(value.type.dtype));
   }
 

@@ -163,8 +163,9 @@ void ProgramCode::Clear() {
 GraphProgram::GraphProgram(const Graph& graph, const GraphBinding& binding)
     : code_(std::make_unique<ProgramCode>()) {
   const c10::InferenceMode inference;
-  code_->nothing = c10::Storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, at::kCPU),
-                                nullptr, /*resizable=*/false);
+  code_->nothing =
+      c10::Storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, binding.device),
+                   nullptr, /*resizable=*/false);
   Lower(graph, binding, *code_);
 }
 

@@ -1,0 +1,82 @@
+// Compiled stages compute on the test device what they compute on the CPU.
+#include <ATen/ATen.h>
+#include <ATen/Context.h>
+#include <gtest/gtest.h>
+
+#include "tests/device/device.h"
+#include "tests/graph/small_stage.h"
+
+namespace penstock::testing {
+namespace {
+
+struct StageCase {
+  const char* name;
+  StageSpec (*make)();
+};
+
+class StageOnDevice : public ::testing::TestWithParam<StageCase> {
+ protected:
+  // Flash attention has no generic form.
+  void SetUp() override { at::globalContext().setSDPUseFlash(false); }
+  void TearDown() override { SetDeviceOfStages(at::kCPU); }
+
+  static StageSpec Make(c10::Device device) {
+    SetDeviceOfStages(device);
+    at::manual_seed(1);
+    return GetParam().make();
+  }
+};
+
+std::vector<at::Tensor> Moved(std::vector<at::Tensor> tensors, c10::Device device) {
+  for (at::Tensor& tensor : tensors) {
+    if (tensor.defined()) tensor = tensor.to(device);
+  }
+  return tensors;
+}
+
+TEST_P(StageOnDevice, ComputesWhatTheCpuDoes) {
+  const c10::Device device(c10::DeviceType::PrivateUse1, 0);
+  const StageSpec on_cpu = Make(at::kCPU), on_device = Make(device);
+  CompileOptions exact;
+  const auto expected_graphs = Build(on_cpu, exact), graphs = Build(on_device, exact);
+  ASSERT_TRUE(expected_graphs) << expected_graphs.error().line();
+  ASSERT_TRUE(graphs) << graphs.error().line();
+  const Data data = RandomData(on_cpu, 5);
+  const Data moved = {Moved(data.inputs, device), Moved(data.output_gradients, device)};
+  for (const bool split : {false, true}) {
+    const Runner runner = {.split = split, .reference = false};
+    const Answer expected = RunGraphs(on_cpu, *expected_graphs, data, runner);
+    TakeReport();
+    Answer answer = RunGraphs(on_device, *graphs, moved, runner);
+    const DeviceReport report = TakeReport();
+    EXPECT_TRUE(report.races.empty()) << report.races.front();
+    EXPECT_TRUE(report.host_operations.empty()) << report.host_operations.front();
+    EXPECT_GT(report.tasks, 10);
+    for (std::vector<at::Tensor>* tensors :
+         {&answer.outputs, &answer.input_gradients, &answer.gradients}) {
+      *tensors = Moved(*tensors, at::kCPU);
+    }
+    ExpectSame(expected, answer);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Stages, StageOnDevice,
+                         ::testing::Values(StageCase{"first", FirstStage},
+                                           StageCase{"middle", MiddleStage},
+                                           StageCase{"last", LastStage},
+                                           StageCase{"whole", WholeModel}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(StagesOnDevices, AreOnOne) {
+  StageSpec spec = MiddleStage();
+  spec.inputs[0] = spec.inputs[0].to(c10::Device(c10::DeviceType::PrivateUse1, 0));
+  const auto graphs = Build(spec);
+  ASSERT_FALSE(graphs);
+  EXPECT_NE(
+      graphs.error().line().find("input 0 is on test_device:0, but parameter norm1 is on cpu"),
+      std::string::npos)
+      << graphs.error().line();
+}
+
+}  // namespace
+}  // namespace penstock::testing
