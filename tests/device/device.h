@@ -9,11 +9,15 @@
 // Nothing but tests links it.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace penstock::testing {
+
+inline const c10::Device kTestDevice{c10::DeviceType::PrivateUse1, 0};
 
 // What happened since the last call of TakeReport.
 struct DeviceReport {

@@ -10,10 +10,8 @@
 namespace penstock::testing {
 namespace {
 
-const c10::Device kDevice{c10::DeviceType::PrivateUse1, 0};
-
 c10::Stream NewStream() {
-  return c10::impl::VirtualGuardImpl(kDevice.type()).getNewStream(kDevice);
+  return c10::impl::VirtualGuardImpl(kTestDevice.type()).getNewStream(kTestDevice);
 }
 
 class TestDevice : public ::testing::Test {
@@ -29,26 +27,26 @@ class TestDevice : public ::testing::Test {
 // A value is computed on one stream and used on another, then freed by the host.
 at::Tensor HandOver(const at::Tensor& input) {
   const c10::Stream first = NewStream(), second = NewStream();
-  c10::Event ready(kDevice.type()), done(kDevice.type());
+  c10::Event ready(kTestDevice.type()), done(kTestDevice.type());
   at::Tensor result;
   {
     at::Tensor product;
     {
       const c10::StreamGuard guard(first);
       ready.record(first);
-      const at::Tensor moved = input.to(kDevice);
+      const at::Tensor moved = input.to(kTestDevice);
       product = at::mm(moved, moved);
       ready.record(first);
     }
     const c10::StreamGuard guard(second);
     ready.block(second);
-    c10::impl::VirtualGuardImpl(kDevice.type())
+    c10::impl::VirtualGuardImpl(kTestDevice.type())
         .recordDataPtrOnStream(product.storage().data_ptr(), second);
     result = at::mm(product, product);
     done.record(second);
   }
   const c10::StreamGuard guard(first);
-  const at::Tensor reused = at::zeros(input.sizes(), input.options().device(kDevice));
+  const at::Tensor reused = at::zeros(input.sizes(), input.options().device(kTestDevice));
   done.block(first);
   return result.cpu();
 }
@@ -82,7 +80,7 @@ TEST_F(TestDevice, EachOrderThatIsLeftOutIsARace) {
 }
 
 TEST_F(TestDevice, AccessesOfTheHostFault) {
-  const at::Tensor tensor = at::ones({4}).to(kDevice);
+  const at::Tensor tensor = at::ones({4}).to(kTestDevice);
   EXPECT_DEATH(
       {
         volatile float value = *tensor.const_data_ptr<float>();
@@ -94,8 +92,8 @@ TEST_F(TestDevice, AccessesOfTheHostFault) {
 TEST_F(TestDevice, FreedMemoryIsPoisoned) {
   const c10::Stream stream = NewStream();
   const c10::StreamGuard guard(stream);
-  { const at::Tensor ones = at::ones({8}, at::device(kDevice)); }
-  const at::Tensor reused = at::empty({8}, at::device(kDevice));
+  { const at::Tensor ones = at::ones({8}, at::device(kTestDevice)); }
+  const at::Tensor reused = at::empty({8}, at::device(kTestDevice));
   EXPECT_TRUE(reused.cpu().isnan().all().item<bool>());
 }
 
@@ -107,7 +105,7 @@ TEST_F(TestDevice, TrainsALayerAsTheCpuDoes) {
     loss.backward();
     return leaf.grad().cpu();
   };
-  EXPECT_TRUE(gradient_of(kDevice).equal(gradient_of(at::kCPU)));
+  EXPECT_TRUE(gradient_of(kTestDevice).equal(gradient_of(at::kCPU)));
   EXPECT_TRUE(TakeReport().races.empty());
 }
 

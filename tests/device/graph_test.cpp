@@ -35,7 +35,7 @@ std::vector<at::Tensor> Moved(std::vector<at::Tensor> tensors, c10::Device devic
 }
 
 TEST_P(StageOnDevice, ComputesWhatTheCpuDoes) {
-  const c10::Device device(c10::DeviceType::PrivateUse1, 0);
+  const c10::Device device = kTestDevice;
   const StageSpec on_cpu = Make(at::kCPU), on_device = Make(device);
   CompileOptions exact;
   const auto expected_graphs = Build(on_cpu, exact), graphs = Build(on_device, exact);
@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(Stages, StageOnDevice,
 
 TEST(StagesOnDevices, AreOnOne) {
   StageSpec spec = MiddleStage();
-  spec.inputs[0] = spec.inputs[0].to(c10::Device(c10::DeviceType::PrivateUse1, 0));
+  spec.inputs[0] = spec.inputs[0].to(kTestDevice);
   const auto graphs = Build(spec);
   ASSERT_FALSE(graphs);
   EXPECT_NE(

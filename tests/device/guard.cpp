@@ -14,9 +14,7 @@ using c10::DeviceIndex;
 using c10::DeviceType;
 using EventPointer = std::shared_ptr<Event>;
 
-const c10::Device kDevice{DeviceType::PrivateUse1, 0};
-
-c10::Stream StreamOf(int id) { return c10::Stream(c10::Stream::UNSAFE, kDevice, id); }
+c10::Stream StreamOf(int id) { return c10::Stream(c10::Stream::UNSAFE, kTestDevice, id); }
 int IdOf(const c10::Stream& stream) { return static_cast<int>(stream.id()); }
 
 class Guard final : public c10::impl::DeviceGuardImplInterface {
@@ -24,8 +22,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   static constexpr DeviceType static_type = DeviceType::PrivateUse1;
 
   DeviceType type() const override { return static_type; }
-  c10::Device exchangeDevice(c10::Device) const override { return kDevice; }
-  c10::Device getDevice() const override { return kDevice; }
+  c10::Device exchangeDevice(c10::Device) const override { return kTestDevice; }
+  c10::Device getDevice() const override { return kTestDevice; }
   void setDevice(c10::Device) const override {}
   void uncheckedSetDevice(c10::Device) const noexcept override {}
   DeviceIndex deviceCount() const noexcept override { return 1; }
@@ -72,9 +70,9 @@ void Free(void* address) { Device::Get().Free(address); }
 class DeviceAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
-    if (bytes == 0) return {nullptr, kDevice};
+    if (bytes == 0) return {nullptr, kTestDevice};
     void* const address = Device::Get().Allocate(bytes);
-    return {address, address, &Free, kDevice};
+    return {address, address, &Free, kTestDevice};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &Free; }
   void copy_data(void*, const void*, std::size_t) const override {

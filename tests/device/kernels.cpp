@@ -16,8 +16,6 @@ namespace {
 using c10::IValue;
 using torch::jit::Stack;
 
-const c10::Device kDevice{c10::DeviceType::PrivateUse1, 0};
-
 // Ops with outputs whose sizes depend on values, or whose values the host reads.
 const std::set<std::string>& WaitingOps() {
   static const std::set<std::string> ops = {"aten::_local_scalar_dense",
@@ -108,7 +106,7 @@ Stack ShapesOf(const c10::OperatorHandle& op, const Stack& arguments) {
 
 at::Tensor EmptyLike(const at::Tensor& shape) {
   if (!shape.defined()) return shape;
-  return at::empty_strided(shape.sizes(), shape.strides(), shape.options().device(kDevice));
+  return at::empty_strided(shape.sizes(), shape.strides(), shape.options().device(kTestDevice));
 }
 
 // What one call of an op accesses and returns.
@@ -153,7 +151,8 @@ class Call {
     Device::Get().SynchronizeStream(Device::CurrentStream(), name);
     Stack values = Changed(arguments_, at::kCPU, ShadowOf);
     op_.callBoxed(values);
-    return Changed(values, kDevice, [](const at::Tensor& result) { return result.to(kDevice); });
+    return Changed(values, kTestDevice,
+                   [](const at::Tensor& result) { return result.to(kTestDevice); });
   }
 
   void AddInputs() {
@@ -173,7 +172,7 @@ class Call {
       return Arguments();
     }
     if (schema_.returns().empty()) return results;
-    results = Changed(ShapesOf(op_, arguments_), kDevice, [&](const at::Tensor& shape) {
+    results = Changed(ShapesOf(op_, arguments_), kTestDevice, [&](const at::Tensor& shape) {
       fresh_.push_back(EmptyLike(shape));
       if (shape.defined()) accesses_.push_back({BytesOf(fresh_.back()), true});
       return fresh_.back();
