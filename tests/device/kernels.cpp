@@ -180,7 +180,7 @@ class Call {
     return results;
   }
 
-  // Of an op in place, or with arguments for its outputs.
+  // Of an op that writes to its arguments.
   Stack Arguments() {
     Stack results;
     for (std::size_t i = 0; i < arguments_.size(); ++i) {

@@ -35,7 +35,7 @@ std::vector<HelpGroup> HelpOfKeys() {
 }
 
 constexpr std::array kGraphPasses = {
-#define PENSTOCK_PASS(name, run, must_run, why) name,
+#define PENSTOCK_PASS(name, run, must_run, for_cpus, why) name,
 #include "graph/passes/passes.def"
 #undef PENSTOCK_PASS
 };

@@ -14,7 +14,7 @@ namespace penstock {
 namespace {
 
 constexpr std::array kPasses = {
-#define PENSTOCK_PASS(name, run, must_run, why) Pass{name, run, must_run, why},
+#define PENSTOCK_PASS(name, run, must_run, for_cpus, why) Pass{name, run, must_run, for_cpus, why},
 #include "graph/passes/passes.def"
 #undef PENSTOCK_PASS
 };
@@ -49,14 +49,6 @@ Status RunPass(const Pass& pass, StageGraphs& graphs, const CompileOptions& opti
   return {};
 }
 
-// Passes that call libraries, or generate code, for CPUs.
-constexpr std::string_view kForCpus[] = {"cross_entropy", "attention_by_matmul", "matmul_by_onednn",
-                                         "fuse"};
-
-bool RunsOn(const Pass& pass, c10::Device device) {
-  return device.is_cpu() || std::ranges::find(kForCpus, pass.name) == std::end(kForCpus);
-}
-
 }  // namespace
 
 std::vector<Graph*> AllGraphs(StageGraphs& graphs) {
@@ -89,8 +81,8 @@ Status RunPasses(StageGraphs& graphs, const CompileOptions& options) {
       return InvalidArgument("pass {} cannot be disabled, because later passes depend on it",
                              pass.name);
     }
-    if (!disabled && RunsOn(pass, graphs.joint.device))
-      PENSTOCK_TRY_STATUS(RunPass(pass, graphs, options));
+    const bool skipped = disabled || (pass.for_cpus && !graphs.joint.device.is_cpu());
+    if (!skipped) PENSTOCK_TRY_STATUS(RunPass(pass, graphs, options));
     for (const Graph* graph : AllGraphs(graphs)) {
       if (const Status status = VerifyGraph(*graph); !status) {
         return MakeError(status.error().code, "after pass {}: {}", pass.name,

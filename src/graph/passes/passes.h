@@ -12,6 +12,7 @@ struct Pass {
   std::string_view name;
   Status (*run)(StageGraphs& graphs, const CompileOptions& options);
   bool must_run;         // cannot be disabled, because later passes depend on it
+  bool for_cpus;         // calls libraries or generates code for CPUs; skipped on other devices
   std::string_view why;  // why it is at this position in the table
 };
 
@@ -27,7 +28,7 @@ inline constexpr std::string_view kCapture = "capture";
 Status RunPasses(StageGraphs& graphs, const CompileOptions& options);
 
 // Each pass is in its own file in passes/.
-#define PENSTOCK_PASS(name, run, must_run, why) \
+#define PENSTOCK_PASS(name, run, must_run, for_cpus, why) \
   Status run(StageGraphs& graphs, const CompileOptions& options);
 #include "graph/passes/passes.def"
 #undef PENSTOCK_PASS
