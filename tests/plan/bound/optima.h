@@ -4,7 +4,6 @@
 // cumulative resource per rank for memory from the start of F to the end of W, and the order of
 // microbatches on each stage. These are all instances with up to 3 ranks, 4 microbatches and 4
 // chunks, two kinds of times and up to four limits, except for six that were not proved in 8 s.
-// tests/plan/bound/prove_optima.py prints them.
 #pragma once
 
 namespace penstock::testing {
