@@ -41,6 +41,8 @@ std::vector<Field> RunFields(TrainConfig& c) {
        "Dtype of the computation: f32 or bf16; weights are f32",
        {.choices = "f32 bf16"},
        "dtype torch_dtype"},
+      {"device", &c.device, kPrograms,
+       "Device that trains: cpu, or PyTorch's name of another one: cuda, cuda:1, xpu"},
       {"max_memory", &c.max_memory, kFiles,
        "Memory that the run may need: auto (what is available), a size (16GiB), or none (no "
        "check)"},

@@ -158,6 +158,9 @@ struct TrainConfig {
   // Dtype of the computation: f32 or bf16. Weights, updates and, unless optimizer.gradient_dtype
   // says otherwise, sums of gradients are in f32.
   std::string precision = "f32";
+  // Where the ranks' tensors are and their work runs: "cpu", "cuda", "cuda:1" or another device of
+  // PyTorch.
+  std::string device = "cpu";
   // Limit for the estimated memory need of the run: "auto" (what is available), bytes with a unit,
   // or "none" (no check).
   std::string max_memory = "auto";

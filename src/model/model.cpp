@@ -81,6 +81,23 @@ Result<std::shared_ptr<StageModule>> BuildStage(const ModelConfig& config,
   return stage;
 }
 
+void MoveStage(StageModule& stage, c10::Device device) {
+  const torch::NoGradGuard no_grad;
+  const auto move = [device](const torch::Tensor& tensor) {
+    if (!tensor.defined() || tensor.device() == device) return;
+    // Not set_data, which only some types of devices allow.
+    const torch::Tensor moved = tensor.detach().to(device);
+    tensor.unsafeGetTensorImpl()->shallow_copy_from(moved.getIntrusivePtr());
+  };
+  for (const torch::Tensor& parameter : stage.parameters()) move(parameter);
+  for (const torch::Tensor& buffer : stage.buffers()) move(buffer);
+}
+
+c10::Device DeviceOf(const StageModule& stage) {
+  const std::vector<torch::Tensor> parameters = stage.parameters();
+  return parameters.empty() ? c10::Device(c10::kCPU) : parameters.front().device();
+}
+
 torch::Tensor InitialRows(const ModelConfig& config, std::string_view parameter,
                           std::span<const std::int64_t> shape, std::int64_t begin,
                           std::int64_t end) {

@@ -71,6 +71,12 @@ Result<std::shared_ptr<StageModule>> BuildStage(const ModelConfig& config, const
 Result<std::shared_ptr<StageModule>> BuildUninitializedStage(const ModelConfig& config,
                                                              const LayerRange& range);
 
+// Moves the stage's parameters and buffers to the device, in place: all that refers to them
+// follows.
+void MoveStage(StageModule& stage, c10::Device device);
+// Returns where the stage's parameters are.
+c10::Device DeviceOf(const StageModule& stage);
+
 // Returns the initial values of rows `begin` to `end` - 1 of a parameter of this shape, as
 // BuildStage sets them. Requires: CheckModel succeeds.
 torch::Tensor InitialRows(const ModelConfig& config, std::string_view parameter,

@@ -38,6 +38,22 @@ struct StageCall {
   Outlet& output;
 };
 
+// The clock of a device that runs a stage's work after the calls that start it. Threads: the
+// stage's.
+class StageClock {
+ public:
+  // Starts a step with marks from 0 to `marks` - 1.
+  virtual void Begin(std::size_t marks) = 0;
+  // Marks the end of the work that has been started so far.
+  virtual void Mark(std::size_t mark) = 0;
+  // Returns when the device reached a mark of the step, in ns of the steady clock; 0 if it is not
+  // set. Requires: EndStep was called since.
+  virtual std::int64_t At(std::size_t mark) const = 0;
+
+ protected:
+  ~StageClock() = default;
+};
+
 class Stage {
  public:
   virtual ~Stage() = default;
@@ -45,6 +61,11 @@ class Stage {
   // Starts a new step (batch), whose microbatch indices start at 0. Called before the first action
   // of the step.
   virtual void BeginStep(std::int64_t step) = 0;
+  // Waits until what the stage has computed may be read on any thread. Called when a step has
+  // ended, unless the run was aborted.
+  virtual void EndStep() {}
+  // Returns the clock of the rank's work; null if it has run when the methods return.
+  virtual StageClock* clock() { return nullptr; }
 
   // `input` is the output of the previous stage. It is empty at the first stage of a chain, which
   // reads its own data. Sends the output, except at the last stage of a chain, which keeps its

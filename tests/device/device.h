@@ -23,7 +23,10 @@ inline const c10::Device kTestDevice{c10::DeviceType::PrivateUse1, 0};
 struct DeviceReport {
   std::vector<std::string> races;
   std::vector<std::string> host_operations;  // ops for which the host waited
-  std::int64_t tasks = 0, waits = 0, recorded_uses = 0;
+  std::int64_t tasks = 0, recorded_uses = 0;
+  // Of streams for events: those that order something, and those for the default stream.
+  std::int64_t waits = 0, default_waits = 0;
+  bool dropped = false;  // a wait or a use
 };
 DeviceReport TakeReport();
 
@@ -33,6 +36,8 @@ void SetDelays(int most_microseconds, std::uint32_t seed);
 // The n-th wait of a stream for an event, or the n-th record of a use on another stream, is left
 // out, counted from this call. -1: none.
 void DropWait(std::int64_t n);
+// Leaves out all waits for events of the default stream.
+void DropDefaultWaits(bool drop);
 void DropRecordedUse(std::int64_t n);
 
 }  // namespace penstock::testing

@@ -59,6 +59,10 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void synchronizeEvent(void* event) const override {
     if (event != nullptr) Device::Get().SynchronizeEvent(**static_cast<EventPointer*>(event));
   }
+  double elapsedTime(void* first, void* second, DeviceIndex) const override {
+    const auto at = [](void* event) { return (*static_cast<EventPointer*>(event))->at; };
+    return std::chrono::duration<double, std::milli>(at(second) - at(first)).count();
+  }
   void destroyEvent(void* event, DeviceIndex) const noexcept override {
     delete static_cast<EventPointer*>(event);
   }
@@ -87,6 +91,9 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(DeviceIndex) const override { return true; }
   DeviceIndex deviceCount() const override { return 1; }
+  at::Generator getNewGenerator(DeviceIndex) const override {
+    return at::detail::createCPUGenerator();
+  }
   const at::Generator& getDefaultGenerator(DeviceIndex) const override {
     return at::detail::getDefaultCPUGenerator();  // its kernels are those of the CPU
   }

@@ -72,6 +72,8 @@ Stack Changed(const Stack& values, c10::Device device, const Change& change) {
       value = tensors;
     } else if (value.isDevice()) {
       value = device;
+    } else if (value.isGenerator()) {
+      value = value.toGenerator().clone();  // the caller may seed its own at once
     }
   }
   return changed;

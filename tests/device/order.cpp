@@ -10,6 +10,14 @@ void Merge(const Clock& from, Clock& into) {
   for (const auto& [stream, task] : from) into[stream] = std::max(into[stream], task);
 }
 
+bool Order::IsAfter(int stream, const Clock& clock) {
+  const Clock& seen = After(stream);
+  return std::ranges::all_of(clock, [&](const auto& each) {
+    const auto found = seen.find(each.first);
+    return each.second == 0 || (found != seen.end() && found->second >= each.second);
+  });
+}
+
 std::int64_t Order::Begin(int stream) {
   Clock& seen = seen_[stream];
   Merge(host_, seen);

@@ -30,7 +30,13 @@ class Order {
  public:
   // A task begins on the stream, after all that the host has waited for. Returns its number.
   std::int64_t Begin(int stream);
-  const Clock& After(int stream) { return seen_[stream]; }
+  // What is before a task that the stream would begin now.
+  const Clock& After(int stream) {
+    Merge(host_, seen_[stream]);
+    return seen_[stream];
+  }
+  // Whether the stream is already ordered after all of it.
+  bool IsAfter(int stream, const Clock& clock);
   void Wait(int stream, const Clock& for_clock) { Merge(for_clock, seen_[stream]); }
   void WaitOnHost(const Clock& for_clock) { Merge(for_clock, host_); }
 

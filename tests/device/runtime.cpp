@@ -77,10 +77,11 @@ void Device::StartLocked(int stream, const std::string& name, const std::vector<
 
 std::shared_ptr<Event> Device::Record(int stream) {
   const std::lock_guard lock(mutex_);
-  order_.Begin(stream);
   auto event = std::make_shared<Event>();
+  event->stream = stream;
   event->after = order_.After(stream);
   QueueOf(stream).Add([event] {
+    event->at = std::chrono::steady_clock::now();
     event->reached = true;
     event->reached.notify_all();
   });
@@ -89,8 +90,16 @@ std::shared_ptr<Event> Device::Record(int stream) {
 
 void Device::Await(int stream, const std::shared_ptr<Event>& event) {
   const std::lock_guard lock(mutex_);
-  ++report_.waits;
-  if (wait_to_drop_-- == 0) return;
+  if (event->stream == 0) {
+    ++report_.default_waits;
+    if (drops_default_waits_) return;
+  } else if (!order_.IsAfter(stream, event->after)) {
+    ++report_.waits;
+    if (wait_to_drop_-- == 0) {
+      report_.dropped = true;
+      return;
+    }
+  }
   order_.Wait(stream, event->after);
   QueueOf(stream).Add([event] { event->reached.wait(false); });
 }
@@ -163,7 +172,10 @@ void Device::RecordUse(const void* address, int stream) {
   Block* const block = memory_.At(address);
   if (block == nullptr || stream == block->stream) return;
   ++report_.recorded_uses;
-  if (use_to_drop_-- == 0) return;
+  if (use_to_drop_-- == 0) {
+    report_.dropped = true;
+    return;
+  }
   block->uses.push_back(stream);
 }
 
@@ -188,6 +200,11 @@ void Device::Delay() {
   std::this_thread::sleep_for(std::chrono::microseconds(delay));
 }
 
+void Device::DropDefaultWaits(bool drop) {
+  const std::lock_guard lock(mutex_);
+  drops_default_waits_ = drop;
+}
+
 void Device::DropWait(std::int64_t n) {
   const std::lock_guard lock(mutex_);
   wait_to_drop_ = n;
@@ -201,6 +218,7 @@ DeviceReport TakeReport() { return Device::Get().TakeReport(); }
 void SetDelays(int most_microseconds, std::uint32_t seed) {
   Device::Get().SetDelays(most_microseconds, seed);
 }
+void DropDefaultWaits(bool drop) { Device::Get().DropDefaultWaits(drop); }
 void DropWait(std::int64_t n) { Device::Get().DropWait(n); }
 void DropRecordedUse(std::int64_t n) { Device::Get().DropRecordedUse(n); }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -20,8 +21,10 @@ namespace penstock::testing {
 
 // A point in a stream.
 struct Event {
+  int stream = 0;  // that recorded it
   Clock after;
   std::atomic<bool> reached = false;
+  std::chrono::steady_clock::time_point at = {};  // when it was reached
 };
 
 // Runs tasks in order, each after a delay. Threads: any.
@@ -75,6 +78,7 @@ class Device {
   DeviceReport TakeReport();
   void SetDelays(int most_microseconds, std::uint32_t seed);
   void DropWait(std::int64_t n);
+  void DropDefaultWaits(bool drop);
   void DropRecordedUse(std::int64_t n);
   void Delay();
 
@@ -99,6 +103,7 @@ class Device {
   std::vector<Freed> freed_;
   DeviceReport report_;
   std::int64_t wait_to_drop_ = -1, use_to_drop_ = -1;
+  bool drops_default_waits_ = false;
   std::mutex delay_mutex_;
   int most_delay_ = 0;
   std::mt19937 random_;

@@ -176,6 +176,16 @@ Tensor RandomRelu(const Tensor& input, const at::Scalar& lower, const at::Scalar
   return at::where(input <= 0, input * slope, input);
 }
 
+// What dropout is on devices other than CPUs; the op itself takes no generator. As on CPUs.
+std::tuple<Tensor, Tensor> NativeDropout(const Tensor& input, double p, std::optional<bool> train) {
+  const Original original(kDecompositions);
+  if (!train.value_or(true) || p == 0) return {input.clone(), at::ones_like(input, at::kBool)};
+  Tensor noise = at::empty_like(input.detach()).bernoulli_(1 - p);
+  const Tensor mask = noise.to(at::kBool);
+  if (p < 1) noise.div_(1 - p);
+  return {input * noise, mask};
+}
+
 // The op itself checks on CPUs that the classes are in range.
 Tensor OneHot(const Tensor& input, std::int64_t classes) {
   const Original original(kDecompositions);
@@ -235,6 +245,7 @@ TORCH_LIBRARY_IMPL(aten, DeferredInit, library) {
   library.impl("prod.dim_int", &ProdAlong);
   library.impl("cumprod", &Cumprod);
   library.impl("rrelu", &RandomRelu);
+  library.impl("native_dropout", &NativeDropout);
   library.impl("one_hot", &OneHot);
   library.impl("embedding", &DenseEmbedding);
   library.impl("_embedding_bag", &DenseEmbeddingBag);

@@ -66,6 +66,7 @@ constexpr std::array kOpsWithoutFlops = std::to_array<std::string_view>({
     "aten::bincount",
     "aten::histc",
     "aten::one_hot",
+    "aten::_safe_softmax",
     "aten::_softmax",
     "aten::_softmax_backward_data",
     "aten::_log_softmax",

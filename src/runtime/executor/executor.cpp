@@ -31,9 +31,18 @@ std::size_t Executor::IndexOf(std::uint64_t progress) {
   return (progress & ((std::uint64_t{1} << kIndexBits) - 1)) >> 1;
 }
 
+void Executor::SlotOutlet::SetSent() {
+  if (!timed_) return;
+  if (clock_ != nullptr) {
+    clock_->Mark(mark_);
+  } else {
+    sent_ns_ = Now();
+  }
+}
+
 void Executor::SlotOutlet::Send(Message message) {
   if (exchange_ != nullptr) {
-    if (timed_) sent_ns_ = Now();
+    SetSent();
     std::exchange(exchange_, nullptr)->TakeOutput(entry_, round_, std::move(message));
     return;
   }
@@ -42,7 +51,7 @@ void Executor::SlotOutlet::Send(Message message) {
     PENSTOCK_CHECK(!expected_, "an action sent two messages");
     return;
   }
-  if (timed_) sent_ns_ = Now();
+  SetSent();
   transport_.Send(std::exchange(slot_, -1), round_, std::move(message));
 }
 
@@ -140,7 +149,7 @@ bool Executor::Enter(const BoundAction& action, std::int64_t round,
     if (!part.stage->Await(part.op, part.microbatch)) return false;
     stage_waits_.store(false, std::memory_order_relaxed);
     outlets_[i].Open(part.out_slot, round + (part.out_again ? times_again_ : 0),
-                     part.op == Op::kBackward);
+                     part.op == Op::kBackward, clock_, MarkOf(action.entry + i, Moment::kSent));
     if (vocabulary_ && vocabulary_->TakesOutput(action.entry + i)) {
       outlets_[i].OpenTo(*vocabulary_, action.entry + i);
     }
@@ -151,11 +160,11 @@ bool Executor::Enter(const BoundAction& action, std::int64_t round,
 void Executor::RunOne(std::size_t entry, Message input, std::int64_t round) {
   const BoundPart& part = parts_[entry];
   Stamp& stamp = stamps_[entry];
-  stamp.start_ns = Now();
+  SetTime(entry, Moment::kStart, stamp.start_ns);
   if (vocabulary_ && vocabulary_->HasInput(entry)) input = vocabulary_->Input(entry);
   part.call(*part.stage, part.microbatch, std::move(input), outlets_[0]);
   if (IsVocabulary(part.op)) vocabulary_->Send(entry, round);
-  stamp.end_ns = Now();
+  SetTime(entry, Moment::kEnd, stamp.end_ns);
   stamp.sent_ns = outlets_[0].sent_ns();
   SetActivations(stamp, *part.stage, part.stage->ActivationBytes());
 }
@@ -163,15 +172,17 @@ void Executor::RunOne(std::size_t entry, Message input, std::int64_t round) {
 void Executor::RunPair(const BoundPart* parts, std::array<Message, 2>& inputs, Stamp* stamps) {
   const BoundPart& first = parts[0];
   const BoundPart& second = parts[1];
-  const std::int64_t start = Now();
+  const std::size_t first_entry = Index(parts - parts_.data());
+  std::int64_t start = 0, end = 0;
+  SetTime(first_entry, Moment::kStart, start);
   for (std::size_t i = 0; i < inputs.size() && vocabulary_; ++i) {
-    const std::size_t entry = Index(parts - parts_.data()) + i;
+    const std::size_t entry = first_entry + i;
     if (vocabulary_->HasInput(entry)) inputs[i] = vocabulary_->Input(entry);
   }
   const std::int64_t bytes_between = first.stage->Overlap(
       {first.op, first.microbatch, std::move(inputs[0]), outlets_[0]}, *second.stage,
       {second.op, second.microbatch, std::move(inputs[1]), outlets_[1]});
-  const std::int64_t end = Now();
+  SetTime(first_entry, Moment::kEnd, end);
   SetActivations(stamps[0], *first.stage, bytes_between);
   SetActivations(stamps[1], *second.stage, second.stage->ActivationBytes());
   for (Stamp* stamp : {&stamps[0], &stamps[1]}) {
@@ -184,6 +195,8 @@ void Executor::RunPair(const BoundPart* parts, std::array<Message, 2>& inputs, S
 bool Executor::RunStep(std::int64_t round, std::int64_t step) {
   progress_.store(Progress(round, 0, false), std::memory_order_relaxed);
   for (Stage* stage : stages_) stage->BeginStep(step);
+  clock_ = stages_.front()->clock();
+  if (clock_ != nullptr) clock_->Begin(MarkOf(program_.size(), Moment::kStart));
   stamps_ = binding_.trace.Begin(rank_, round);
   const bool settles = rule().steps_early() && round > 0;
   if (settles && (!TakeShards(round - 1) || !RunEarlyForwards(round, step))) return false;
@@ -195,13 +208,42 @@ bool Executor::RunStep(std::int64_t round, std::int64_t step) {
   }
   for (const BoundStep& made : steps_) {
     if (!RunActions(done, made.action, round)) return false;
+    EndStep();
     on_step_(step + made.step);
     done = made.action;
   }
   if (!RunActions(done, actions_.size(), round)) return false;
+  if (clock_ != nullptr) ReadClock();
   binding_.trace.End(rank_, round);
   // So that weights are whole between steps.
-  return rule().steps_early() || TakeShards(round);
+  if (!rule().steps_early() && !TakeShards(round)) return false;
+  EndStep();
+  return true;
+}
+
+void Executor::EndStep() {
+  for (Stage* stage : stages_) stage->EndStep();
+}
+
+void Executor::SetTime(std::size_t entry, Moment moment, std::int64_t& ns) {
+  if (clock_ != nullptr) {
+    clock_->Mark(MarkOf(entry, moment));
+  } else {
+    ns = Now();
+  }
+}
+
+void Executor::ReadClock() {
+  EndStep();
+  for (const BoundAction& action : actions_) {
+    const std::size_t first = action.entry;
+    for (std::size_t entry = first; entry < first + action.parts; ++entry) {
+      Stamp& stamp = stamps_[entry];
+      stamp.start_ns = clock_->At(MarkOf(first, Moment::kStart));
+      stamp.end_ns = clock_->At(MarkOf(first, Moment::kEnd));
+      stamp.sent_ns = action.parts == 1 ? clock_->At(MarkOf(entry, Moment::kSent)) : 0;
+    }
+  }
 }
 
 bool Executor::RunActions(std::size_t begin, std::size_t end, std::int64_t round) {

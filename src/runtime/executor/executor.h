@@ -67,8 +67,10 @@ class Executor {
    public:
     explicit SlotOutlet(Transport& transport) : transport_(transport) {}
     void Send(Message message) override;
-    // `timed`: whether sent_ns() is set.
-    void Open(int slot, std::int64_t round, bool timed) {
+    // `timed`: whether sent_ns() is set, or on a device, the mark.
+    void Open(int slot, std::int64_t round, bool timed, StageClock* clock, std::size_t mark) {
+      clock_ = clock;
+      mark_ = mark;
       slot_ = slot;
       expected_ = slot >= 0;
       round_ = round;
@@ -85,7 +87,11 @@ class Executor {
     std::int64_t sent_ns() const { return sent_ns_; }
 
    private:
+    void SetSent();
+
     Transport& transport_;
+    StageClock* clock_ = nullptr;
+    std::size_t mark_ = 0;
     int slot_ = -1;  // where to send the message; -1 after it is sent, or if it has no receiver
     bool expected_ = false;
     bool timed_ = false;
@@ -136,6 +142,14 @@ class Executor {
   Status BindVocabulary();
   Status BindUpdates();
   void BindSteps();
+  void EndStep();
+  // On a device, marks the point in place of reading the time.
+  enum class Moment { kStart, kEnd, kSent };
+  static std::size_t MarkOf(std::size_t entry, Moment moment) {
+    return 3 * entry + static_cast<std::size_t>(moment);
+  }
+  void SetTime(std::size_t entry, Moment moment, std::int64_t& ns);
+  void ReadClock();
   Status BindCheckPoint();
   std::size_t ActionAt(std::size_t entry) const;  // the first action at or after the entry
   [[nodiscard]] bool RunActions(std::size_t begin, std::size_t end, std::int64_t round);
@@ -167,6 +181,7 @@ class Executor {
   std::vector<BoundAction> actions_;
   std::array<SlotOutlet, 2> outlets_;  // by part of the current action
   Stamp* stamps_ = nullptr;            // of the current step
+  StageClock* clock_ = nullptr;        // of the stages' device; null on CPUs
 
   std::unique_ptr<VocabularyExchange> vocabulary_;  // null unless the vocabulary is sharded
   std::unique_ptr<UpdateExchange> exchange_;        // null if nothing is exchanged

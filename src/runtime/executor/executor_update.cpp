@@ -168,9 +168,12 @@ bool Executor::Finish(std::int64_t rounds, std::int64_t step) {
   if (!TakeShards(rounds - 1)) return false;
   bool amended = false;
   if (!SettleLastStep(rounds - 1, step, amended)) return false;
-  if (!amended) return true;
-  ++times_again_;
-  return ShareShardsAgain(rounds - 1);
+  if (amended) {
+    ++times_again_;
+    if (!ShareShardsAgain(rounds - 1)) return false;
+  }
+  EndStep();
+  return true;
 }
 
 }  // namespace penstock

@@ -64,6 +64,8 @@ std::optional<std::vector<at::Tensor>> DistributedModel::Forward(std::int64_t nu
       if (received.empty()) return {};
       values = FromTypedMessage(std::move(received));
     }
+    const c10::Device device = DeviceOf(*model_.stages[stage]);
+    for (at::Tensor& value : values) value = value.to(device);
     values = caches.empty() ? model_.stages[stage]->ForwardAll(values)
                             : ForwardCached(*model_.stages[stage], values[0], caches[stage]);
     if (stage + 1 < stages && model_.stages[stage + 1] == nullptr) {

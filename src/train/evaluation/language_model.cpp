@@ -25,7 +25,8 @@ double WindowLoss(DistributedModel& model, std::int64_t number, TokenSpan tokens
   const at::NoGradGuard no_grad;
   const auto outputs = model.Forward(number, ToTokens(tokens.first(tokens.size() - 1), windows));
   if (!outputs || !model.has_last()) return 0;
-  const at::Tensor loss = model.last().Loss(*outputs, ToTokens(tokens.subspan(1), windows));
+  const at::Tensor targets = ToTokens(tokens.subspan(1), windows).to(outputs->front().device());
+  const at::Tensor loss = model.last().Loss(*outputs, targets);
   return loss.item<double>() * static_cast<double>(windows);
 }
 
@@ -47,14 +48,15 @@ Result<LanguageModel> LanguageModel::Build(const ModelConfig& config, int stages
 
 std::vector<at::Tensor> LanguageModel::Outputs(const at::Tensor& tokens) const {
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> values = {tokens};
+  std::vector<at::Tensor> values = {tokens.to(DeviceOf(*stages.front()))};
   for (const auto& stage : stages) values = stage->ForwardAll(values);
   return values;
 }
 
 at::Tensor LanguageModel::Loss(const at::Tensor& tokens, const at::Tensor& targets) const {
   const at::NoGradGuard no_grad;
-  return stages.back()->Loss(Outputs(tokens), targets);
+  const std::vector<at::Tensor> outputs = Outputs(tokens);
+  return stages.back()->Loss(outputs, targets.to(outputs.front().device()));
 }
 
 std::vector<std::pair<std::string, at::Tensor>> LanguageModel::Parameters() const {

@@ -77,7 +77,7 @@ class Window {
     read_ = text.size();
     if (!outputs) return {};
     if (!model.has_last()) return at::Tensor();
-    return outputs->front().select(1, -1).select(0, 0).narrow(0, 0, vocabulary_);
+    return outputs->front().select(1, -1).select(0, 0).narrow(0, 0, vocabulary_).cpu();
   }
 
  private:

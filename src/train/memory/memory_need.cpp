@@ -10,6 +10,7 @@
 #include "config/stage_ranges.h"
 #include "config/state_format.h"
 #include "graph/capture/shapes_only.h"
+#include "graph/device/device_queue.h"
 #include "graph/run/memory_plan.h"
 #include "model/model.h"
 #include "model_spec/state_bytes.h"
@@ -352,7 +353,13 @@ Result<MemoryNeed> EstimateMemory(const TrainConfig& config, const Schedule& sch
 Result<std::string> CheckMemoryNeed(const TrainConfig& config, const Schedule& schedule,
                                     const LocalRanks& ranks) {
   if (config.max_memory == "none") return "memory: not checked";
-  PENSTOCK_TRY(const AvailableMemory allowed, AllowedMemory(config.max_memory));
+  PENSTOCK_TRY(AvailableMemory allowed, AllowedMemory(config.max_memory));
+  PENSTOCK_TRY(const c10::Device device, OpenDevice(config.device));
+  if (!device.is_cpu() && config.max_memory == "auto") {
+    const std::optional<std::int64_t> free = FreeMemory(device);
+    if (!free) return fmt::format("memory: not checked on {}", device.str());
+    allowed = {*free, device.str()};
+  }
   try {
     // Check the lower bound first: capturing a model that cannot fit would overflow sizes.
     PENSTOCK_TRY(const MemoryNeed least, LeastNeed(config, schedule, ranks));

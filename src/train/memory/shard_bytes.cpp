@@ -113,15 +113,13 @@ class Predictor {
     const std::int64_t weights = whole_weights + (zero_ == 3 ? shard : 0);
     const StateBytes states =
         StatesOf({ToDouble(weights), ToDouble(masters), ToDouble(gradients)}, format);
-    const bool has_losses = placement.next(stage) < 0 && !schedule_.vocabulary;
-    const double losses = has_losses ? schedule_.indices() * kFp32StateBytes : 0;
     const auto of_elements = [](std::int64_t elements, double bytes) {
       return elements * static_cast<std::int64_t>(bytes);
     };
     StageBytes bytes;
     bytes.weights = static_cast<std::int64_t>(states.weights) +
                     of_elements(whole_weights, format.working) * versions.older;
-    bytes.gradients = static_cast<std::int64_t>(states.gradients + losses);
+    bytes.gradients = static_cast<std::int64_t>(states.gradients);
     if (zero_ == 3) bytes.gathered = of_elements(layout.rest(), format.working);
     if (zero_ >= 2) {
       bytes.unreduced = of_elements(layout.rest(), format.gradient);

@@ -3,6 +3,8 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/lerp.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
@@ -21,9 +23,9 @@ constexpr std::int64_t kGrain = 1 << 15;                  // elements per thread
 
 std::int64_t SmallerSide(const Matrices& size) { return std::min(size.rows, size.columns); }
 
-void Grow(at::Tensor& tensor, std::int64_t elements) {
+void Grow(at::Tensor& tensor, std::int64_t elements, c10::Device device) {
   if (tensor.defined() && tensor.numel() >= elements) return;
-  tensor = at::empty({elements}, at::kFloat);
+  tensor = at::empty({elements}, at::TensorOptions().dtype(at::kFloat).device(device));
 }
 
 // Calls `run` with the elements of a tensor, which are fp32 or bf16.
@@ -42,6 +44,10 @@ double MuonScale(std::string_view adjust_lr_fn, std::int64_t rows, std::int64_t 
 }
 
 void Blend(const at::Tensor& average, const at::Tensor& value, double weight) {
+  if (!average.is_cpu()) {
+    average.lerp_(value.to(at::kFloat), weight);
+    return;
+  }
   auto* const to = average.mutable_data_ptr<float>();
   const auto factor = static_cast<float>(weight);
   WithElements(value, [&](const auto* from) {
@@ -55,6 +61,11 @@ void Blend(const at::Tensor& average, const at::Tensor& value, double weight) {
 
 void NesterovDirection(const at::Tensor& to, const at::Tensor& momentum, const at::Tensor& gradient,
                        double weight) {
+  if (!to.is_cpu()) {
+    at::Tensor out = to;
+    at::lerp_out(out, momentum, gradient.to(at::kFloat), weight);
+    return;
+  }
   auto* const out = to.mutable_data_ptr<float>();
   const auto* const m = momentum.const_data_ptr<float>();
   const auto factor = static_cast<float>(weight);
@@ -67,12 +78,12 @@ void NesterovDirection(const at::Tensor& to, const at::Tensor& momentum, const a
   });
 }
 
-void Orthogonalizer::Reserve(const Matrices& size) {
+void Orthogonalizer::Reserve(const Matrices& size, c10::Device device) {
   const std::int64_t small = SmallerSide(size);
-  Grow(x_, size.elements());
-  Grow(next_, size.elements());
-  Grow(square_, small * small);
-  Grow(product_, small * small);
+  Grow(x_, size.elements(), device);
+  Grow(next_, size.elements(), device);
+  Grow(square_, small * small, device);
+  Grow(product_, small * small, device);
 }
 
 std::int64_t Orthogonalizer::bytes() const {
@@ -97,7 +108,11 @@ at::Tensor Orthogonalizer::Input(const Matrices& size) { return x_.narrow(0, 0, 
 at::Tensor Orthogonalizer::Run(const Matrices& size) {
   const std::int64_t small = SmallerSide(size);
   const at::Tensor flat = Input(size);
-  flat.mul_(1 / std::max(std::sqrt(SquaredNorm(flat)), kLeastNorm));
+  if (flat.is_cpu()) {
+    flat.mul_(1 / std::max(std::sqrt(SquaredNorm(flat)), kLeastNorm));
+  } else {  // without a wait of the host
+    flat.div_(at::linalg_vector_norm(flat).clamp_min(kLeastNorm));
+  }
   // The product with the transpose is the smaller one of the wide matrix.
   const auto wide = [&](const at::Tensor& elements) {
     const at::Tensor matrix =

@@ -39,7 +39,7 @@ void NesterovDirection(const at::Tensor& to, const at::Tensor& momentum, const a
 class Orthogonalizer {
  public:
   // Makes room for a matrix of this size. Call it for each size before the others below.
-  void Reserve(const Matrices& size);
+  void Reserve(const Matrices& size, c10::Device device = c10::kCPU);
   std::int64_t bytes() const;
   // Returns the bytes for these sizes, without an object.
   static std::int64_t BytesFor(const std::vector<Matrices>& sizes);

@@ -1,5 +1,6 @@
 #include "train/optimizer/optimizer.h"
 
+#include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -20,7 +21,9 @@ namespace penstock {
 
 namespace {
 
-constexpr std::int64_t kPart = 1 << 18;  // elements that are converted to fp32 at a time
+// Elements that are converted to fp32 at a time: few enough for a core's cache, or enough to fill a
+// device.
+std::int64_t PartFor(const at::Tensor& tensor) { return tensor.is_cpu() ? 1 << 18 : 1 << 24; }
 
 struct AdamTensors {
   at::TensorList values, gradients, first_moments, second_moments, steps;
@@ -48,18 +51,29 @@ double LearningRate::At(std::int64_t step) const {
 // Adds parameters in no shard last, as the ranks do that have one shard each.
 std::vector<double> FiniteSquaredNorms(const UpdateRule& rule,
                                        const std::vector<NamedParameter>& parameters) {
-  std::vector<double> sums(1);
+  struct Part {
+    const NamedParameter& parameter;
+    int shard;
+  };
+  std::vector<Part> of;
+  std::vector<at::Tensor> gradients;
   const auto add = [&](const NamedParameter& parameter, int shard, const at::Tensor& gradient) {
-    const double squared = SquaredNorm(gradient);
-    if (!std::isfinite(squared)) FailOnNonFinite(rule, parameter.name);
-    sums.resize(std::max(sums.size(), Index(shard) + 1));
-    if (parameter.counts) sums[Index(shard)] += squared;
+    of.push_back({parameter, shard});
+    gradients.push_back(gradient);
   };
   for (const NamedParameter& parameter : parameters) {
     for (const auto& [shard, gradient] : parameter.parts) add(parameter, shard, gradient);
   }
   for (const NamedParameter& parameter : parameters) {
     if (parameter.parts.empty()) add(parameter, 0, parameter.gradient);
+  }
+  const std::vector<double> squared = SquaredNorms(gradients);
+  std::vector<double> sums(1);
+  for (std::size_t i = 0; i < of.size(); ++i) {
+    const auto& [parameter, shard] = of[i];
+    if (!std::isfinite(squared[i])) FailOnNonFinite(rule, parameter.name);
+    sums.resize(std::max(sums.size(), Index(shard) + 1));
+    if (parameter.counts) sums[Index(shard)] += squared[i];
   }
   return sums;
 }
@@ -96,7 +110,7 @@ void Optimizer::MakeState(const std::vector<NamedParameter>& parameters) {
       const at::Tensor value = parameter.value.view({-1});
       matrices_.push_back(
           {rule, about, value, parameter.gradient.view({-1}), at::zeros_like(value)});
-      orthogonalizer_.Reserve(Matrices(parameter.shape));
+      orthogonalizer_.Reserve(Matrices(parameter.shape), value.device());
       continue;
     }
     AdamGroup& group = GroupOf(rule);
@@ -105,7 +119,7 @@ void Optimizer::MakeState(const std::vector<NamedParameter>& parameters) {
     group.gradients.push_back(parameter.gradient);
     group.first_moments.push_back(at::zeros_like(parameter.value));
     group.second_moments.push_back(at::zeros_like(parameter.value));
-    group.steps.push_back(at::zeros({}, at::kFloat));
+    group.steps.push_back(at::zeros({}, parameter.value.options().dtype(at::kFloat)));
   }
 }
 
@@ -121,7 +135,7 @@ void Optimizer::Update(const std::vector<NamedParameter>& parameters) {
 
 void Optimizer::UpdateAdam(double lr) {
   for (AdamGroup& group : groups_) {
-    for (at::Tensor& step : group.steps) *step.mutable_data_ptr<float>() += 1;
+    at::_foreach_add_(group.steps, 1);
     if (group.gradients.front().scalar_type() == at::kBFloat16) {
       UpdateInParts(group, lr);
       continue;
@@ -134,11 +148,13 @@ void Optimizer::UpdateAdam(double lr) {
 
 // ATen's kernel requires gradients in the dtype of the parameters.
 void Optimizer::UpdateInParts(const AdamGroup& group, double lr) {
-  if (!wide_.defined()) wide_ = at::empty({kPart}, at::kFloat);
+  const auto options = group.values.front().options().dtype(at::kFloat);
+  const std::int64_t most = PartFor(group.values.front());
+  if (!wide_.defined()) wide_ = at::empty({most}, options);
   for (std::size_t i = 0; i < group.values.size(); ++i) {
     const std::int64_t elements = group.values[i].numel();
-    for (std::int64_t begin = 0; begin < elements; begin += kPart) {
-      const std::int64_t size = std::min(kPart, elements - begin);
+    for (std::int64_t begin = 0; begin < elements; begin += most) {
+      const std::int64_t size = std::min(most, elements - begin);
       const auto part = [&](const at::Tensor& whole) {
         return whole.as_strided({size}, {1}, whole.storage_offset() + begin);
       };

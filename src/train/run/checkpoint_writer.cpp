@@ -128,8 +128,8 @@ void CheckpointWriter::CopyPart(int rank) {
   if (copies.empty()) {
     copies = state;
     for (StatePiece& copy : copies) {
-      copy.values =
-          at::empty_like(copy.values, copy.values.options(), at::MemoryFormat::Contiguous);
+      copy.values = at::empty_like(copy.values, copy.values.options().device(at::kCPU),
+                                   at::MemoryFormat::Contiguous);
     }
   }
   for (std::size_t i = 0; i < state.size(); ++i) copies[i].values.copy_(state[i].values);

@@ -9,6 +9,7 @@
 #include "config/replicas.h"
 #include "config/sequence_lengths.h"
 #include "config/stage_ranges.h"
+#include "graph/device/device_queue.h"
 #include "graph/ops/random_ops.h"
 #include "train/compiled/compiled.h"
 #include "train/compiled/example_inputs.h"
@@ -211,15 +212,17 @@ Result<Pipeline> BuildPipeline(const RunContext& run, const BatchSource& source)
   const LanguageModel empty{config.model, std::vector<std::shared_ptr<StageModule>>(Index(length))};
   pipeline.model = empty;
   pipeline.replicas.assign(Index(placement.replicas() - 1), empty);
+  PENSTOCK_TRY(const c10::Device device, OpenDevice(config.device));
   PENSTOCK_TRY(const StageAssembly assembly,
                StageAssembly::Make(schedule, config.parallel, OffloadFolder(config), run.ranks,
-                                   run.processes.group()));
+                                   run.processes.group(), device));
   pipeline.zero = assembly.zero();
   pipeline.replicas_per_shard = assembly.replicas_per_shard();
   pipeline.rank_shards = assembly.rank_shards();
   pipeline.rate = std::make_shared<LearningRate>(LearningRate{config.optimizer, config.steps});
   PENSTOCK_TRY(const std::vector<LayerRange> ranges, StageRanges(config, length));
-  const at::Tensor tokens = at::zeros({config.batch, SliceLengths(config).front()}, at::kLong);
+  const at::Tensor tokens =
+      at::zeros({config.batch, SliceLengths(config).front()}, at::device(device).dtype(at::kLong));
   StageExamples examples{{}, {at::zeros_like(tokens)}};
   SharedPrograms shared_programs(config.model);
   pipeline.ranges = ranges;
@@ -261,7 +264,9 @@ Result<Pipeline> BuildPipeline(const RunContext& run, const BatchSource& source)
     assembly.Join(stage, options);
     if (config.precision == "bf16") {
       PENSTOCK_TRY(options.working, CastStage(*module, config.model, range, at::kBFloat16));
+      MoveStage(*options.working, device);
     }
+    MoveStage(*module, device);
     options.rank.vocabulary = VocabularyOfStage(pipeline.vocabulary, schedule, stage);
     if (options.programs == nullptr) options.programs = shared_programs.Find(range);
     if (options.programs == nullptr) {

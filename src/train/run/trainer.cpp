@@ -15,6 +15,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "config/run_schedule.h"
 #include "config/sequence_lengths.h"
+#include "graph/device/device_queue.h"
 #include "graph/ops/bf16_kernels.h"
 #include "runtime/measure/gather_trace.h"
 #include "runtime/processes/collectives.h"
@@ -279,11 +280,14 @@ Result<TrainSummary> TrainFrom(const RunContext& run, const TrainingData& data, 
 
 // Checks that need neither the text nor the weights. Returns lines for the log.
 Result<std::vector<std::string>> CheckBeforeStart(const RunContext& run) {
+  // Before any other use of PyTorch, which then would not see the device.
+  PENSTOCK_TRY(const c10::Device device, OnAll(run.processes, OpenDevice(run.config.device)));
   PENSTOCK_TRY_STATUS(CheckModel(run.config.model));
   PENSTOCK_TRY(std::vector<std::string> notes, CheckRun(run.config));
   PENSTOCK_TRY(notes.emplace_back(),
                OnAll(run.processes, CheckMemoryNeed(run.config, run.schedule, run.ranks)));
-  if (run.config.precision == "bf16" && NeedsBf16Kernels()) notes.emplace_back(kBf16InFp32);
+  if (device.is_cpu() && run.config.precision == "bf16" && NeedsBf16Kernels())
+    notes.emplace_back(kBf16InFp32);
   return notes;
 }
 

@@ -1,5 +1,8 @@
 #include "train/stage/gradient_norm.h"
 
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+
 #include <array>
 
 #include "base/result.h"
@@ -34,10 +37,27 @@ double SquaredNormOf(const at::Tensor& tensor) {
 }  // namespace
 
 double SquaredNorm(const at::Tensor& tensor) {
-  PENSTOCK_CHECK(tensor.is_cpu() && tensor.is_non_overlapping_and_dense(),
-                 "a gradient is not dense or not on the CPU");
+  if (!tensor.is_cpu()) return SquaredNorms(std::span(&tensor, 1)).front();
+  PENSTOCK_CHECK(tensor.is_non_overlapping_and_dense(), "a gradient is not dense");
   if (tensor.scalar_type() == at::kBFloat16) return SquaredNormOf<at::BFloat16>(tensor);
   return SquaredNormOf<float>(tensor);
+}
+
+std::vector<double> SquaredNorms(std::span<const at::Tensor> tensors) {
+  std::vector<double> squared;
+  if (tensors.empty() || tensors.front().is_cpu()) {
+    for (const at::Tensor& tensor : tensors) squared.push_back(SquaredNorm(tensor));
+    return squared;
+  }
+  std::vector<at::Tensor> norms;
+  for (const at::Tensor& tensor : tensors) {
+    norms.push_back(at::linalg_vector_norm(tensor, 2, std::nullopt, false, at::kDouble));
+  }
+  const at::Tensor read = at::stack(norms).cpu();
+  for (const double norm : std::span(read.const_data_ptr<double>(), norms.size())) {
+    squared.push_back(norm * norm);
+  }
+  return squared;
 }
 
 }  // namespace penstock

@@ -3,10 +3,16 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <span>
+#include <vector>
+
 namespace penstock {
 
 // Returns the sum of the squares of a dense fp32 or bf16 tensor, accumulated in fp64 in an order
 // that depends only on the number of elements. Not finite if an element is not.
 double SquaredNorm(const at::Tensor& tensor);
+
+// The same for several tensors, which are on one device. The host waits for it once.
+std::vector<double> SquaredNorms(std::span<const at::Tensor> tensors);
 
 }  // namespace penstock

@@ -20,15 +20,15 @@ namespace penstock {
 
 class StageAssembly {
  public:
-  // Creates the groups of replicas and experts, and the pools of OFFLOAD with their files in
-  // `offload_folder`. Every process calls it at the same place of its start. `processes` is null
-  // for a single process, and must outlive the object. Errors: as MakeReplicaGroups,
-  // MakeExpertGroups and MakePools.
+  // Creates the groups of replicas and experts, the pools of OFFLOAD with their files in
+  // `offload_folder`, and the queues of ranks on a device. Every process calls it at the same place
+  // of its start. `processes` is null for a single process, and must outlive the object. Errors: as
+  // MakeReplicaGroups, MakeExpertGroups and MakePools.
   static Result<StageAssembly> Make(const Schedule& schedule, const ParallelConfig& parallel,
                                     const std::string& offload_folder, const LocalRanks& ranks,
-                                    ProcessGroup* processes);
+                                    ProcessGroup* processes, c10::Device device = c10::kCPU);
 
-  // Sets the options of a stage of this process: its group, pool and rank.
+  // Sets the options of a stage of this process: its group, pool, queue and rank.
   void Join(int stage, TorchStageOptions& options) const;
 
   int zero() const { return zero_; }                              // see UpdateRule
@@ -43,6 +43,7 @@ class StageAssembly {
   ReplicaGroups groups_;
   std::vector<std::shared_ptr<RankShards>> rank_shards_;  // by rank
   std::vector<std::shared_ptr<ActivationPool>> pools_;    // by rank
+  std::vector<std::shared_ptr<DeviceQueue>> queues_;      // by rank; null on CPUs
 };
 
 }  // namespace penstock

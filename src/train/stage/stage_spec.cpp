@@ -126,7 +126,7 @@ at::Tensor WithTokens(const at::Tensor& example, std::int64_t tokens) {
   if (!example.defined()) return example;
   std::vector<std::int64_t> sizes = example.sizes().vec();
   sizes[1] = tokens;
-  const at::Tensor of_slice = at::zeros(sizes, example.scalar_type());
+  const at::Tensor of_slice = at::zeros(sizes, example.options().requires_grad(false));
   return of_slice.requires_grad_(example.requires_grad());
 }
 
@@ -145,7 +145,8 @@ StageExamples ExamplesOfSlice(const StageExamples& first, const StageProgram& pr
                          WithTokens(first.targets, lengths[index])};
   for (const std::int64_t length : lengths.first(index)) {
     for (const StagePort& port : std::span(program.outputs).subspan(1)) {
-      const at::Tensor kept = at::zeros(port.type.sizes, port.type.dtype).requires_grad_(true);
+      const auto options = first.inputs[0].options().dtype(port.type.dtype);
+      const at::Tensor kept = at::zeros(port.type.sizes, options).requires_grad_(true);
       examples.inputs.push_back(WithTokens(kept, length));
     }
   }
@@ -193,10 +194,11 @@ Shards ShardsOf(std::span<const NamedTensor> parameters, const TorchStageOptions
   return Shards(elements, divisions, options.replicas.shards);
 }
 
-std::vector<at::Tensor> ExamplesOf(std::span<const StagePort> ports) {
+std::vector<at::Tensor> ExamplesOf(std::span<const StagePort> ports, c10::Device device) {
   std::vector<at::Tensor> examples;
   for (const StagePort& port : ports) {
-    const at::Tensor example = at::zeros(port.type.sizes, port.type.dtype);
+    const auto options = at::TensorOptions().dtype(port.type.dtype).device(device);
+    const at::Tensor example = at::zeros(port.type.sizes, options);
     examples.push_back(example.requires_grad_(port.has_gradient));
   }
   return examples;

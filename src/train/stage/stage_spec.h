@@ -29,7 +29,8 @@ Result<StageProgram> CompileSlice(const std::shared_ptr<StageModule>& module,
 
 // Returns zeros with the shapes of these outputs. They are valid values for any stage: the next one
 // runs on them once, for its capture.
-std::vector<at::Tensor> ExamplesOf(std::span<const StagePort> ports);
+std::vector<at::Tensor> ExamplesOf(std::span<const StagePort> ports,
+                                   c10::Device device = c10::kCPU);
 
 // Returns the number of programs that CompileSlice has compiled in this process. For tests.
 int CompiledSlices();

@@ -1,12 +1,14 @@
 #include "train/stage/stage_weights.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <stdexcept>
 #include <utility>
@@ -16,6 +18,7 @@
 #include "train/memory_of.h"
 #include "train/stage/gradient_norm.h"
 #include "train/stage/stage_spec.h"
+#include "train/stage/tensor_message.h"
 #include "train/stage/torch_vocabulary.h"
 
 namespace penstock {
@@ -24,21 +27,47 @@ namespace {
 // Returns a tensor with the same memory but another storage. When the storage is pointed to other
 // memory, its views follow.
 at::Tensor WithOwnStorage(const at::Tensor& tensor) {
-  return at::from_blob(tensor.mutable_data_ptr(), tensor.sizes(), tensor.strides(),
-                       tensor.options().requires_grad(false));
+  return at::for_blob(tensor.mutable_data_ptr(), tensor.sizes())
+      .strides(tensor.strides())
+      .options(tensor.options().requires_grad(false))
+      .target_device(tensor.device())
+      .make_tensor();
 }
 
-// Returns `kept`, or a new tensor in its place if a reader still holds it.
-at::Tensor& Unread(std::int64_t elements, at::ScalarType type, at::Tensor& kept) {
-  if (!kept.defined() || kept.use_count() > 1) kept = at::empty({elements}, type);
+// Returns `kept`, or a new tensor in its place if a reader still holds it. On a device, a reader
+// may have dropped what it is still going to read.
+at::Tensor& Unread(std::int64_t elements, const at::TensorOptions& options, at::Tensor& kept) {
+  const bool is_read = kept.defined() && (kept.use_count() > 1 || !kept.is_cpu());
+  if (!kept.defined() || is_read) kept = at::empty({elements}, options);
   std::atomic_thread_fence(std::memory_order_acquire);
   return kept;
 }
 
-Message MessageOf(const at::Tensor& tensor) {
-  auto* const owner = new at::Tensor(tensor);
-  return Message(tensor.mutable_data_ptr(), tensor.nbytes(), owner,
-                 [](void* held) { delete static_cast<at::Tensor*>(held); });
+Message MessageOf(at::Tensor tensor) { return ToMessage(std::span(&tensor, 1)); }
+
+TensorType FlatType(at::ScalarType dtype, std::int64_t elements) {
+  TensorType type;
+  type.dtype = dtype;
+  type.sizes = {elements};
+  return type;
+}
+
+// Returns the message's tensors, which have one dimension. Throws std::runtime_error if it has
+// others.
+template <std::size_t n>
+std::array<at::Tensor, n> TensorsOf(Message message, const std::array<TensorType, n>& types,
+                                    const char* what) {
+  std::size_t expected = 0;
+  for (const TensorType& type : types) {
+    expected = Message::Align(expected) + Index(BytesOf(type));
+  }
+  if (message.bytes() != expected) {
+    throw std::runtime_error(fmt::format("received {} bytes of {} from a replica, not {}",
+                                         message.bytes(), what, expected));
+  }
+  std::array<at::Tensor, n> tensors;
+  FromMessage(std::move(message), types, tensors);
+  return tensors;
 }
 
 // Returns the elements from `begin` on in the order of memory.
@@ -46,28 +75,27 @@ at::Tensor InMemory(const at::Tensor& tensor, std::int64_t begin, std::int64_t s
   return tensor.as_strided({size}, {1}, tensor.storage_offset() + begin);
 }
 
-std::span<const std::byte> ContentOf(const Message& message) {
-  return {static_cast<const std::byte*>(message.data()), message.bytes()};
-}
-
 // Sets `sum` to the sum of the parts, of which it may be one. 16-bit parts are added in fp32.
-void Sum(const std::vector<std::span<const std::byte>>& parts, const at::Tensor& sum) {
+void Sum(const std::vector<at::Tensor>& parts, const at::Tensor& sum) {
+  if (!sum.is_cpu()) {
+    const at::NoGradGuard no_gradients;
+    at::Tensor total = parts.front().to(at::kFloat);
+    for (const at::Tensor& part : std::span(parts).subspan(1)) total = at::add(total, part);
+    sum.copy_(total.view(sum.sizes()));
+    return;
+  }
+  std::vector<std::span<const std::byte>> memory;
+  for (const at::Tensor& part : parts) memory.emplace_back(MemoryOf(part));
   const bool is_bf16 = sum.scalar_type() == at::kBFloat16;
-  SumInOrder(parts, MemoryOf(sum), is_bf16 ? ElementType::kBfloat16 : ElementType::kFloat32);
-}
-
-void CheckBytes(const Message& message, std::int64_t elements, std::size_t size, const char* what) {
-  if (message.bytes() == Index(elements) * size) return;
-  throw std::runtime_error(fmt::format("received {} bytes of {} from a replica, not {}",
-                                       message.bytes(), what, Index(elements) * size));
+  SumInOrder(memory, MemoryOf(sum), is_bf16 ? ElementType::kBfloat16 : ElementType::kFloat32);
 }
 
 }  // namespace
 
 StageWeights::StageWeights(std::span<const NamedTensor> working,
                            std::span<const NamedTensor> masters, const StageProgram& program,
-                           const TorchStageOptions& options, std::span<const float> tail)
-    : tail_(tail),
+                           const TorchStageOptions& options, const StepLosses& losses)
+    : losses_(losses),
       cast_(options.working != nullptr),
       optimizer_(options.optimizer),
       chain_(options.replicas.chain),
@@ -80,11 +108,12 @@ StageWeights::StageWeights(std::span<const NamedTensor> working,
       shards_(ShardsOf(masters, options)),
       rank_(options.rank.shards ? options.rank.shards : std::make_shared<RankShards>()),
       outgoing_(options.replicas.count),
-      incoming_(options.replicas.count),
-      tails_(options.replicas.count, std::vector<float>(tail.size())) {
+      incoming_(options.replicas.count) {
   const at::ScalarType type = options.gradients.dtype;
-  const std::size_t of_tail = tail.size_bytes() / at::elementSize(type);
-  flat_ = at::zeros({InFlat(shards_.end()) + static_cast<std::int64_t>(of_tail)}, type);
+  for (int chain = 0; chain < options.replicas.count; ++chain) {
+    losses_of_.emplace_back(losses.size(), losses.values().device());
+  }
+  flat_ = at::zeros({InFlat(shards_.end())}, OnDevice(type));
   rank_->gradients.Add(static_cast<std::int64_t>(flat_.nbytes()));
   for (std::size_t i = 0; i < working.size(); ++i) {
     const at::Tensor& like = working[i].tensor;
@@ -280,10 +309,10 @@ void StageWeights::Clear() {
 void StageWeights::Forget() {
   Clear();
   outgoing_shard_.reset();
-  for (Message& message : incoming_) message = {};
+  for (at::Tensor& tensor : incoming_) tensor.reset();
   for (auto& shared : shared_) {
     if (!shared) continue;
-    for (Message& message : shared->incoming) message = {};
+    for (at::Tensor& tensor : shared->incoming) tensor.reset();
   }
 }
 
@@ -316,8 +345,11 @@ void StageWeights::ScaleGradients(double factor) { flat_.mul_(factor); }
 std::span<const double> StageWeights::SquaredNorms() {
   if (collectives_) static_cast<void>(collectives_->FinishReduction());
   norms_.assign(parameters_.size(), 0);
-  const auto add = [this](const Shards::ParameterPiece& piece) {
-    norms_[piece.parameter] += SquaredNorm(GradientOf(piece));
+  std::vector<std::size_t> parameter_of;
+  std::vector<at::Tensor> gradients;
+  const auto add = [&](const Shards::ParameterPiece& piece) {
+    parameter_of.push_back(piece.parameter);
+    gradients.push_back(GradientOf(piece));
   };
   const int first = zero_ > 0 ? ShardOf(chain_) : 0;
   const int last = zero_ > 0 ? ShardOf(chain_) : shards_.shards() - 1;
@@ -329,6 +361,8 @@ std::span<const double> StageWeights::SquaredNorms() {
   for (const Shards::ParameterPiece& piece : shards_.unsharded()) {
     if (CountsUnsharded(piece.parameter)) add(piece);
   }
+  const std::vector<double> squared = penstock::SquaredNorms(gradients);
+  for (std::size_t i = 0; i < squared.size(); ++i) norms_[parameter_of[i]] += squared[i];
   return norms_;
 }
 
@@ -382,108 +416,94 @@ std::vector<StageWeights::Range> StageWeights::RangesOf(int chain, int from) con
     add(0, shard);  // REDUCE_GRAD has added the replicas of the other shards
   }
   const std::int64_t unsharded = InFlat(shards_.rest());
-  if (!shards_.has_experts()) {
-    add(unsharded, all);
-    if (ranges.empty()) ranges.push_back({all, 0, 0});
-    return ranges;
-  }
-  const std::int64_t experts = InFlat(shards_.experts_begin()), tail = InFlat(shards_.end());
+  const std::int64_t experts = shards_.has_experts() ? InFlat(shards_.experts_begin()) : all;
   add(unsharded, experts);
-  if (HaveSameExperts(chain, from)) add(experts, tail);
-  add(tail, all);
-  if (ranges.empty()) ranges.push_back({all, 0, 0});
+  if (HaveSameExperts(chain, from)) add(experts, all);
   return ranges;
+}
+
+// In elements, of the message with the gradients that the replica in a chain sends to this one.
+std::int64_t StageWeights::ElementsFrom(int chain) const {
+  const std::vector<Range> ranges = RangesOf(chain_, chain);
+  return ranges.empty() ? 0 : ranges.back().in_message + ranges.back().size;
 }
 
 Message StageWeights::ShareGradients(int to_chain) {
   if (collectives_ && chains_per_shard_ > 1) {
     static_cast<void>(collectives_->FinishReduction());
   }
-  std::ranges::copy(std::as_bytes(tail_), MemoryOf(flat_).last(tail_.size_bytes()).begin());
   const std::vector<Range> ranges = RangesOf(to_chain, chain_);
-  const std::int64_t elements = ranges.back().in_message + ranges.back().size;
+  const std::int64_t elements = ranges.empty() ? 0 : ranges.back().in_message + ranges.back().size;
   at::Tensor& outgoing =
-      Unread(elements, flat_.scalar_type(), outgoing_[zero_ > 0 ? Index(to_chain) : 0]);
+      Unread(elements, flat_.options(), outgoing_[zero_ > 0 ? Index(to_chain) : 0]);
   for (const Range& range : ranges) {
     outgoing.narrow(0, range.in_message, range.size)
         .copy_(flat_.narrow(0, range.begin, range.size));
   }
-  return MessageOf(outgoing);
+  std::array<at::Tensor, 2> sent = {outgoing, losses_.values().clone()};
+  return ToMessage(sent);
 }
 
 Message StageWeights::ShareParameter(int parameter) {
   Shared& shared = *shared_[parameter];
   const at::Tensor& gradient = gradients_[shared.index];
-  Unread(gradient.numel(), gradient.scalar_type(), shared.outgoing)
+  Unread(gradient.numel(), gradient.options(), shared.outgoing)
       .copy_(InMemory(gradient, 0, gradient.numel()));
   return MessageOf(shared.outgoing);
 }
 
 void StageWeights::TakeParameter(int parameter, int holder, Message gradient) {
   Shared& shared = *shared_[parameter];
-  if (gradient.bytes() != gradients_[shared.index].nbytes()) {
-    throw std::runtime_error(fmt::format("received {} bytes as the gradient of {}, not {}",
-                                         gradient.bytes(), parameters_[shared.index].name,
-                                         gradients_[shared.index].nbytes()));
-  }
-  shared.incoming[holder] = std::move(gradient);
+  const at::Tensor& own = gradients_[shared.index];
+  const std::array types = {FlatType(own.scalar_type(), own.numel())};
+  shared.incoming[holder] = TensorsOf(std::move(gradient), types, "gradients").front();
 }
 
 // Every stage adds in the order of the holders, so that all arrive at the same sum.
 void StageWeights::AddParameter(int parameter) {
   Shared& shared = *shared_[parameter];
   const at::Tensor& own = gradients_[shared.index];
-  std::vector<std::span<const std::byte>> parts;
+  const at::Tensor flat = InMemory(own, 0, own.numel());
+  std::vector<at::Tensor> parts;
   for (std::size_t holder = 0; holder < shared.incoming.size(); ++holder) {
     const bool is_own = static_cast<int>(holder) == shared.holder;
-    parts.push_back(is_own ? MemoryOf(own) : ContentOf(shared.incoming[holder]));
+    parts.push_back(is_own ? flat : std::move(shared.incoming[holder]));
   }
-  Sum(parts, own);
-  for (Message& message : shared.incoming) message = {};
+  Sum(parts, flat);
 }
 
 void StageWeights::TakeGradients(int chain, Message gradients) {
-  const Range last = RangesOf(chain_, chain).back();
-  CheckBytes(gradients, last.in_message + last.size, flat_.element_size(), "gradients");
-  incoming_[chain] = std::move(gradients);
+  const std::array types = {FlatType(flat_.scalar_type(), ElementsFrom(chain)),
+                            FlatType(at::kFloat, static_cast<std::int64_t>(losses_.size()))};
+  auto [incoming, its_losses] = TensorsOf(std::move(gradients), types, "gradients");
+  incoming_[chain] = std::move(incoming);
+  losses_of_[chain].SetAll(its_losses);
 }
 
 // Every replica adds in the order of the chains, so that all arrive at the same sum.
 void StageWeights::AddGradients() {
-  const std::size_t size = flat_.element_size();
   for (const Range& range : RangesOf(chain_, chain_)) {
     const at::Tensor own = flat_.narrow(0, range.begin, range.size);
-    std::vector<std::span<const std::byte>> parts;  // by chain that has the range
+    std::vector<at::Tensor> parts;  // by chain that has the range
     for (int chain = 0; chain < std::ssize(incoming_); ++chain) {
       if (chain == chain_) {
-        parts.push_back(MemoryOf(own));
+        parts.push_back(own);
         continue;
       }
       for (const Range& sent : RangesOf(chain_, chain)) {
         if (sent.begin != range.begin) continue;
-        parts.push_back(
-            ContentOf(incoming_[chain]).subspan(Index(sent.in_message) * size, own.nbytes()));
+        parts.push_back(incoming_[chain].narrow(0, sent.in_message, range.size));
       }
     }
-    if (parts.size() == 1) continue;  // no other replica has these experts
-    if (range.begin + range.size == flat_.numel()) TakeTails(parts);
-    Sum(parts, own);
+    if (parts.size() > 1) Sum(parts, own);  // otherwise, no other replica has these experts
   }
-  for (Message& message : incoming_) message = {};
-}
-
-// The tail is at the end of the last range, which all chains have.
-void StageWeights::TakeTails(const std::vector<std::span<const std::byte>>& parts) {
-  for (std::size_t chain = 0; chain < parts.size(); ++chain) {
-    const std::span<std::byte> tail = std::as_writable_bytes(std::span(tails_[chain]));
-    std::ranges::copy(parts[chain].last(tail.size()), tail.begin());
-  }
+  for (at::Tensor& tensor : incoming_) tensor.reset();
 }
 
 Message StageWeights::ShareShard() {
   const at::NoGradGuard no_gradients;
   if (!outgoing_shard_.defined()) {
-    outgoing_shard_ = at::zeros({shards_.shard_elements()}, SentType());
+    outgoing_shard_ = at::zeros({shards_.shard_elements()}, OnDevice(SentType()));
     for (const Shards::ParameterPiece& piece : shards_.pieces(ShardOf(chain_))) {
       outgoing_shard_.narrow(0, shards_.InShard(piece), piece.size()).copy_(Sent(piece));
     }
@@ -493,8 +513,8 @@ Message StageWeights::ShareShard() {
 
 void StageWeights::TakeShard(int chain, Message parameters) {
   const at::NoGradGuard no_gradients;
-  CheckBytes(parameters, shards_.shard_elements(), at::elementSize(SentType()), "parameters");
-  const at::Tensor shard = at::from_blob(parameters.data(), {shards_.shard_elements()}, SentType());
+  const std::array types = {FlatType(SentType(), shards_.shard_elements())};
+  const auto [shard] = TensorsOf(std::move(parameters), types, "parameters");
   for (const Shards::ParameterPiece& piece : shards_.pieces(ShardOf(chain))) {
     const at::Tensor values = shard.narrow(0, shards_.InShard(piece), piece.size());
     Sent(piece).copy_(values);

@@ -17,6 +17,7 @@
 #include "train/shards/expert_gather.h"
 #include "train/shards/shard_collectives.h"
 #include "train/shards/shards.h"
+#include "train/stage/step_losses.h"
 #include "train/stage/torch_stage.h"
 
 namespace penstock {
@@ -24,10 +25,10 @@ namespace penstock {
 class StageWeights final : public StageUpdate {
  public:
   // The stage computes with `working` and trains `masters`, which are the same tensors or casts of
-  // each other. `tail` is sent to replicas after the gradients, and must outlive the object.
+  // each other. `losses` are sent to replicas after the gradients, and must outlive the object.
   StageWeights(std::span<const NamedTensor> working, std::span<const NamedTensor> masters,
                const StageProgram& program, const TorchStageOptions& options,
-               std::span<const float> tail);
+               const StepLosses& losses);
   StageWeights(const StageWeights&) = delete;
   StageWeights& operator=(const StageWeights&) = delete;
 
@@ -87,16 +88,16 @@ class StageWeights final : public StageUpdate {
   void DropGathered();
   const std::vector<NamedTensor>& AllExperts() const { return all_experts_; }
 
-  // Returns the tail of another chain's gradients. Valid after AddGradients().
-  std::span<const float> Tail(int chain) const { return tails_[chain]; }
+  // Returns the losses of another chain. Valid after AddGradients().
+  std::span<const float> LossesOf(int chain) const { return losses_of_[chain].Read(); }
 
  private:
   // A parameter that other stages share.
   struct Shared {
     std::size_t index = 0;  // in parameters_
     int holder = 0;
-    at::Tensor outgoing;            // other holders read it
-    std::vector<Message> incoming;  // by holder
+    at::Tensor outgoing;               // other holders read it
+    std::vector<at::Tensor> incoming;  // by holder
   };
 
   // A range of `flat_`, and its place in messages between replicas. In elements.
@@ -121,12 +122,15 @@ class StageWeights final : public StageUpdate {
   std::int64_t WeightBytes() const;  // held all the time
   at::Tensor Sent(const Shards::ParameterPiece& piece) const;
   at::ScalarType SentType() const;
-  void TakeTails(const std::vector<std::span<const std::byte>>& parts);
+  at::TensorOptions OnDevice(at::ScalarType type) const {
+    return at::TensorOptions().dtype(type).device(losses_.values().device());
+  }
+  std::int64_t ElementsFrom(int chain) const;
   at::Tensor GradientOf(const Shards::ParameterPiece& piece) const;
   void Update(const TorchStage::Update& update);
   void Clear();
 
-  std::span<const float> tail_;
+  const StepLosses& losses_;
   bool cast_;
   OptimizerHooks optimizer_;
   int chain_;
@@ -139,8 +143,8 @@ class StageWeights final : public StageUpdate {
   std::vector<int> expert_parts_;  // by chain
   int chains_per_shard_;
   Shards shards_;
-  // All gradients (from ZeRO-2 on, those of the own shard and of parameters in no shard), then the
-  // bytes of the tail, so that one call clears or adds them.
+  // All gradients (from ZeRO-2 on, those of the own shard and of parameters in no shard), so that
+  // one call clears or adds them.
   at::Tensor flat_;
   std::shared_ptr<RankShards> rank_;
   std::vector<at::Tensor> gradients_;
@@ -149,10 +153,10 @@ class StageWeights final : public StageUpdate {
   std::vector<std::optional<Shared>> shared_;  // as in TorchStageOptions
   bool dropped_ = false;
   std::vector<double> norms_;
-  std::vector<at::Tensor> outgoing_;  // by shard; replicas read it; reused after all have read it
-  at::Tensor outgoing_shard_;         // of parameters; undefined before the step
-  std::vector<Message> incoming_;     // by chain
-  std::vector<std::vector<float>> tails_;  // by chain
+  std::vector<at::Tensor> outgoing_;   // by shard; replicas read it; reused after all have read it
+  at::Tensor outgoing_shard_;          // of parameters; undefined before the step
+  std::vector<at::Tensor> incoming_;   // by chain
+  std::vector<StepLosses> losses_of_;  // by chain
   std::optional<ShardCollectives> collectives_;
   ExpertGather expert_gather_;
   std::vector<NamedTensor> all_experts_;

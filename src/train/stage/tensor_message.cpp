@@ -6,10 +6,12 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 
 #include "base/byte_stream.h"
 #include "base/index.h"
+#include "graph/device/device_queue.h"
 #include "graph/ir/print.h"
 
 namespace penstock {
@@ -20,6 +22,7 @@ constexpr unsigned kFew = 4;  // tensors that SmallVector stores without an allo
 struct SeveralTensors {
   c10::SmallVector<at::Tensor, kFew> tensors;
   c10::SmallVector<MessagePart, kFew> parts;
+  std::optional<DevicePoint> ready;  // when they are computed; none on CPUs
 };
 
 void ReleaseOne(void* owner) {
@@ -62,11 +65,13 @@ void FromBytes(Message message, std::span<const TensorType> types, std::span<at:
 }  // namespace
 
 Message ToMessage(std::span<at::Tensor> tensors) {
-  if (tensors.size() == 1) {
+  const bool on_cpu = tensors.empty() || tensors[0].is_cpu();
+  if (tensors.size() == 1 && on_cpu) {
     const MessagePart part = PartOf(tensors[0]);
     return Message(part.data, part.bytes, tensors[0].unsafeReleaseTensorImpl(), ReleaseOne);
   }
   auto several = std::make_unique<SeveralTensors>();
+  if (!on_cpu) several->ready.emplace(tensors[0].device());
   for (at::Tensor& tensor : tensors) {
     several->parts.push_back(PartOf(tensor));
     several->tensors.push_back(std::move(tensor));
@@ -88,6 +93,7 @@ void FromMessage(Message message, std::span<const TensorType> types, std::span<a
     throw Mismatch(fmt::format("{} tensors", message.parts().size()), types);
   }
   const std::unique_ptr<SeveralTensors> several(static_cast<SeveralTensors*>(message.TakeOwner()));
+  if (several->ready) several->ready->Await(several->tensors);
   for (std::size_t i = 0; i < types.size(); ++i) to[i] = std::move(several->tensors[i]);
 }
 

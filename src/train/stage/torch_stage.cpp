@@ -1,13 +1,12 @@
 #include "train/stage/torch_stage.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-
 #include <algorithm>
 #include <atomic>
 #include <map>
 #include <span>
 
 #include "base/index.h"
+#include "graph/device/device_queue.h"
 #include "graph/ir/print.h"
 #include "graph/run/interpret.h"
 #include "model/model.h"
@@ -15,10 +14,12 @@
 #include "train/stage/activation_pool.h"
 #include "train/stage/bound_pair.h"
 #include "train/stage/bound_program.h"
+#include "train/stage/device_clock.h"
 #include "train/stage/microbatch_state.h"
 #include "train/stage/slice_state.h"
 #include "train/stage/stage_spec.h"
 #include "train/stage/stage_weights.h"
+#include "train/stage/step_losses.h"
 #include "train/stage/tensor_message.h"
 #include "train/stage/torch_vocabulary.h"
 
@@ -42,10 +43,11 @@ class CompiledStage final : public TorchStage {
         slices_(options.lengths.slices(), static_cast<int>(microbatches_.size()),
                 SliceTensors(options, programs.front())),
         program_of_(options.ProgramsOfMicrobatches()),
-        losses_(options.schedule.last ? microbatches_.size() : 0),
+        losses_(options.schedule.last ? microbatches_.size() : 0, options.rank.device()),
         weights_(working, masters, programs.front(), options, losses_),
-        binding_{weights_.values(), weights_.gradients(), at::detail::createCPUGenerator(),
-                 options.random.first_op} {
+        binding_{weights_.values(), weights_.gradients(), MakeGenerator(options.rank.device()),
+                 options.random.first_op, options.rank.device()} {
+    if (options.rank.queue) clock_.emplace(options.rank.device());
     if (GroupEnd* group = weights_.expert_group()) binding_.groups = {{kExpertGroup, group}};
     for (StageProgram& program : programs) {
       programs_.push_back(std::make_unique<BoundProgram>(std::move(program), binding_));
@@ -57,18 +59,22 @@ class CompiledStage final : public TorchStage {
     if (options_.rank.vocabulary) options_.rank.vocabulary->Bind(weights_.gradients());
   }
 
-  // Waits for the transfers of a failed run, because the pool's threads use tensors of this stage.
-  ~CompiledStage() override { DropTransfers(); }
+  // Waits for what a failed run has started, since it uses tensors of this stage.
+  ~CompiledStage() override {
+    DropTransfers();
+    if (options_.rank.queue) options_.rank.queue->Synchronize();
+  }
   CompiledStage(const CompiledStage&) = delete;
   CompiledStage& operator=(const CompiledStage&) = delete;
 
   void BeginStep(std::int64_t step) override {
+    if (options_.rank.queue) options_.rank.queue->Enter();
     for (std::size_t index = 0; index < microbatches_.size(); ++index) {
       const MicrobatchPhase phase = microbatches_[index].phase;
       PENSTOCK_CHECK(phase == MicrobatchPhase::kEmpty, "step {} begins while microbatch {} {}",
                      step, index, PhaseName(phase));
     }
-    std::fill(losses_.begin(), losses_.end(), 0.0F);
+    losses_.Clear();
     step_ = step;
     if (options_.rank.vocabulary) options_.rank.vocabulary->BeginStep(step);
     updates_before_ = step * schedule_.microbatches / schedule_.versions.microbatches_per_update;
@@ -152,6 +158,10 @@ class CompiledStage final : public TorchStage {
     changed_in_ = step_;
     weights_.TryStep(update_);
   }
+  void EndStep() override {
+    if (clock_) clock_->End();
+  }
+  StageClock* clock() override { return clock_ ? &*clock_ : nullptr; }
   StageUpdate& update() override { return weights_; }
   void DropForwards() override {
     DropTransfers();
@@ -165,6 +175,7 @@ class CompiledStage final : public TorchStage {
   }
   bool ForgetStep(std::int64_t step) override {
     if (changed_in_ == step) return false;
+    if (options_.rank.queue) options_.rank.queue->Synchronize();
     DropForwards();
     weights_.Forget();
     return true;
@@ -257,7 +268,7 @@ class CompiledStage final : public TorchStage {
   std::vector<at::Tensor> ExampleOutputs() const override {
     if (schedule_.last) return {};
     const std::span<const StagePort> all = Expected().outputs;
-    return ExamplesOf(all.first(all.size() - slices_.tensors()));
+    return ExamplesOf(all.first(all.size() - slices_.tensors()), options_.rank.device());
   }
 
  private:
@@ -274,10 +285,10 @@ class CompiledStage final : public TorchStage {
     const std::size_t step =
         std::clamp<std::int64_t>(done / schedule_.microbatches, 1, schedule_.steps) - 1;
     const std::size_t count = schedule_.microbatches;
-    return std::span(losses_).subspan(step * count, count);
+    return losses_.Read().subspan(step * count, count);
   }
   std::span<const float> LossesOf(int chain) const {
-    return chain == options_.replicas.chain ? OwnLosses() : weights_.Tail(chain);
+    return chain == options_.replicas.chain ? OwnLosses() : weights_.LossesOf(chain);
   }
   void UseVersionOf(int microbatch) {
     if (schedule_.versions.older == 0) return;
@@ -360,8 +371,7 @@ class CompiledStage final : public TorchStage {
     results = state.bound->SetBuffers(results);
     const std::size_t leaving = results.size() - slices_.tensors();
     if (schedule_.last) {
-      losses_[microbatch] =
-          loss_shares_[ProgramOf(microbatch)] * *results.front().const_data_ptr<float>();
+      losses_.Set(Index(microbatch), loss_shares_[ProgramOf(microbatch)], results.front());
       results.front().reset();
       const std::span<at::Tensor> reports = results.first(leaving).subspan(1);
       if (source_.take_reports && !reports.empty()) {
@@ -408,6 +418,7 @@ class CompiledStage final : public TorchStage {
     if (schedule_.last) {
       const std::size_t others = inputs.size() - targets_;
       source_.ReadTargets(StepOf(microbatch), InStep(microbatch), inputs.subspan(others));
+      ToDevice(inputs.subspan(others));
       inputs = inputs.first(others);
     }
     const std::size_t sent = inputs.size() - slices_.Earlier(microbatch);
@@ -416,8 +427,18 @@ class CompiledStage final : public TorchStage {
     const auto types = std::span<const TensorType>(expected.input_types).first(sent);
     if (schedule_.first) {
       source_.ReadInputs(StepOf(microbatch), InStep(microbatch), inputs);
+      ToDevice(inputs);
     } else {
       FromMessage(std::move(input), types, inputs);
+    }
+  }
+
+  // Copies what a source has read on the host. The copy of pageable memory is made when the call
+  // returns, so the source may fill it again.
+  void ToDevice(std::span<at::Tensor> tensors) const {
+    for (at::Tensor& tensor : tensors) {
+      if (!options_.rank.queue || tensor.device() == options_.rank.device()) continue;
+      tensor = tensor.to(options_.rank.device(), /*non_blocking=*/!tensor.is_pinned());
     }
   }
 
@@ -464,7 +485,7 @@ class CompiledStage final : public TorchStage {
   std::vector<MicrobatchState> microbatches_;
   SliceState slices_;
   std::vector<std::size_t> program_of_;  // by microbatch index of a step
-  std::vector<float> losses_;            // by microbatch index; last stages only
+  StepLosses losses_;                    // by microbatch index; last stages only
   std::vector<float> loss_shares_;       // by program: the weight of its loss
   StageWeights weights_;
   GraphBinding binding_;
@@ -475,6 +496,7 @@ class CompiledStage final : public TorchStage {
   std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<BoundPair>> pairs_;  // by ids
   std::vector<at::Tensor> inputs_;            // of the current F; undefined otherwise
   std::vector<at::Tensor> output_gradients_;  // of the current backward; undefined otherwise
+  std::optional<DeviceClock> clock_;          // on a device
   std::int64_t step_ = 0;
   std::int64_t updates_before_ = 0;  // before the current step
   std::int64_t first_update_ = -1;   // of the run; -1: not known yet
@@ -484,6 +506,8 @@ class CompiledStage final : public TorchStage {
 };
 
 }  // namespace
+
+c10::Device StageRank::device() const { return queue ? queue->device() : c10::Device(c10::kCPU); }
 
 Result<std::unique_ptr<TorchStage>> TorchStage::Make(const std::shared_ptr<StageModule>& module,
                                                      const StageExamples& examples,

@@ -102,6 +102,9 @@ INSTANTIATE_TEST_SUITE_P(
                       const at::Tensor rows = at::full({2}, 3, at::kLong);
                       return Scaled(x, w).index({rows});
                     }},
+        CaptureCase{
+            "NativeDropout",
+            [](In x, In w) { return std::get<0>(at::native_dropout(Scaled(x, w), 0.5, true)); }},
         CaptureCase{"Dropout", [](In x, In w) { return at::dropout(Scaled(x, w), 0.5, true); }},
         CaptureCase{"DropoutTwice",
                     [](In x, In w) {
@@ -144,9 +147,6 @@ TEST_P(Rejected, WithOneLine) {
 INSTANTIATE_TEST_SUITE_P(
     Capture, Rejected,
     ::testing::Values(
-        CaptureCase{
-            "RandomWithoutGenerator",
-            [](In x, In w) { return std::get<0>(at::native_dropout(Scaled(x, w), 0.5, true)); }},
         CaptureCase{"Item", [](In x, In w) { return Scaled(x, w) * x.sum().item<float>(); }},
         CaptureCase{"ShapeFromData",
                     [](In x, In w) { return at::masked_select(Scaled(x, w), x > 0); }},

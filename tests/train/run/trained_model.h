@@ -39,7 +39,7 @@ inline TrainedModel TrainWith(
   Pipeline pipeline = *std::move(built);
   if (on_built) on_built(schedule, pipeline);
   TrainedModel result;
-  result.losses.resize(Index(config.steps));
+  result.losses.resize(Index(config.steps * schedule.steps));
   Trace trace = Trace::Make(schedule).value();
   RunOptions options;
   options.steps = config.steps;

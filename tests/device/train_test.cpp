@@ -1,0 +1,162 @@
+// Training on the test device is training on the CPU, bit for bit, and only events order it.
+#include <ATen/Context.h>
+#include <gtest/gtest-spi.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "schedule/catalog.h"
+#include "tests/device/device.h"
+#include "tests/train/run/trained_model.h"
+
+namespace penstock::testing {
+namespace {
+
+struct TrainCase {
+  const char* name;
+  std::vector<std::string> settings;  // of a configuration
+  int updates = 1;                    // of a stage per step
+};
+
+TrainConfig ConfigOf(const TrainCase& of) {
+  TrainConfig config = ParseTrainConfig("{}", "test", of.settings).value();
+  const TrainConfig tiny = TinyConfig();
+  config.model.vocabulary = tiny.model.vocabulary;
+  config.model.dim = tiny.model.dim;
+  config.model.options["heads"] = "2";
+  config.model.sequence = 6;
+  config.model.layers = 8;
+  config.batch = 2;
+  config.steps = 3;
+  config.optimizer.warmup = 1;
+  config.optimizer.lr = 0.01;
+  return config;
+}
+
+// What the host waited for besides the ends of steps and of the run, and what it read.
+struct HostWaits {
+  std::vector<std::string> within_steps;
+  int reads = 0;
+};
+
+HostWaits WaitsOf(const DeviceReport& report) {
+  HostWaits waits;
+  for (const std::string& each : report.host_operations) {
+    if (each == "copy to the host") {
+      ++waits.reads;
+    } else if (each != "wait for an event" && each != "wait for a stream") {
+      waits.within_steps.push_back(each);
+    }
+  }
+  return waits;
+}
+
+class TrainOnDevice : public ::testing::TestWithParam<TrainCase> {
+ protected:
+  void SetUp() override { at::globalContext().setSDPUseFlash(false); }
+};
+
+TEST_P(TrainOnDevice, IsAsOnTheCpu) {
+  TrainConfig config = ConfigOf(GetParam());
+  const TrainedModel expected = TrainWith(config);
+  config.device = "test_device";
+  TakeReport();
+  const TrainedModel trained = TrainWith(config);
+  const DeviceReport report = TakeReport();
+  EXPECT_TRUE(report.races.empty()) << report.races.size() << ": " << report.races.front();
+  const HostWaits waits = WaitsOf(report);
+  EXPECT_TRUE(waits.within_steps.empty()) << waits.within_steps.front();
+  // The norms of each stage's gradients, and the losses, of all replicas.
+  const std::size_t most = trained.saved.size() * Index(GetParam().updates) + 2;
+  EXPECT_LE(waits.reads, static_cast<int>(trained.losses.size() * most));
+  EXPECT_EQ(expected.losses, trained.losses);
+  for (const auto& [name, value] : expected.parameters) {
+    EXPECT_TRUE(at::equal(value, trained.parameters.at(name).cpu())) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Runs, TrainOnDevice,
+    ::testing::Values(TrainCase{"gpipe", {"pipeline.schedule=gpipe"}},
+                      TrainCase{"one_f_one_b", {"pipeline.schedule=1f1b"}},
+                      TrainCase{"zb_h1", {"pipeline.schedule=zb-h1"}},
+                      TrainCase{"zbv", {"pipeline.schedule=zbv", "pipeline.chunks=2"}},
+                      TrainCase{"dualpipev", {"pipeline.schedule=dualpipev", "pipeline.chunks=2"}},
+                      TrainCase{"interleaved", {"pipeline.chunks=2"}},
+                      TrainCase{"dualpipe", {"pipeline.schedule=dualpipe", "pipeline.ranks=4"}},
+                      TrainCase{"chimera", {"pipeline.schedule=chimera", "pipeline.ranks=4"}},
+                      TrainCase{"pipedream", {"pipeline.schedule=pipedream"}, 8},
+                      TrainCase{"slices", {"pipeline.schedule=seq1f1b", "pipeline.slices=2"}},
+                      TrainCase{"replicas", {"parallel.data=2"}},
+                      TrainCase{"bf16", {"precision=bf16", "pipeline.schedule=zb-h1"}},
+                      TrainCase{"bf16_gradients", {"optimizer.gradient_dtype=bf16"}},
+                      TrainCase{"dropout", {"model.dropout=0.1"}},
+                      TrainCase{"recompute", {"recompute.hold=least"}},
+                      TrainCase{"clip", {"optimizer.clip=1"}},
+                      TrainCase{"post_validation",
+                                {"optimizer.clip=1", "optimizer.post_validation=true"}},
+                      TrainCase{"tied", {"model.tied=true"}},
+                      TrainCase{"gpt2", {"model.name=gpt2", "model.dropout=0.1"}},
+                      TrainCase{"ema", {"optimizer.ema=0.9"}}),
+    [](const auto& info) { return info.param.name; });
+
+// The tests above would report an order that is missing: each wait for an event, and each recorded
+// use, is left out of a step in turn.
+class OrderOnDevice : public TrainOnDevice {
+ protected:
+  static DeviceReport Step() {
+    TrainConfig config = ConfigOf(GetParam());
+    config.steps = 1;
+    config.pipeline.microbatches = 4;
+    config.device = "test_device";
+    TakeReport();
+    {  // a step that reads too early may fail, too
+      ::testing::TestPartResultArray ignored;
+      const ::testing::ScopedFakeTestPartResultReporter reporter(
+          ::testing::ScopedFakeTestPartResultReporter::INTERCEPT_ONLY_CURRENT_THREAD, &ignored);
+      TrainWith(config);
+    }
+    return TakeReport();
+  }
+  void TearDown() override {
+    DropWait(-1);
+    DropDefaultWaits(false);
+    DropRecordedUse(-1);
+  }
+};
+
+// Whether the wait of a host for a norm makes another wait superfluous depends on the time.
+TEST_P(OrderOnDevice, NeedsEachWaitAndEachUse) {
+  const DeviceReport whole = Step();
+  EXPECT_TRUE(whole.races.empty());
+  EXPECT_GE(whole.waits, 6);
+  EXPECT_GE(whole.recorded_uses, 6);
+  DropDefaultWaits(true);
+  EXPECT_FALSE(Step().races.empty()) << "the waits for the default stream";
+  DropDefaultWaits(false);
+  for (std::int64_t n = 0; n < whole.waits; ++n) {
+    DropWait(n);
+    const DeviceReport report = Step();
+    EXPECT_TRUE(!report.dropped || !report.races.empty()) << "wait " << n << " of " << whole.waits;
+  }
+  DropWait(-1);
+  for (std::int64_t n = 0; n < whole.recorded_uses; ++n) {
+    DropRecordedUse(n);
+    const DeviceReport report = Step();
+    EXPECT_TRUE(!report.dropped || !report.races.empty())
+        << "use " << n << " of " << whole.recorded_uses;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Runs, OrderOnDevice,
+    ::testing::Values(TrainCase{"one_f_one_b", {"pipeline.schedule=1f1b"}},
+                      TrainCase{"zb_h1", {"pipeline.schedule=zb-h1"}},
+                      TrainCase{"zbv", {"pipeline.schedule=zbv", "pipeline.chunks=2"}},
+                      TrainCase{"dualpipev", {"pipeline.schedule=dualpipev", "pipeline.chunks=2"}},
+                      TrainCase{"interleaved", {"pipeline.chunks=2"}}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace penstock::testing
