@@ -11,6 +11,7 @@
 
 #include "base/index.h"
 #include "graph/kernel/kernel.h"
+#include "graph/kernel/statements.h"
 
 namespace penstock {
 namespace {
@@ -78,27 +79,6 @@ static inline float SiluBackward(float gradient, float x) {
 }
 )";
 
-std::string Expression(const KernelStep& step) {
-  std::string text;
-  const std::string_view pattern = ExpressionOf(step.op);
-  for (std::size_t i = 0; i < pattern.size(); ++i) {
-    if (pattern[i] == '%') {
-      text += fmt::format("t{}", step.arguments[pattern[++i] - '0']);
-    } else {
-      text += pattern[i];
-    }
-  }
-  return text;
-}
-
-const char* CType(c10::ScalarType dtype) {
-  return dtype == c10::kBFloat16 ? "unsigned short" : "float";
-}
-
-bool IsWrite(const KernelStep& step) {
-  return step.kind == StepKind::kStore || step.kind == StepKind::kAccumulate;
-}
-
 // Returns whether the source takes the step's stride along the outermost loop from `outer`. The
 // loops of a row, which compilers vectorize, have constant strides.
 bool HasOuterStride(const Kernel& kernel, const KernelStep& step) {
@@ -110,13 +90,7 @@ bool HasOuterStride(const Kernel& kernel, const KernelStep& step) {
 class Writer {
  public:
   Writer(const Kernel& kernel, std::string_view name)
-      : kernel_(kernel), row_(RowSteps(kernel)), levels_(kernel.steps.size()) {
-    for (std::size_t i = 0; i < kernel.steps.size(); ++i) {
-      const KernelStep& step = kernel.steps[i];
-      for (const int argument : step.arguments) levels_[i] = std::max(levels_[i], level(argument));
-      if (step.kind == StepKind::kSum) ++levels_[i];
-      last_ = std::max(last_, levels_[i]);
-    }
+      : kernel_(kernel), row_(RowSteps(kernel)), levels_(LevelsOf(kernel)) {
     text_ = fmt::format(
         "extern \"C\" void {}(const void* const* in, void* const* out, const long* outer, "
         "long begin, long end) {{\n",
@@ -133,7 +107,8 @@ class Writer {
     const std::size_t outer = kernel_.loops.size() - Index(kernel_.inner);
     for (std::size_t i = 0; i < outer; ++i) Loop(i, "");
     text_ += "{\n";
-    for (int level = 0; level <= last_; ++level) {
+    const int last = *std::ranges::max_element(levels_);
+    for (int level = 0; level <= last; ++level) {
       for (std::size_t i = 0; i < row_.size(); ++i) {
         if (row_[i] && levels_[i] == level && kernel_.steps[i].kind != StepKind::kSum) Step(i);
       }
@@ -144,8 +119,6 @@ class Writer {
   }
 
  private:
-  int level(int step) const { return levels_[step]; }
-
   void Pointers() {
     std::vector<bool> inputs(kernel_.steps.size());
     for (const KernelStep& step : kernel_.steps) {
@@ -172,26 +145,14 @@ class Writer {
 
   // Writes the inner loops of a level: its sums and stores, and the steps that they depend on.
   void Inner(int level, std::size_t outer) {
-    std::vector<bool> needed(row_.size());
+    const std::vector<bool> needed = StepsOfLevel(kernel_, levels_, level);
+    if (std::ranges::find(needed, true) == needed.end()) return;
     std::string sums;
-    bool any = false;
     for (std::size_t i = row_.size(); i-- > 0;) {
-      const KernelStep& step = kernel_.steps[i];
-      if (step.kind == StepKind::kSum && levels_[i] == level + 1) {
-        text_ += fmt::format("float t{} = 0;\n", i);
-        sums += fmt::format("{}t{}", sums.empty() ? "" : ", ", i);
-        needed[i] = true;
-      } else if (IsWrite(step) && !row_[i] && levels_[i] == level) {
-        needed[i] = true;
-      }
-      if (!needed[i]) continue;
-      any = true;
-      for (const int argument : step.arguments) {
-        const std::size_t at = argument;
-        needed[at] = needed[at] || !row_[at];
-      }
+      if (!needed[i] || kernel_.steps[i].kind != StepKind::kSum) continue;
+      text_ += fmt::format("float t{} = 0;\n", i);
+      sums += fmt::format("{}t{}", sums.empty() ? "" : ", ", i);
     }
-    if (!any) return;
     for (std::size_t i = outer; i < kernel_.loops.size(); ++i) {
       const bool last = i + 1 == kernel_.loops.size();
       Loop(i, !last          ? ""
@@ -247,7 +208,6 @@ class Writer {
   const Kernel& kernel_;
   std::vector<bool> row_;
   std::vector<int> levels_;  // by step: depth of the sums that it depends on
-  int last_ = 0;
   std::string text_;
 };
 
@@ -258,6 +218,54 @@ std::string_view ExpressionOf(std::string_view op) {
     if (known.name == op) return known.expression;
   }
   return "";
+}
+
+std::string Expression(const KernelStep& step) {
+  std::string text;
+  const std::string_view pattern = ExpressionOf(step.op);
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] == '%') {
+      text += fmt::format("t{}", step.arguments[pattern[++i] - '0']);
+    } else {
+      text += pattern[i];
+    }
+  }
+  return text;
+}
+
+const char* CType(c10::ScalarType dtype) {
+  return dtype == c10::kBFloat16 ? "unsigned short" : "float";
+}
+
+bool IsWrite(const KernelStep& step) {
+  return step.kind == StepKind::kStore || step.kind == StepKind::kAccumulate;
+}
+
+std::vector<int> LevelsOf(const Kernel& kernel) {
+  std::vector<int> levels(kernel.steps.size());
+  for (std::size_t i = 0; i < levels.size(); ++i) {
+    const KernelStep& step = kernel.steps[i];
+    for (const int argument : step.arguments) levels[i] = std::max(levels[i], levels[argument]);
+    if (step.kind == StepKind::kSum) ++levels[i];
+  }
+  return levels;
+}
+
+std::vector<bool> StepsOfLevel(const Kernel& kernel, const std::vector<int>& levels, int level) {
+  const std::vector<bool> row = RowSteps(kernel);
+  std::vector<bool> needed(row.size());
+  for (std::size_t i = row.size(); i-- > 0;) {
+    const KernelStep& step = kernel.steps[i];
+    const bool ends = step.kind == StepKind::kSum && levels[i] == level + 1;
+    const bool writes = IsWrite(step) && !row[i] && levels[i] == level;
+    needed[i] = needed[i] || ends || writes;
+    if (!needed[i]) continue;
+    for (const int argument : step.arguments) {
+      const std::size_t at = argument;
+      needed[at] = needed[at] || !row[at];
+    }
+  }
+  return needed;
 }
 
 std::string_view KernelPrelude() { return kPrelude; }

@@ -4,10 +4,11 @@
 //   before:  %5 = pow(%1, 2), %6 = sum(%5, [-1]), ..., %9 = mul(%1, %8), %10 = mul(%9, %2)
 //   after:   %8, %10 = penstock::fused([%1, %2], kernel="...")
 //
-// Values that no other node reads are never stored. With `exact`, kernels contain only ops with
-// bitwise equal results: no sums and no transcendental functions. If kernels cannot be compiled
-// (there may be no compiler), the graphs do not change, and a line on standard error says why.
-// Order: after all passes that change the graphs, so that they need not handle kernels.
+// On a CUDA device, NVRTC compiles them, and kernels add nothing to gradients; other devices have
+// none. Values that no other node reads are never stored. With `exact`, kernels contain only ops
+// with bitwise equal results: no sums and no transcendental functions. If kernels cannot be
+// compiled (there may be no compiler), the graphs do not change, and a line on standard error says
+// why. Order: after all passes that change the graphs, so that they need not handle kernels.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -26,12 +27,13 @@ namespace {
 
 class Fuser {
  public:
-  Fuser(const Graph& graph, bool exact)
+  // `gathers`: whether kernels may add to accumulators.
+  Fuser(const Graph& graph, bool exact, bool gathers)
       : graph_(graph), exact_(exact), group_of_(graph.nodes.size(), -1) {
     FindEdges();
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
       auto group = FuseGroupOf(graph, static_cast<int>(i), exact);
-      if (!group) continue;
+      if (!group || (group->members.front().accumulates && !gathers)) continue;
       groups_.push_back(*std::move(group));
       Claim(static_cast<int>(groups_.size()) - 1);
     }
@@ -337,6 +339,9 @@ void WarnNotFused(const Error& error) {
 
 Status Fuse(StageGraphs& graphs, const CompileOptions& options) {
   if (!options.fuse || ShapesOnly::Current() != nullptr) return {};
+  const c10::Device device = graphs.joint.device;
+  // Only kernels for CPUs are known to give the bits of ATen's.
+  if (!device.is_cpu() && (!device.is_cuda() || options.exact)) return {};
   Graph forward, input, weight;
   // The graphs share value numbers: a number that one of them adds must be unused in all of them.
   std::size_t numbers = 0;
@@ -347,10 +352,10 @@ Status Fuse(StageGraphs& graphs, const CompileOptions& options) {
        {std::pair(&graphs.forward, &forward), std::pair(&graphs.backward_input, &input),
         std::pair(&graphs.backward_weight, &weight)}) {
     from->values.resize(numbers);
-    *to = Fuser(*from, options.exact).Run();
+    *to = Fuser(*from, options.exact, device.is_cpu()).Run();
     numbers = to->values.size();
   }
-  if (const Status loaded = LoadKernelsOf({&forward, &input, &weight}); !loaded) {
+  if (const Status loaded = LoadKernelsOf({&forward, &input, &weight}, device); !loaded) {
     WarnNotFused(loaded.error());
     return {};
   }

@@ -109,7 +109,7 @@ void ProgramCode::Call(const Instruction& instruction, Arena& arena) {
 
 // The operands are the accumulator (if any), one list of tensors and the text of the kernel.
 void ProgramCode::CallKernel(const Instruction& instruction, Arena& arena) {
-  const LoadedKernel& kernel = *kernels[instruction.kernel];
+  const FusedCall& call = kernels[instruction.kernel];
   kernel_inputs.clear();
   kernel_outputs.clear();
   const std::size_t begin = instruction.operands.begin;
@@ -121,8 +121,11 @@ void ProgramCode::CallKernel(const Instruction& instruction, Arena& arena) {
   }
   arena.Expect(BlocksOf(instruction));
   std::int32_t next = instruction.outputs.begin;
-  for (const TensorType& type : kernel.kernel.outputs) {
-    at::Tensor output(at::detail::empty_strided_cpu(type.sizes, type.strides, type.dtype));
+  for (const TensorType& type : call.kernel().outputs) {
+    at::Tensor output =
+        call.on_cpu != nullptr
+            ? at::Tensor(at::detail::empty_strided_cpu(type.sizes, type.strides, type.dtype))
+            : at::empty_strided(type.sizes, type.strides, at::device(device).dtype(type.dtype));
     kernel_outputs.push_back(output.mutable_data_ptr());
     const std::int32_t slot = outputs[next++];
     if (slot >= 0) {
@@ -135,7 +138,11 @@ void ProgramCode::CallKernel(const Instruction& instruction, Arena& arena) {
     const std::size_t accumulator = operands[begin].index;
     kernel_outputs.push_back(slots[accumulator].toTensor().mutable_data_ptr());
   }
-  RunKernelFunction(kernel, kernel_inputs.data(), kernel_outputs.data());
+  if (call.on_cpu != nullptr) {
+    RunKernelFunction(*call.on_cpu, kernel_inputs.data(), kernel_outputs.data());
+  } else {
+    RunCudaKernel(*call.on_cuda, device, kernel_inputs, kernel_outputs);
+  }
   stack.clear();
   for (const Operand& operand : read) {
     if (operand.kind == OperandKind::kMove) slots[operand.index] = IValue();
