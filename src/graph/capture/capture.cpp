@@ -331,6 +331,13 @@ class Tracer {
 };
 
 // Returns where all tensors of the stage are.
+// Returns the op that an error about a missing kernel names first, else all that it says.
+std::string OpOf(const c10::NotImplementedError& error) {
+  const std::string text = ExceptionLine(error);
+  const std::size_t begin = text.find('\''), end = text.find('\'', begin + 1);
+  return end == std::string::npos ? text : text.substr(begin + 1, end - begin - 1);
+}
+
 Result<c10::Device> DeviceOf(const StageSpec& spec) {
   std::optional<std::pair<std::string, c10::Device>> first;
   std::optional<Error> error;
@@ -405,6 +412,8 @@ Result<JointGraph> CaptureStage(const StageSpec& spec) {
     return joint;
   } catch (const CaptureError& error) {
     return InvalidArgument("capture: {}", error.what());
+  } catch (const c10::NotImplementedError& error) {
+    return InvalidArgument("capture: {} has no kernel for {}", OpOf(error), device.str());
   } catch (const c10::Error& error) {
     return InvalidArgument("capture: the stage's own code failed: {}", ExceptionLine(error));
   }

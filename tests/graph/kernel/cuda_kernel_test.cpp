@@ -10,6 +10,9 @@
 namespace penstock {
 namespace {
 
+// Before static initializers of other tests use PyTorch, which then would not see the device.
+__attribute__((constructor(101))) void LoadCuda() { static_cast<void>(OpenDevice("cuda")); }
+
 using Tensors = std::vector<at::Tensor>;
 
 struct CudaCase {
