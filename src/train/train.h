@@ -90,16 +90,16 @@ struct EvalSummary {
 // Computes the held-out loss of a checkpoint: a file or a folder, see CheckpointAt. `data`
 // replaces the configured text if not empty; the tokenizer is that of the run. With `ema`, here and
 // below, uses the moving averages of the weights, which only the checkpoints of a run with
-// optimizer.ema have.
+// optimizer.ema have. `device` is where it computes, as TrainConfig::device.
 Result<EvalSummary> Evaluate(const std::string& checkpoint, const std::string& data = {},
-                             bool ema = false);
+                             bool ema = false, const std::string& device = "cpu");
 // Computes the loss of a model in Hugging Face's format on all of a text, of the texts below a
 // folder, or of a tokenized folder, in windows of `sequence` tokens of the model folder's
 // tokenizer, or bytes if it has none. 0: 128, or as many as the model has positions if it has
 // fewer. The baseline is 0. Errors, here and above: kUnavailable if weights or the loss are not
 // finite.
 Result<EvalSummary> EvaluateHuggingFace(const std::string& folder, const std::string& data,
-                                        std::int64_t sequence);
+                                        std::int64_t sequence, const std::string& device = "cpu");
 // Writes a checkpoint's model in Hugging Face's format: config.json, model.safetensors and the
 // files of the run's tokenizer. Returns the paths.
 Result<std::vector<std::string>> ExportHuggingFace(const std::string& checkpoint,
@@ -113,6 +113,7 @@ struct GenerateOptions {
   double top_p = 1;          // only the most likely tokens whose probabilities add up to this
   std::uint64_t seed = 1;
   bool ema = false;
+  std::string device = "cpu";  // where it computes, as TrainConfig::device
 };
 struct GeneratedText {
   std::string text;                // without the prompt

@@ -1,4 +1,6 @@
 // Training on the test device is training on the CPU, bit for bit, and only events order it.
+#include "train/train.h"
+
 #include <ATen/Context.h>
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
@@ -9,6 +11,8 @@
 #include "schedule/catalog.h"
 #include "tests/device/device.h"
 #include "tests/train/run/trained_model.h"
+#include "tests/train/sentences.h"
+#include "tests/train/temp_folder.h"
 
 namespace penstock::testing {
 namespace {
@@ -78,28 +82,88 @@ TEST_P(TrainOnDevice, IsAsOnTheCpu) {
 
 INSTANTIATE_TEST_SUITE_P(
     Runs, TrainOnDevice,
-    ::testing::Values(TrainCase{"gpipe", {"pipeline.schedule=gpipe"}},
-                      TrainCase{"one_f_one_b", {"pipeline.schedule=1f1b"}},
-                      TrainCase{"zb_h1", {"pipeline.schedule=zb-h1"}},
-                      TrainCase{"zbv", {"pipeline.schedule=zbv", "pipeline.chunks=2"}},
-                      TrainCase{"dualpipev", {"pipeline.schedule=dualpipev", "pipeline.chunks=2"}},
-                      TrainCase{"interleaved", {"pipeline.chunks=2"}},
-                      TrainCase{"dualpipe", {"pipeline.schedule=dualpipe", "pipeline.ranks=4"}},
-                      TrainCase{"chimera", {"pipeline.schedule=chimera", "pipeline.ranks=4"}},
-                      TrainCase{"pipedream", {"pipeline.schedule=pipedream"}, 8},
-                      TrainCase{"slices", {"pipeline.schedule=seq1f1b", "pipeline.slices=2"}},
-                      TrainCase{"replicas", {"parallel.data=2"}},
-                      TrainCase{"bf16", {"precision=bf16", "pipeline.schedule=zb-h1"}},
-                      TrainCase{"bf16_gradients", {"optimizer.gradient_dtype=bf16"}},
-                      TrainCase{"dropout", {"model.dropout=0.1"}},
-                      TrainCase{"recompute", {"recompute.hold=least"}},
-                      TrainCase{"clip", {"optimizer.clip=1"}},
-                      TrainCase{"post_validation",
-                                {"optimizer.clip=1", "optimizer.post_validation=true"}},
-                      TrainCase{"tied", {"model.tied=true"}},
-                      TrainCase{"gpt2", {"model.name=gpt2", "model.dropout=0.1"}},
-                      TrainCase{"ema", {"optimizer.ema=0.9"}}),
+    ::testing::Values(
+        TrainCase{"gpipe", {"pipeline.schedule=gpipe"}},
+        TrainCase{"one_f_one_b", {"pipeline.schedule=1f1b"}},
+        TrainCase{"zb_h1", {"pipeline.schedule=zb-h1"}},
+        TrainCase{"zbv", {"pipeline.schedule=zbv", "pipeline.chunks=2"}},
+        TrainCase{"dualpipev", {"pipeline.schedule=dualpipev", "pipeline.chunks=2"}},
+        TrainCase{"interleaved", {"pipeline.chunks=2"}},
+        TrainCase{"dualpipe", {"pipeline.schedule=dualpipe", "pipeline.ranks=4"}},
+        TrainCase{"chimera", {"pipeline.schedule=chimera", "pipeline.ranks=4"}},
+        TrainCase{"pipedream", {"pipeline.schedule=pipedream"}, 8},
+        TrainCase{"naive", {"pipeline.schedule=naive"}},
+        TrainCase{"looped_bfs", {"pipeline.schedule=looped-bfs", "pipeline.chunks=2"}},
+        TrainCase{"zb_h2", {"pipeline.schedule=zb-h2"}},
+        TrainCase{"zb_auto", {"pipeline.schedule=zb-auto"}},
+        TrainCase{"interleaved_zb", {"pipeline.schedule=interleaved-zb", "pipeline.chunks=2"}},
+        TrainCase{"zbv_formatted", {"pipeline.schedule=zbv-formatted", "pipeline.chunks=2"}},
+        TrainCase{"v_half", {"pipeline.schedule=v-half", "pipeline.chunks=2"}},
+        TrainCase{"v_min", {"pipeline.schedule=v-min", "pipeline.chunks=2"}},
+        TrainCase{"v_1f1b", {"pipeline.schedule=v-1f1b", "pipeline.chunks=2"}},
+        TrainCase{"v_auto", {"pipeline.schedule=v-auto", "pipeline.chunks=2"}},
+        TrainCase{"hanayo", {"pipeline.schedule=hanayo", "pipeline.chunks=2"}},
+        TrainCase{"pipedream_2bw", {"pipeline.schedule=pipedream-2bw"}},
+        TrainCase{"slices", {"pipeline.schedule=seq1f1b", "pipeline.slices=2"}},
+        TrainCase{"replicas", {"parallel.data=2"}},
+        TrainCase{"bf16", {"precision=bf16", "pipeline.schedule=zb-h1"}},
+        TrainCase{"bf16_gradients", {"optimizer.gradient_dtype=bf16"}},
+        TrainCase{"dropout", {"model.dropout=0.1"}},
+        TrainCase{"recompute", {"recompute.hold=least"}}, TrainCase{"clip", {"optimizer.clip=1"}},
+        TrainCase{"post_validation", {"optimizer.clip=1", "optimizer.post_validation=true"}},
+        TrainCase{"tied", {"model.tied=true"}},
+        TrainCase{"gpt2", {"model.name=gpt2", "model.dropout=0.1"}},
+        TrainCase{"ema", {"optimizer.ema=0.9"}}),
     [](const auto& info) { return info.param.name; });
+
+// `penstock train`, `eval` and `generate` as a whole, with a checkpoint from which a run continues.
+TEST(CommandsOnDevice, AreAsOnTheCpu) {
+  at::globalContext().setSDPUseFlash(false);
+  TempFolder folder;
+  const std::string text = folder.Write("text", Sentences());
+  std::map<std::string, EvalSummary> evaluated;
+  std::map<std::string, std::string> written;
+  for (const std::string device : {"cpu", "test_device"}) {
+    std::vector<std::string> settings = {"data.path=" + text,
+                                         "folder=" + (folder / "runs"),
+                                         "name=" + device,
+                                         "device=" + device,
+                                         "dim=16",
+                                         "heads=2",
+                                         "sequence=16",
+                                         "batch=2",
+                                         "steps=4",
+                                         "microbatches=4",
+                                         "sample=20",
+                                         "ranks=2",
+                                         "warmup=1",
+                                         "max_memory=none",
+                                         "checkpoint.every=2",
+                                         "validation.freq=2",
+                                         "optimizer.ema=0.9"};
+    TrainOptions quiet;
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> log(
+        std::fopen((folder / "log").c_str(), "w"), std::fclose);
+    quiet.log = log.get();
+    const auto trained = Train(ParseTrainConfig("", "none", settings).value(), quiet);
+    ASSERT_TRUE(trained) << trained.error().line();
+    settings.insert(settings.end(), {"steps=6", "resume=auto"});
+    const auto resumed = Train(ParseTrainConfig("", "none", settings).value(), quiet);
+    ASSERT_TRUE(resumed) << resumed.error().line();
+    const auto loss = Evaluate(folder / "runs/" + device, {}, /*ema=*/true, device);
+    ASSERT_TRUE(loss) << loss.error().line();
+    evaluated[device] = *loss;
+    GenerateOptions options;
+    options.tokens = 20;
+    options.device = device;
+    const auto passage = GenerateText(folder / "runs/" + device, options);
+    ASSERT_TRUE(passage) << passage.error().line();
+    written[device] = passage->text;
+  }
+  EXPECT_EQ(evaluated["cpu"].step, 6);
+  EXPECT_DOUBLE_EQ(evaluated["cpu"].held_out_loss, evaluated["test_device"].held_out_loss);
+  EXPECT_EQ(written["cpu"], written["test_device"]);
+}
 
 // The tests above would report an order that is missing: each wait for an event, and each recorded
 // use, is left out of a step in turn.

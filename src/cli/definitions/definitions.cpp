@@ -141,6 +141,9 @@ void GenerateDefinition::Define(CLI::App& app) {
                  "Choose among the most likely tokens whose probabilities add up to this (default "
                  "1: all)");
   app.add_option("--seed", options_.seed, "Seed of the random choices (default 1)");
+  app.add_option("--device", options_.device,
+                 "Device that computes: cpu, cuda, cuda:1, xpu (default cpu)")
+      ->type_name("NAME");
   app.add_flag("--ema", options_.ema,
                "Use the moving average of the weights, of a run with optimizer.ema");
   app.add_flag("--json", json_, "Print one JSON object");
@@ -161,6 +164,8 @@ void EvalDefinition::Define(CLI::App& app) {
                  "Tokens per window, for a folder with config.json: its whole text is evaluated "
                  "(default 128, or the model's positions if it has fewer)")
       ->check(CLI::Range(1, 1'000'000'000));
+  app.add_option("--device", device_, "Device that computes: cpu, cuda, cuda:1, xpu (default cpu)")
+      ->type_name("NAME");
   app.add_flag("--ema", ema_, "Use the moving average of the weights, of a run with optimizer.ema");
   app.add_flag("--json", json_, "Print one JSON object");
 }

@@ -74,6 +74,7 @@ class EvalDefinition : public EngineDefinition {
   std::string data_;
   std::int64_t sequence_ = 0;  // chosen by the model
   bool json_ = false;
+  std::string device_ = "cpu";
   bool ema_ = false;
 };
 

@@ -17,7 +17,7 @@ class EvalCommand final : public EngineRun<EvalDefinition> {
   Result<int> Run() override {
     PENSTOCK_TRY(checkpoint_, PathOrRun(checkpoint_));
     if (IsHuggingFaceFolder(checkpoint_)) return RunOnFolder();
-    PENSTOCK_TRY(const EvalSummary summary, Evaluate(checkpoint_, data_, ema_));
+    PENSTOCK_TRY(const EvalSummary summary, Evaluate(checkpoint_, data_, ema_, device_));
     PrintNotes(summary);
     if (json_) {
       PrintObject({{"held_out_loss", summary.held_out_loss},
@@ -47,7 +47,8 @@ class EvalCommand final : public EngineRun<EvalDefinition> {
     if (ema_) return InvalidArgument("--ema: {} has no moving averages", checkpoint_);
     if (data_.empty())
       return InvalidArgument("{} has no text of its own: give --data", checkpoint_);
-    const Result<EvalSummary> evaluated = EvaluateHuggingFace(checkpoint_, data_, sequence_);
+    const Result<EvalSummary> evaluated =
+        EvaluateHuggingFace(checkpoint_, data_, sequence_, device_);
     if (!evaluated) {
       Error error = evaluated.error();
       // An error with a place is about a key of a file.

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/system/cores.h"
+#include "graph/device/device_queue.h"
 #include "model_spec/huggingface_config.h"
 #include "tokens/files/token_folder.h"
 #include "train/checkpoint/checkpoint.h"
@@ -50,7 +51,13 @@ Status UseData(Checkpoint& checkpoint, const std::string& data) {
   return {};
 }
 
-Result<EvalSummary> EvaluateUnguarded(const std::string& path, const std::string& data, bool ema) {
+void MoveModel(LanguageModel& model, c10::Device device) {
+  for (const auto& stage : model.stages) MoveStage(*stage, device);
+}
+
+Result<EvalSummary> EvaluateUnguarded(const std::string& path, const std::string& data, bool ema,
+                                      const std::string& device_name) {
+  PENSTOCK_TRY(const c10::Device device, OpenDevice(device_name));
   PENSTOCK_TRY(Checkpoint checkpoint, OpenFor(path, ema));
   TrainConfig& config = checkpoint.info.config;
   PENSTOCK_TRY_STATUS(UseData(checkpoint, data));
@@ -59,7 +66,8 @@ Result<EvalSummary> EvaluateUnguarded(const std::string& path, const std::string
   const std::int64_t sequence = config.model.sequence;
   PENSTOCK_TRY(const std::vector<LayerRange> ranges, SplitLayers(config.model.layers, 1, {}));
   PENSTOCK_TRY_STATUS(CheckModelFits(config.model, ranges, sequence, config.max_memory));
-  PENSTOCK_TRY(const LanguageModel model, ModelOf(checkpoint, ema));
+  PENSTOCK_TRY(LanguageModel model, ModelOf(checkpoint, ema));
+  MoveModel(model, device);
   EvalSummary summary;
   summary.notes = text.notes;
   summary.held_out_loss = EvaluateText(model, text.held_out(), Cores());
@@ -118,7 +126,8 @@ Result<std::int64_t> WindowOf(const std::string& folder, std::optional<std::int6
 }
 
 Result<EvalSummary> EvaluateFolder(const std::string& folder, const std::string& data,
-                                   std::int64_t sequence) {
+                                   std::int64_t sequence, const std::string& device_name) {
+  PENSTOCK_TRY(const c10::Device device, OpenDevice(device_name));
   PENSTOCK_TRY(const ModelFolder opened, ModelFolder::Open(folder));
   PENSTOCK_TRY(sequence, WindowOf(folder, opened.positions(), sequence));
   PENSTOCK_TRY_STATUS(opened.CheckFits(sequence));
@@ -131,7 +140,8 @@ Result<EvalSummary> EvaluateFolder(const std::string& folder, const std::string&
     return InvalidArgument("{} has {} {}s; a window of {} needs at least {}", data, ids.size(),
                            summary.unit, sequence, sequence + 1);
   }
-  PENSTOCK_TRY(const LanguageModel model, opened.Load(sequence));
+  PENSTOCK_TRY(LanguageModel model, opened.Load(sequence));
+  MoveModel(model, device);
   summary.held_out_loss = EvaluateText(model, ids, Cores());
   PENSTOCK_TRY_STATUS(CheckFiniteLoss(summary.held_out_loss, folder));
   summary.predicted = static_cast<std::int64_t>(EvaluatedLength(ids.size(), sequence)) - 1;
@@ -154,7 +164,8 @@ Status CheckOptions(const GenerateOptions& options) {
 }
 
 // Generates with a model in Hugging Face's format.
-Result<GeneratedText> GenerateWithFolder(const std::string& folder, WriteOptions write) {
+Result<GeneratedText> GenerateWithFolder(const std::string& folder, WriteOptions write,
+                                         c10::Device device) {
   PENSTOCK_TRY(const ModelFolder opened, ModelFolder::Open(folder));
   if (!opened.tokenizer().files.empty()) write.tokenizer = opened.tokenizer().tokenizer.get();
   write.ends_of_text = opened.ends_of_text();
@@ -167,12 +178,14 @@ Result<GeneratedText> GenerateWithFolder(const std::string& folder, WriteOptions
     }
     longest = std::min(longest, *positions);
   }
-  PENSTOCK_TRY(const LanguageModel model, opened.Load(longest));
+  PENSTOCK_TRY(LanguageModel model, opened.Load(longest));
+  MoveModel(model, device);
   return GeneratedText{WriteText(model, write), opened.tokenizer().name(), opened.notes()};
 }
 
 Result<GeneratedText> GenerateUnguarded(const std::string& path, const GenerateOptions& options) {
   PENSTOCK_TRY_STATUS(CheckOptions(options));
+  PENSTOCK_TRY(const c10::Device device, OpenDevice(options.device));
   WriteOptions write;
   write.prompt = options.prompt;
   write.tokens = options.tokens;
@@ -180,10 +193,11 @@ Result<GeneratedText> GenerateUnguarded(const std::string& path, const GenerateO
   write.seed = options.seed;
   if (IsHuggingFaceFolder(path)) {
     if (options.ema) return InvalidArgument("{} has no moving averages of its weights", path);
-    return GenerateWithFolder(path, std::move(write));
+    return GenerateWithFolder(path, std::move(write), device);
   }
   PENSTOCK_TRY(Checkpoint checkpoint, OpenFor(path, options.ema));
-  PENSTOCK_TRY(const LanguageModel model, ModelOf(checkpoint, options.ema));
+  PENSTOCK_TRY(LanguageModel model, ModelOf(checkpoint, options.ema));
+  MoveModel(model, device);
   PENSTOCK_TRY(const OpenedTokenizer tokenizer,
                TokenizerOfRun(checkpoint.path(), checkpoint.info.config.data));
   if (!tokenizer.files.empty()) write.tokenizer = tokenizer.tokenizer.get();
@@ -193,13 +207,14 @@ Result<GeneratedText> GenerateUnguarded(const std::string& path, const GenerateO
 
 }  // namespace
 
-Result<EvalSummary> Evaluate(const std::string& checkpoint, const std::string& data, bool ema) {
-  return Guard<EvalSummary>([&] { return EvaluateUnguarded(checkpoint, data, ema); });
+Result<EvalSummary> Evaluate(const std::string& checkpoint, const std::string& data, bool ema,
+                             const std::string& device) {
+  return Guard<EvalSummary>([&] { return EvaluateUnguarded(checkpoint, data, ema, device); });
 }
 
 Result<EvalSummary> EvaluateHuggingFace(const std::string& folder, const std::string& data,
-                                        std::int64_t sequence) {
-  return Guard<EvalSummary>([&] { return EvaluateFolder(folder, data, sequence); });
+                                        std::int64_t sequence, const std::string& device) {
+  return Guard<EvalSummary>([&] { return EvaluateFolder(folder, data, sequence, device); });
 }
 
 Result<GeneratedText> GenerateText(const std::string& checkpoint, const GenerateOptions& options) {
