@@ -158,7 +158,8 @@ void Recorder::RejectForeign(std::span<const ValueId> outputs) const {
   };
   if (foreign_.empty()) return;
   std::ranges::for_each(outputs, need);
-  for (const Node& node : graph_.nodes | std::views::reverse) {
+  for (std::size_t i = graph_.nodes.size(); i-- > 0;) {
+    const Node& node = graph_.nodes[i];
     const bool is_needed =
         std::ranges::any_of(node.outputs, [&](ValueId id) { return needed.contains(id); });
     if (is_needed && !ReadsOnlyShape(node)) ForEachInput(node, need);
