@@ -19,8 +19,8 @@ void StepLosses::Set(std::size_t index, float share, const at::Tensor& loss) {
 }
 
 std::span<const float> StepLosses::Read() const {
-  read_ = values_.to(at::kCPU);  // itself, on a CPU
-  return {read_.const_data_ptr<float>(), size()};
+  if (!values_.is_cpu()) read_ = values_.to(at::kCPU);
+  return {(values_.is_cpu() ? values_ : read_).const_data_ptr<float>(), size()};
 }
 
 }  // namespace penstock

@@ -22,12 +22,12 @@ class StepLosses {
 
   // fp32, on the device.
   const at::Tensor& values() const { return values_; }
-  // Valid until the next call. Waits for the device.
+  // Waits for the device. Valid until the next call, or on a CPU, as long as the object.
   std::span<const float> Read() const;
 
  private:
   at::Tensor values_;
-  mutable at::Tensor read_;  // the last copy on the host
+  mutable at::Tensor read_;  // the last copy on the host; undefined on a CPU
 };
 
 }  // namespace penstock
