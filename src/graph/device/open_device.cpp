@@ -5,48 +5,53 @@
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "graph/device/device_queue.h"
 
 namespace penstock {
 namespace {
 
-// The library of PyTorch that registers a type of device, so that the program need not link it.
-const char* LibraryOf(c10::DeviceType type) {
+// The libraries of PyTorch of which one registers a type of device, so that the program need not
+// link them.
+std::vector<const char*> LibrariesOf(c10::DeviceType type) {
   switch (type) {
     case c10::DeviceType::CUDA:
-      return "libtorch_cuda.so";
-    case c10::DeviceType::HIP:
-      return "libtorch_hip.so";
+      return {"libtorch_cuda.so", "libtorch_hip.so"};  // AMD's devices have CUDA's name
     case c10::DeviceType::XPU:
-      return "libtorch_xpu.so";
+      return {"libtorch_xpu.so"};
     default:
-      return nullptr;
+      return {};
   }
 }
 
 bool HasGuard(c10::DeviceType type) { return c10::impl::hasDeviceGuardImpl(type); }
 
 Status Load(c10::DeviceType type, std::string_view name) {
-  const char* const library = LibraryOf(type);
-  if (HasGuard(type) || library == nullptr) return {};
-  if (dlopen(library, RTLD_NOW | RTLD_GLOBAL) != nullptr) return {};
-  const char* const reason = dlerror();
-  return tl::unexpected(Error{
-      ErrorCode::kUnavailable,
-      fmt::format("device {}: PyTorch's {} cannot be loaded ({}); install a PyTorch that is built "
-                  "for it",
-                  name, library, reason == nullptr ? "no reason given" : reason)});
+  std::string reasons;
+  for (const char* const library : LibrariesOf(type)) {
+    if (HasGuard(type) || dlopen(library, RTLD_NOW | RTLD_GLOBAL) != nullptr) return {};
+    reasons += fmt::format("{}{}", reasons.empty() ? "" : "; ", dlerror());
+  }
+  if (reasons.empty()) return {};
+  return MakeError(ErrorCode::kUnavailable,
+                   "device {}: PyTorch has no library for it here ({}); install a PyTorch that is "
+                   "built for it",
+                   name, reasons);
 }
 
 Result<c10::Device> Parse(std::string_view name) {
+  std::optional<c10::Device> device;
   try {
-    return c10::Device(std::string(name));
-  } catch (const c10::Error&) {
-    return InvalidArgument("device '{}' is none that PyTorch knows; use cpu, cuda, cuda:1 or xpu",
-                           name);
+    device.emplace(std::string(name));
+  } catch (const c10::Error&) {  // no device has this name
   }
+  // A number that is too large becomes another one.
+  if (device && device->str() == name && !device->is_meta()) return *device;
+  return InvalidArgument("device '{}' is none that PyTorch knows; use cpu, cuda, cuda:1 or xpu",
+                         name);
 }
 
 }  // namespace
@@ -59,10 +64,8 @@ Result<c10::Device> OpenDevice(std::string_view name) {
       HasGuard(device.type()) ? c10::impl::VirtualGuardImpl(device.type()).deviceCount() : 0;
   const int index = device.has_index() ? device.index() : 0;
   if (index < count) return c10::Device(device.type(), static_cast<c10::DeviceIndex>(index));
-  return tl::unexpected(
-      Error{ErrorCode::kUnavailable,
-            fmt::format("device {}: PyTorch finds {} devices of this type on this machine", name,
-                        count)});
+  return MakeError(ErrorCode::kUnavailable,
+                   "device {}: PyTorch finds {} devices of this type on this machine", name, count);
 }
 
 std::optional<std::int64_t> FreeMemory(c10::Device device) {
