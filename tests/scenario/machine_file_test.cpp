@@ -1,6 +1,7 @@
 #include "scenario/machine/machine_file.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "base/files.h"
 
@@ -23,7 +24,7 @@ class MachineFileTest : public testing::Test {
     return scenario;
   }
 
-  std::string path_ = testing::TempDir() + "machine.yaml";
+  std::string path_ = testing::TempDir() + "machine_" + std::to_string(getpid()) + ".yaml";
 };
 
 TEST_F(MachineFileTest, FillsWhatTheScenarioLeavesOpen) {

@@ -1,6 +1,7 @@
 #include "calibrate/formats/read_runs.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "base/files.h"
 
@@ -43,7 +44,7 @@ class ReadRunsTest : public testing::Test {
     return runs.refused.empty() ? "" : runs.refused.front().reason;
   }
 
-  std::string path_ = testing::TempDir() + "runs.csv";
+  std::string path_ = testing::TempDir() + "runs_" + std::to_string(getpid()) + ".csv";
 };
 
 TEST_F(ReadRunsTest, VtrainOfOneNodeRecomputesNothing) {

@@ -1,6 +1,7 @@
 #include "plan/uncertainty/outlook.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "base/files.h"
 
@@ -88,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(Models, OutlookOfPlans,
                          ::testing::Values("gpt2-large", "deepseek-v2-lite"));
 
 TEST(UncertainConstants, HaveTheErrorsOfTheMachine) {
-  const std::string path = ::testing::TempDir() + "uncertain.yaml";
+  const std::string path = ::testing::TempDir() + "uncertain_" + std::to_string(getpid()) + ".yaml";
   ASSERT_TRUE(WriteFileAtomically(path,
                                   "constants:\n"
                                   "  - for: {device: a100}\n"
