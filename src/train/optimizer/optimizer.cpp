@@ -135,7 +135,11 @@ void Optimizer::Update(const std::vector<NamedParameter>& parameters) {
 
 void Optimizer::UpdateAdam(double lr) {
   for (AdamGroup& group : groups_) {
-    at::_foreach_add_(group.steps, 1);
+    if (group.steps.front().is_cpu()) {
+      for (at::Tensor& step : group.steps) *step.mutable_data_ptr<float>() += 1;
+    } else {
+      at::_foreach_add_(group.steps, 1);
+    }
     if (group.gradients.front().scalar_type() == at::kBFloat16) {
       UpdateInParts(group, lr);
       continue;
