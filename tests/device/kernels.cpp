@@ -182,7 +182,7 @@ class Call {
     return results;
   }
 
-  // Of an op that writes to its arguments.
+  // Returns the arguments that the op writes to, which are its results.
   Stack Arguments() {
     Stack results;
     for (std::size_t i = 0; i < arguments_.size(); ++i) {

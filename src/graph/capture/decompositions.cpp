@@ -64,7 +64,7 @@ class Selected : public Function<Selected> {
 
   static Tensor forward(AutogradContext* context, const Tensor& input, std::int64_t op) {
     const Original original(kDecompositions);
-    const Tensor value = kOps[op](input);
+    Tensor value = kOps[op](input);
     context->save_for_backward({input, value});
     return value;
   }
@@ -172,11 +172,12 @@ Tensor RandomRelu(const Tensor& input, const at::Scalar& lower, const at::Scalar
   const Original original(kDecompositions);
   const double low = lower.toDouble(), high = upper.toDouble();
   if (!training) return at::leaky_relu(input, (low + high) / 2);
-  const Tensor slope = at::empty_like(input.detach()).uniform_(low, high, generator);
+  const Tensor slope = at::empty_like(input.detach()).uniform_(low, high, std::move(generator));
   return at::where(input <= 0, input * slope, input);
 }
 
-// What dropout is on devices other than CPUs; the op itself takes no generator. As on CPUs.
+// Devices other than CPUs run this op for dropout. It takes no generator, so it is recorded as the
+// ops that dropout is on CPUs.
 std::tuple<Tensor, Tensor> NativeDropout(const Tensor& input, double p, std::optional<bool> train) {
   const Original original(kDecompositions);
   if (!train.value_or(true) || p == 0) return {input.clone(), at::ones_like(input, at::kBool)};

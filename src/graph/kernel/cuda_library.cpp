@@ -15,7 +15,7 @@
 namespace penstock {
 namespace {
 
-// Of nvrtc.h and cuda.h, whose functions return 0 for success.
+// The functions of NVRTC and of the CUDA driver that are called. They return 0 for success.
 struct Functions {
   int (*create)(void** program, const char* source, const char* name, int headers,
                 const char* const* texts, const char* const* names) = nullptr;
@@ -114,13 +114,17 @@ Status LoadModule(const Functions& functions, c10::Device device,
     return MakeError(ErrorCode::kUnavailable, "CUDA does not load compiled kernels: error {}",
                      error);
   }
+  const auto find = [&](std::size_t i, int vector) -> Result<CudaFunction> {
+    CudaFunction found{.grid = GridOf(kernels[i].kernel, vector)};
+    const std::string name = CudaNameOf(i, vector > 1);
+    if (functions.find(&found.address, module, name.c_str()) == 0) return found;
+    return MakeError(ErrorCode::kUnavailable, "CUDA does not find a compiled kernel");
+  };
   for (std::size_t i = 0; i < kernels.size(); ++i) {
-    const bool has_vector = VectorOf(kernels[i].kernel) > 1;
-    const bool found =
-        functions.find(&kernels[i].scalar, module, CudaNameOf(i, false).c_str()) == 0 &&
-        (!has_vector ||
-         functions.find(&kernels[i].vector, module, CudaNameOf(i, true).c_str()) == 0);
-    if (!found) return MakeError(ErrorCode::kUnavailable, "CUDA does not find a compiled kernel");
+    PENSTOCK_TRY(kernels[i].scalar, find(i, 1));
+    const int vector = VectorOf(kernels[i].kernel);
+    if (vector == 1) continue;
+    PENSTOCK_TRY(kernels[i].vector, find(i, vector));
   }
   return {};
 }
@@ -168,7 +172,7 @@ Status LoadCudaKernels(std::span<const std::string> texts, c10::Device device) {
     if (known) continue;
     PENSTOCK_TRY(Kernel kernel, KernelOf(text));
     missing.push_back(text);
-    kernels.push_back({std::move(kernel)});
+    kernels.emplace_back().kernel = std::move(kernel);
   }
   if (missing.empty()) return {};
   PENSTOCK_TRY_STATUS(LoadModule(*TheFunctions(), device, kernels));
@@ -195,7 +199,7 @@ void RunCudaKernel(const CudaKernel& kernel, c10::Device device,
   std::array<const void*, kMost> addresses{};
   std::array<void*, kMost> parameters{};
   std::size_t count = 0;
-  bool aligned = kernel.vector != nullptr;
+  bool aligned = kernel.vector.address != nullptr;
   const auto add = [&](const void* address) {
     addresses[count] = address;
     parameters[count] = static_cast<void*>(&addresses[count]);
@@ -204,12 +208,12 @@ void RunCudaKernel(const CudaKernel& kernel, c10::Device device,
   };
   for (const void* const input : inputs) add(input);
   for (void* const output : outputs) add(output);
-  const CudaGrid grid = GridOf(kernel.kernel, aligned ? kCudaVector : 1);
+  const CudaFunction& function = aligned ? kernel.vector : kernel.scalar;
   const c10::impl::VirtualGuardImpl impl(device.type());
   void* const stream = impl.getStreamNativeHandle(impl.getStream(device));
   const int error =
-      TheFunctions()->launch(aligned ? kernel.vector : kernel.scalar, grid.blocks, 1, 1,
-                             grid.threads, 1, 1, 0, stream, parameters.data(), nullptr);
+      TheFunctions()->launch(function.address, function.grid.blocks, 1, 1, function.grid.threads, 1,
+                             1, 0, stream, parameters.data(), nullptr);
   if (error != 0)
     throw std::runtime_error(fmt::format("CUDA cannot start a kernel: error {}", error));
 }

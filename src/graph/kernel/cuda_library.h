@@ -15,11 +15,15 @@
 
 namespace penstock {
 
+struct CudaFunction {
+  void* address = nullptr;  // of the driver; null if there is none
+  CudaGrid grid;
+};
+
 struct CudaKernel {
   Kernel kernel;
-  // A function, and one for tensors that are aligned to vectors; null if there is none.
-  void* scalar = nullptr;
-  void* vector = nullptr;
+  CudaFunction scalar;
+  CudaFunction vector;  // for tensors that are aligned to vectors
 };
 
 // Loads the kernels with these texts onto the device, except those that are loaded.

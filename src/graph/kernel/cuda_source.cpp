@@ -214,7 +214,7 @@ class CudaWriter {
     if (!IsVector(step)) {
       // A value without a stride along the vector is stored by its first element.
       const bool again = IsWrite(step) && lane > 0 && step.access.strides.back() == 0;
-      if (!again) Scalar(i, step.kind == StepKind::kSum || lane == 0 ? "" : Shift(step, lane));
+      if (!again) Scalar(i, Shift(step, lane));
     } else if (step.kind == StepKind::kLoad) {
       text_ +=
           fmt::format("const float t{0} = {1}(v{0}.x[{2}]);\n", i, half ? "FromBf16" : "", lane);
@@ -225,34 +225,13 @@ class CudaWriter {
   }
 
   static std::string Shift(const KernelStep& step, int lane) {
-    if (!Accesses(step) || step.access.strides.back() == 0) return "";
+    if (lane == 0 || !Accesses(step) || step.access.strides.back() == 0) return "";
     return fmt::format(" + {}", lane * step.access.strides.back());
   }
 
   void Scalar(std::size_t i, const std::string& shift) {
     const KernelStep& step = kernel_.steps[i];
-    const bool half = step.dtype == c10::kBFloat16;
-    switch (step.kind) {
-      case StepKind::kLoad:
-        text_ += fmt::format("const float t{} = {}(in{}[{}{}]);\n", i, half ? "FromBf16" : "",
-                             step.tensor, IndexText(step), shift);
-        break;
-      case StepKind::kNumber:
-        text_ += fmt::format("const float t{} = {:a}f;\n", i, static_cast<float>(step.number));
-        break;
-      case StepKind::kSum:
-        text_ += fmt::format("t{} += t{};\n", i, step.arguments[0]);
-        break;
-      case StepKind::kStore:
-        text_ += fmt::format("out{}[{}{}] = {}(t{});\n", step.tensor, IndexText(step), shift,
-                             half ? "ToBf16" : "", step.arguments[0]);
-        break;
-      case StepKind::kAccumulate:
-        break;  // see CanRunOnCuda
-      case StepKind::kPointwise:
-        text_ += fmt::format("const float t{} = {};\n", i, Expression(step));
-        break;
-    }
+    text_ += Statement(step, i, Accesses(step) ? IndexText(step) + shift : "");
   }
 
   const Kernel& kernel_;

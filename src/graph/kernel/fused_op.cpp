@@ -1,56 +1,37 @@
 #include "graph/kernel/fused_op.h"
 
-#include <ATen/ops/empty_strided.h>
 #include <c10/util/SmallVector.h>
 #include <torch/library.h>
 
-#include "graph/kernel/cuda_library.h"
-#include "graph/kernel/library.h"
+#include "graph/kernel/fused_call.h"
 
 namespace penstock {
 namespace {
 
 constexpr unsigned kInline = 16;  // tensors whose addresses need no allocation
 
-const LoadedKernel& LoadedOnCpu(std::string_view text) {
-  if (const LoadedKernel* const known = FindKernel(text)) return *known;
-  const std::string copy(text);
-  const Status loaded = LoadKernels({&copy, 1});
-  TORCH_CHECK(loaded, "penstock::fused: ", loaded.error().line());
-  return *FindKernel(text);
-}
-
-const CudaKernel& LoadedOnCuda(std::string_view text, c10::Device device) {
-  if (const CudaKernel* const known = FindCudaKernel(text, device)) return *known;
-  const std::string copy(text);
-  const Status loaded = LoadCudaKernels({&copy, 1}, device);
-  TORCH_CHECK(loaded, "penstock::fused: ", loaded.error().line());
-  return *FindCudaKernel(text, device);
-}
-
 // The kernel of both ops. Only callers of the dispatcher reach it: GraphProgram calls kernels
 // itself.
 std::vector<at::Tensor> Run(at::Tensor* accumulator, at::TensorList inputs, std::string_view text) {
   const c10::Device device = inputs.empty() ? c10::Device(c10::kCPU) : inputs.front().device();
-  const Kernel& kernel =
-      device.is_cpu() ? LoadedOnCpu(text).kernel : LoadedOnCuda(text, device).kernel;
+  FusedCall call = FusedCall::Find(text, device);
+  if (!call) {
+    const std::string copy(text);
+    const Status loaded = FusedCall::Load({&copy, 1}, device);
+    TORCH_CHECK(loaded, "penstock::fused: ", loaded.error().line());
+    call = FusedCall::Find(text, device);
+  }
   c10::SmallVector<const void*, kInline> from;
   for (const at::Tensor& input : inputs) from.push_back(input.const_data_ptr());
   std::vector<at::Tensor> outputs;
-  outputs.reserve(kernel.outputs.size());
+  outputs.reserve(call.kernel().outputs.size());
   c10::SmallVector<void*, kInline> to;
-  for (const TensorType& type : kernel.outputs) {
-    outputs.push_back(
-        at::empty_strided(type.sizes, type.strides, at::device(device).dtype(type.dtype)));
+  for (const TensorType& type : call.kernel().outputs) {
+    outputs.push_back(call.NewOutput(type));
     to.push_back(outputs.back().mutable_data_ptr());
   }
   if (accumulator != nullptr) to.push_back(accumulator->mutable_data_ptr());
-  if (device.is_cpu()) {
-    RunKernelFunction(LoadedOnCpu(text), from.data(), to.data());
-  } else {
-    RunCudaKernel(LoadedOnCuda(text, device), device, {from.data(), from.size()},
-                  {to.data(), to.size()});
-  }
+  call.Run({from.data(), from.size()}, {to.data(), to.size()});
   return outputs;
 }
 
@@ -96,7 +77,7 @@ Status LoadKernelsOf(std::initializer_list<const Graph*> graphs, c10::Device dev
       if (const std::string* text = FusedKernelText(node)) texts.push_back(*text);
     }
   }
-  return device.is_cpu() ? LoadKernels(texts) : LoadCudaKernels(texts, device);
+  return FusedCall::Load(texts, device);
 }
 
 }  // namespace penstock

@@ -23,8 +23,7 @@ c10::OperatorHandle FusedOp();
 c10::OperatorHandle FusedAccumulateOp();
 // Returns the text of the node's kernel, or null if the node calls neither op.
 const std::string* FusedKernelText(const Node& node);
-// Loads all kernels that the graphs call, with one run of the compiler: the machine's, or NVRTC for
-// a CUDA device. Errors: as LoadKernels and LoadCudaKernels.
+// Loads all kernels that the graphs call, as FusedCall::Load.
 Status LoadKernelsOf(std::initializer_list<const Graph*> graphs, c10::Device device = c10::kCPU);
 
 }  // namespace penstock

@@ -180,29 +180,8 @@ class Writer {
 
   void Step(std::size_t i) {
     const KernelStep& step = kernel_.steps[i];
-    const bool half = step.dtype == c10::kBFloat16;
-    switch (step.kind) {
-      case StepKind::kLoad:
-        text_ += fmt::format("float t{} = {}(in{}[{}]);\n", i, half ? "FromBf16" : "", step.tensor,
-                             IndexText(i));
-        break;
-      case StepKind::kNumber:
-        text_ += fmt::format("float t{} = {:a}f;\n", i, static_cast<float>(step.number));
-        break;
-      case StepKind::kSum:
-        text_ += fmt::format("t{} += t{};\n", i, step.arguments[0]);
-        break;
-      case StepKind::kStore:
-        text_ += fmt::format("out{}[{}] = {}(t{});\n", step.tensor, IndexText(i),
-                             half ? "ToBf16" : "", step.arguments[0]);
-        break;
-      case StepKind::kAccumulate:
-        text_ += fmt::format("out{}[{}] += t{};\n", step.tensor, IndexText(i), step.arguments[0]);
-        break;
-      case StepKind::kPointwise:
-        text_ += fmt::format("float t{} = {};\n", i, Expression(step));
-        break;
-    }
+    const bool accesses = step.kind == StepKind::kLoad || IsWrite(step);
+    text_ += Statement(step, i, accesses ? IndexText(i) : "");
   }
 
   const Kernel& kernel_;
@@ -220,6 +199,8 @@ std::string_view ExpressionOf(std::string_view op) {
   return "";
 }
 
+namespace {
+
 std::string Expression(const KernelStep& step) {
   std::string text;
   const std::string_view pattern = ExpressionOf(step.op);
@@ -231,6 +212,29 @@ std::string Expression(const KernelStep& step) {
     }
   }
   return text;
+}
+
+}  // namespace
+
+std::string Statement(const KernelStep& step, std::size_t number, const std::string& index) {
+  const bool half = step.dtype == c10::kBFloat16;
+  switch (step.kind) {
+    case StepKind::kLoad:
+      return fmt::format("float t{} = {}(in{}[{}]);\n", number, half ? "FromBf16" : "", step.tensor,
+                         index);
+    case StepKind::kNumber:
+      return fmt::format("float t{} = {:a}f;\n", number, static_cast<float>(step.number));
+    case StepKind::kSum:
+      return fmt::format("t{} += t{};\n", number, step.arguments[0]);
+    case StepKind::kStore:
+      return fmt::format("out{}[{}] = {}(t{});\n", step.tensor, index, half ? "ToBf16" : "",
+                         step.arguments[0]);
+    case StepKind::kAccumulate:
+      return fmt::format("out{}[{}] += t{};\n", step.tensor, index, step.arguments[0]);
+    case StepKind::kPointwise:
+      break;
+  }
+  return fmt::format("float t{} = {};\n", number, Expression(step));
 }
 
 const char* CType(c10::ScalarType dtype) {

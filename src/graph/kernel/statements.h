@@ -9,8 +9,9 @@
 
 namespace penstock {
 
-// Returns the expression of a pointwise step; the value of step n is named t{n}.
-std::string Expression(const KernelStep& step);
+// Returns the statement of step `number`, whose value is named t{number}. `index` is where its
+// tensor is accessed, if it has one.
+std::string Statement(const KernelStep& step, std::size_t number, const std::string& index);
 bool IsWrite(const KernelStep& step);
 const char* CType(c10::ScalarType dtype);
 

@@ -22,7 +22,6 @@ class Lowering {
         slot_of_(graph.values.size(), -1) {
     if (std::ranges::any_of(graph.nodes, IsCollective)) code_.groups = binding.groups;
     code_.generator = binding.generator;
-    code_.device = binding.device;
     code_.arena_bytes = plan_.arena_bytes;
     code_.peak_bytes = plan_.peak_bytes;
     for (const Bound& bound : graph.bound) Bind(bound, binding);
@@ -143,10 +142,7 @@ class Lowering {
           instruction.lists || result.type()->isSubtypeOf(*c10::ListType::ofTensors());
     }
     if (const std::string* text = FusedKernelText(node)) {
-      const bool on_cpu = binding_.device.is_cpu();
-      const FusedCall call = {on_cpu ? FindKernel(*text) : nullptr,
-                              on_cpu ? nullptr : FindCudaKernel(*text, binding_.device)};
-      if (call.on_cpu != nullptr || call.on_cuda != nullptr) {
+      if (const FusedCall call = FusedCall::Find(*text, binding_.device)) {
         instruction.kernel = static_cast<std::int32_t>(code_.kernels.size());
         code_.kernels.push_back(call);
       }

@@ -122,10 +122,7 @@ void ProgramCode::CallKernel(const Instruction& instruction, Arena& arena) {
   arena.Expect(BlocksOf(instruction));
   std::int32_t next = instruction.outputs.begin;
   for (const TensorType& type : call.kernel().outputs) {
-    at::Tensor output =
-        call.on_cpu != nullptr
-            ? at::Tensor(at::detail::empty_strided_cpu(type.sizes, type.strides, type.dtype))
-            : at::empty_strided(type.sizes, type.strides, at::device(device).dtype(type.dtype));
+    at::Tensor output = call.NewOutput(type);
     kernel_outputs.push_back(output.mutable_data_ptr());
     const std::int32_t slot = outputs[next++];
     if (slot >= 0) {
@@ -138,11 +135,7 @@ void ProgramCode::CallKernel(const Instruction& instruction, Arena& arena) {
     const std::size_t accumulator = operands[begin].index;
     kernel_outputs.push_back(slots[accumulator].toTensor().mutable_data_ptr());
   }
-  if (call.on_cpu != nullptr) {
-    RunKernelFunction(*call.on_cpu, kernel_inputs.data(), kernel_outputs.data());
-  } else {
-    RunCudaKernel(*call.on_cuda, device, kernel_inputs, kernel_outputs);
-  }
+  call.Run(kernel_inputs, kernel_outputs);
   stack.clear();
   for (const Operand& operand : read) {
     if (operand.kind == OperandKind::kMove) slots[operand.index] = IValue();

@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "base/index.h"
-#include "graph/kernel/cuda_library.h"
-#include "graph/kernel/library.h"
+#include "graph/kernel/fused_call.h"
 #include "graph/run/arena.h"
 #include "graph/run/interpret.h"
 
@@ -53,19 +52,10 @@ struct CodeView {
   std::int64_t offset;
 };
 
-// A fused kernel, where the program runs.
-struct FusedCall {
-  const LoadedKernel* on_cpu = nullptr;
-  const CudaKernel* on_cuda = nullptr;
-
-  const Kernel& kernel() const { return on_cpu != nullptr ? on_cpu->kernel : on_cuda->kernel; }
-};
-
 struct ProgramCode {
   std::vector<Instruction> instructions;
   std::vector<c10::OperatorHandle> ops;
   std::vector<FusedCall> kernels;
-  c10::Device device = c10::kCPU;
   std::vector<Operand> operands;
   std::vector<std::int32_t> outputs;   // see Instruction
   std::vector<std::int32_t> releases;  // see Instruction; slots and indices in `views`
