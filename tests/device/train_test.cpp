@@ -25,16 +25,9 @@ struct TrainCase {
 
 TrainConfig ConfigOf(const TrainCase& of) {
   TrainConfig config = ParseTrainConfig("{}", "test", of.settings).value();
-  const TrainConfig tiny = TinyConfig();
-  config.model.vocabulary = tiny.model.vocabulary;
-  config.model.dim = tiny.model.dim;
-  config.model.options["heads"] = "2";
+  MakeTiny(config);
   config.model.sequence = 6;
   config.model.layers = 8;
-  config.batch = 2;
-  config.steps = 3;
-  config.optimizer.warmup = 1;
-  config.optimizer.lr = 0.01;
   return config;
 }
 
@@ -124,23 +117,10 @@ TEST(CommandsOnDevice, AreAsOnTheCpu) {
   std::map<std::string, EvalSummary> evaluated;
   std::map<std::string, std::string> written;
   for (const std::string device : {"cpu", "test_device"}) {
-    std::vector<std::string> settings = {"data.path=" + text,
-                                         "folder=" + (folder / "runs"),
-                                         "name=" + device,
-                                         "device=" + device,
-                                         "dim=16",
-                                         "heads=2",
-                                         "sequence=16",
-                                         "batch=2",
-                                         "steps=4",
-                                         "microbatches=4",
-                                         "sample=20",
-                                         "ranks=2",
-                                         "warmup=1",
-                                         "max_memory=none",
-                                         "checkpoint.every=2",
-                                         "validation.freq=2",
-                                         "optimizer.ema=0.9"};
+    std::vector<std::string> settings = TinySettings(text, folder / "runs");
+    settings.insert(settings.end(),
+                    {"name=" + device, "device=" + device, "max_memory=none", "checkpoint.every=2",
+                     "validation.freq=2", "optimizer.ema=0.9"});
     TrainOptions quiet;
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> log(
         std::fopen((folder / "log").c_str(), "w"), std::fclose);

@@ -13,8 +13,7 @@
 
 namespace penstock {
 
-inline TrainConfig TinyConfig() {
-  TrainConfig config;
+inline void MakeTiny(TrainConfig& config) {
   config.model.vocabulary = 24;
   config.model.dim = 8;
   config.model.options["heads"] = "2";
@@ -23,7 +22,18 @@ inline TrainConfig TinyConfig() {
   config.steps = 3;
   config.optimizer.warmup = 1;
   config.optimizer.lr = 0.01;
+}
+
+inline TrainConfig TinyConfig() {
+  TrainConfig config;
+  MakeTiny(config);
   return config;
+}
+
+// The settings of `penstock train` for a tiny model in `folder`, on the text of a file.
+inline std::vector<std::string> TinySettings(const std::string& text, const std::string& folder) {
+  return {"data.path=" + text, "folder=" + folder, "dim=16",    "heads=2", "sequence=16", "batch=2",
+          "steps=4",           "microbatches=4",   "sample=20", "ranks=2", "warmup=1"};
 }
 
 inline std::vector<std::uint8_t> Text() {

@@ -19,14 +19,24 @@ std::vector<at::Tensor> ForwardCached(StageModule& stage, const at::Tensor& inpu
   return {std::move(output)};
 }
 
+// All stages of a process are on one device.
+c10::Device DeviceOfStages(const LanguageModel& model) {
+  const auto here =
+      std::ranges::find_if(model.stages, [](const auto& each) { return each != nullptr; });
+  return here == model.stages.end() ? c10::Device(c10::kCPU) : DeviceOf(**here);
+}
+
 }  // namespace
 
 DistributedModel::DistributedModel(const LanguageModel& model, const std::atomic<bool>* stop)
-    : model_(model), stop_(stop) {}
+    : DistributedModel(model, {}, nullptr, stop) {}
 
 DistributedModel::DistributedModel(const LanguageModel& model, std::vector<int> process_of,
                                    ProcessGroup* group, const std::atomic<bool>* stop)
-    : model_(model), process_of_(std::move(process_of)), stop_(stop) {
+    : model_(model),
+      device_(DeviceOfStages(model)),
+      process_of_(std::move(process_of)),
+      stop_(stop) {
   if (group == nullptr || group->processes() == 1) return;
   channel_ = std::make_unique<Channel>(*group);
   channel_->Open(
@@ -64,8 +74,7 @@ std::optional<std::vector<at::Tensor>> DistributedModel::Forward(std::int64_t nu
       if (received.empty()) return {};
       values = FromTypedMessage(std::move(received));
     }
-    const c10::Device device = DeviceOf(*model_.stages[stage]);
-    for (at::Tensor& value : values) value = value.to(device);
+    for (at::Tensor& value : values) value = value.to(device_);
     values = caches.empty() ? model_.stages[stage]->ForwardAll(values)
                             : ForwardCached(*model_.stages[stage], values[0], caches[stage]);
     if (stage + 1 < stages && model_.stages[stage + 1] == nullptr) {

@@ -75,6 +75,7 @@ class DistributedModel {
   Message Take(std::int64_t number, int stage);
 
   const LanguageModel& model_;
+  const c10::Device device_;  // of this process's stages
   const std::vector<int> process_of_;
   const std::atomic<bool>* stop_;
   std::int64_t numbers_ = 0;  // reserved so far

@@ -30,10 +30,15 @@ Result<Checkpoint> OpenFor(const std::string& path, bool ema) {
   return ema ? OpenFullCheckpoint(path) : OpenCheckpoint(path);
 }
 
-Result<LanguageModel> ModelOf(Checkpoint& checkpoint, bool ema) {
+void MoveModel(LanguageModel& model, c10::Device device) {
+  for (const auto& stage : model.stages) MoveStage(*stage, device);
+}
+
+Result<LanguageModel> ModelOf(Checkpoint& checkpoint, bool ema, c10::Device device) {
   PENSTOCK_TRY(LanguageModel model, LanguageModel::Build(checkpoint.info.config.model));
   PENSTOCK_TRY_STATUS(ema ? SetAverages(checkpoint, model) : SetWeights(checkpoint, model));
   PENSTOCK_TRY_STATUS(CheckFiniteWeights(model, checkpoint.path()));
+  MoveModel(model, device);
   return model;
 }
 
@@ -51,10 +56,6 @@ Status UseData(Checkpoint& checkpoint, const std::string& data) {
   return {};
 }
 
-void MoveModel(LanguageModel& model, c10::Device device) {
-  for (const auto& stage : model.stages) MoveStage(*stage, device);
-}
-
 Result<EvalSummary> EvaluateUnguarded(const std::string& path, const std::string& data, bool ema,
                                       const std::string& device_name) {
   PENSTOCK_TRY(const c10::Device device, OpenDevice(device_name));
@@ -66,8 +67,7 @@ Result<EvalSummary> EvaluateUnguarded(const std::string& path, const std::string
   const std::int64_t sequence = config.model.sequence;
   PENSTOCK_TRY(const std::vector<LayerRange> ranges, SplitLayers(config.model.layers, 1, {}));
   PENSTOCK_TRY_STATUS(CheckModelFits(config.model, ranges, sequence, config.max_memory));
-  PENSTOCK_TRY(LanguageModel model, ModelOf(checkpoint, ema));
-  MoveModel(model, device);
+  PENSTOCK_TRY(const LanguageModel model, ModelOf(checkpoint, ema, device));
   EvalSummary summary;
   summary.notes = text.notes;
   summary.held_out_loss = EvaluateText(model, text.held_out(), Cores());
@@ -196,8 +196,7 @@ Result<GeneratedText> GenerateUnguarded(const std::string& path, const GenerateO
     return GenerateWithFolder(path, std::move(write), device);
   }
   PENSTOCK_TRY(Checkpoint checkpoint, OpenFor(path, options.ema));
-  PENSTOCK_TRY(LanguageModel model, ModelOf(checkpoint, options.ema));
-  MoveModel(model, device);
+  PENSTOCK_TRY(const LanguageModel model, ModelOf(checkpoint, options.ema, device));
   PENSTOCK_TRY(const OpenedTokenizer tokenizer,
                TokenizerOfRun(checkpoint.path(), checkpoint.info.config.data));
   if (!tokenizer.files.empty()) write.tokenizer = tokenizer.tokenizer.get();

@@ -37,8 +37,8 @@ double SquaredNormOf(const at::Tensor& tensor) {
 }  // namespace
 
 double SquaredNorm(const at::Tensor& tensor) {
-  if (!tensor.is_cpu()) return SquaredNorms(std::span(&tensor, 1)).front();
-  PENSTOCK_CHECK(tensor.is_non_overlapping_and_dense(), "a gradient is not dense");
+  PENSTOCK_CHECK(tensor.is_cpu() && tensor.is_non_overlapping_and_dense(),
+                 "a gradient is not dense or not on the CPU");
   if (tensor.scalar_type() == at::kBFloat16) return SquaredNormOf<at::BFloat16>(tensor);
   return SquaredNormOf<float>(tensor);
 }

@@ -8,11 +8,12 @@
 
 namespace penstock {
 
-// Returns the sum of the squares of a dense fp32 or bf16 tensor, accumulated in fp64 in an order
-// that depends only on the number of elements. Not finite if an element is not.
+// Returns the sum of the squares of a dense fp32 or bf16 tensor on the CPU, accumulated in fp64 in
+// an order that depends only on the number of elements. Not finite if an element is not.
 double SquaredNorm(const at::Tensor& tensor);
 
-// The same for several tensors, which are on one device. The host waits for it once.
+// Returns SquaredNorm of each of several tensors on one device, of any type. The host waits for it
+// once; elements of devices other than CPUs are added in the order of PyTorch's kernels.
 std::vector<double> SquaredNorms(std::span<const at::Tensor> tensors);
 
 }  // namespace penstock

@@ -37,33 +37,22 @@ at::Tensor WithOwnStorage(const at::Tensor& tensor) {
 // Returns `kept`, or a new tensor in its place if a reader still holds it. On a device, a reader
 // may have dropped what it is still going to read.
 at::Tensor& Unread(std::int64_t elements, const at::TensorOptions& options, at::Tensor& kept) {
-  const bool is_read = kept.defined() && (kept.use_count() > 1 || !kept.is_cpu());
-  if (!kept.defined() || is_read) kept = at::empty({elements}, options);
+  if (!kept.defined() || kept.use_count() > 1 || !kept.is_cpu())
+    kept = at::empty({elements}, options);
   std::atomic_thread_fence(std::memory_order_acquire);
   return kept;
 }
 
 Message MessageOf(at::Tensor tensor) { return ToMessage(std::span(&tensor, 1)); }
 
-TensorType FlatType(at::ScalarType dtype, std::int64_t elements) {
-  TensorType type;
-  type.dtype = dtype;
-  type.sizes = {elements};
-  return type;
-}
-
 // Returns the message's tensors, which have one dimension. Throws std::runtime_error if it has
 // others.
 template <std::size_t n>
 std::array<at::Tensor, n> TensorsOf(Message message, const std::array<TensorType, n>& types,
                                     const char* what) {
-  std::size_t expected = 0;
-  for (const TensorType& type : types) {
-    expected = Message::Align(expected) + Index(BytesOf(type));
-  }
-  if (message.bytes() != expected) {
+  if (message.bytes() != MessageBytes(types)) {
     throw std::runtime_error(fmt::format("received {} bytes of {} from a replica, not {}",
-                                         message.bytes(), what, expected));
+                                         message.bytes(), what, MessageBytes(types)));
   }
   std::array<at::Tensor, n> tensors;
   FromMessage(std::move(message), types, tensors);
@@ -455,7 +444,7 @@ Message StageWeights::ShareParameter(int parameter) {
 void StageWeights::TakeParameter(int parameter, int holder, Message gradient) {
   Shared& shared = *shared_[parameter];
   const at::Tensor& own = gradients_[shared.index];
-  const std::array types = {FlatType(own.scalar_type(), own.numel())};
+  const std::array types = {ContiguousType(own.scalar_type(), {own.numel()})};
   shared.incoming[holder] = TensorsOf(std::move(gradient), types, "gradients").front();
 }
 
@@ -467,14 +456,16 @@ void StageWeights::AddParameter(int parameter) {
   std::vector<at::Tensor> parts;
   for (std::size_t holder = 0; holder < shared.incoming.size(); ++holder) {
     const bool is_own = static_cast<int>(holder) == shared.holder;
-    parts.push_back(is_own ? flat : std::move(shared.incoming[holder]));
+    parts.push_back(is_own ? flat : shared.incoming[holder]);
   }
   Sum(parts, flat);
+  for (at::Tensor& tensor : shared.incoming) tensor.reset();
 }
 
 void StageWeights::TakeGradients(int chain, Message gradients) {
-  const std::array types = {FlatType(flat_.scalar_type(), ElementsFrom(chain)),
-                            FlatType(at::kFloat, static_cast<std::int64_t>(losses_.size()))};
+  const std::array types = {
+      ContiguousType(flat_.scalar_type(), {ElementsFrom(chain)}),
+      ContiguousType(at::kFloat, {static_cast<std::int64_t>(losses_.size())})};
   auto [incoming, its_losses] = TensorsOf(std::move(gradients), types, "gradients");
   incoming_[chain] = std::move(incoming);
   losses_of_[chain].SetAll(its_losses);
@@ -513,7 +504,7 @@ Message StageWeights::ShareShard() {
 
 void StageWeights::TakeShard(int chain, Message parameters) {
   const at::NoGradGuard no_gradients;
-  const std::array types = {FlatType(SentType(), shards_.shard_elements())};
+  const std::array types = {ContiguousType(SentType(), {shards_.shard_elements()})};
   const auto [shard] = TensorsOf(std::move(parameters), types, "parameters");
   for (const Shards::ParameterPiece& piece : shards_.pieces(ShardOf(chain))) {
     const at::Tensor values = shard.narrow(0, shards_.InShard(piece), piece.size());

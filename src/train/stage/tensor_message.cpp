@@ -38,22 +38,19 @@ std::size_t SizeOf(const TensorType& type) { return Index(BytesOf(type)); }
 
 std::runtime_error Mismatch(const std::string& what, std::span<const TensorType> types) {
   std::string expected;
-  std::size_t end = 0;
   for (const TensorType& type : types) {
     expected += expected.empty() ? PrintType(type) : ", " + PrintType(type);
-    end = Message::Align(end) + SizeOf(type);
   }
-  return std::runtime_error(
-      fmt::format("received a message of {}, but expected {} ({} bytes)", what, expected, end));
+  return std::runtime_error(fmt::format("received a message of {}, but expected {} ({} bytes)",
+                                        what, expected, MessageBytes(types)));
 }
 
 void FromBytes(Message message, std::span<const TensorType> types, std::span<at::Tensor> to) {
-  std::size_t end = 0;
-  for (const TensorType& type : types) end = Message::Align(end) + SizeOf(type);
-  if (message.bytes() != end) throw Mismatch(fmt::format("{} bytes", message.bytes()), types);
+  if (message.bytes() != MessageBytes(types))
+    throw Mismatch(fmt::format("{} bytes", message.bytes()), types);
   auto* const data = static_cast<std::byte*>(message.data());
   const auto keep = std::make_shared<Message>(std::move(message));
-  end = 0;
+  std::size_t end = 0;
   for (std::size_t i = 0; i < types.size(); ++i) {
     const std::size_t begin = Message::Align(end);
     to[i] = at::from_blob(
@@ -63,6 +60,12 @@ void FromBytes(Message message, std::span<const TensorType> types, std::span<at:
 }
 
 }  // namespace
+
+std::size_t MessageBytes(std::span<const TensorType> types) {
+  std::size_t end = 0;
+  for (const TensorType& type : types) end = Message::Align(end) + SizeOf(type);
+  return end;
+}
 
 Message ToMessage(std::span<at::Tensor> tensors) {
   const bool on_cpu = tensors.empty() || tensors[0].is_cpu();

@@ -11,6 +11,9 @@
 
 namespace penstock {
 
+// Returns Message::bytes of a message with tensors of these types.
+std::size_t MessageBytes(std::span<const TensorType> types);
+
 // Moves the tensors into a message. They are undefined afterwards. Does not allocate for a single
 // tensor on the CPU. Requires: the tensors are contiguous and on one device.
 Message ToMessage(std::span<at::Tensor> tensors);

@@ -177,7 +177,7 @@ struct StageRank {
   // The rank's rows of the embedding and the head, which its first stage trains besides its own
   // parameters. Null for the other stages, and unless the vocabulary is sharded.
   std::shared_ptr<TorchVocabulary> vocabulary;
-  // Of the device that has the rank's tensors; null if that is the CPU.
+  // The rank's queue on the device that has its tensors; null if that is the CPU.
   std::shared_ptr<DeviceQueue> queue = nullptr;
 
   c10::Device device() const;

@@ -14,6 +14,7 @@
 #include "monitor/metrics.h"
 #include "tests/train/sentences.h"
 #include "tests/train/temp_folder.h"
+#include "tests/train/tiny_run.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/evaluation/language_model.h"
 #include "train/run/run_folder.h"
@@ -31,17 +32,7 @@ class TrainRun : public testing::Test {
 
   // Applies options of `penstock train` to a tiny model.
   Result<TrainConfig> Config(std::vector<std::string> options) {
-    const std::vector<std::string> base = {"data.path=" + text_,
-                                           "folder=" + (folder_ / "runs"),
-                                           "dim=16",
-                                           "heads=2",
-                                           "sequence=16",
-                                           "batch=2",
-                                           "steps=4",
-                                           "microbatches=4",
-                                           "sample=20",
-                                           "ranks=2",
-                                           "warmup=1"};
+    const std::vector<std::string> base = TinySettings(text_, folder_ / "runs");
     options.insert(options.begin(), base.begin(), base.end());
     return ParseTrainConfig("", "none", options);
   }
