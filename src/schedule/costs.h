@@ -34,8 +34,10 @@ struct Costs {
   std::vector<StageCosts> stages;  // one per stage of the placement
   double comm = 0;                 // latency of a transfer between two ranks
   // Links with their own latencies and bandwidths, for messages of message_bytes. If there are any,
-  // `comm` is only what schedules are searched for with.
+  // `comm` and `comm_by_level` are only what schedules are searched for with.
   Topology topology;
+  // The time of a message by level of the topology, if it shares no link. Empty: `comm` for all.
+  std::vector<double> comm_by_level;
   Transfers transfers = Transfers::kAsynchronous;
   // Latency from the last EMBED or S of a microbatch, over all ranks, until what they compute
   // together can be used.
@@ -64,6 +66,19 @@ struct Costs {
   static Costs Uniform(const Placement& placement, int slices, double f, double i, double w,
                        double comm = 0, double kept_for_weight = 1);
 
+  // Returns the time of a message between two ranks that schedules are searched for with; 0 for a
+  // rank and itself.
+  double Comm(int from_rank, int to_rank) const {
+    if (from_rank == to_rank) return 0;
+    return comm_by_level.empty() ? comm : comm_by_level[topology.LevelOf(from_rank, to_rank)];
+  }
+  // Sets comm_by_level for messages of so many bytes if the topology has several levels.
+  void SetCommByLevel(double bytes);
+  // Makes transfers take no time in searches.
+  void ClearComm() {
+    comm = 0;
+    comm_by_level.clear();
+  }
   // The costs of the part's stage, and of its microbatch index if these differ.
   const StageCosts& Of(const Part& part) const {
     if (by_slice.empty()) return stages[part.stage];
@@ -77,6 +92,8 @@ struct Costs {
   }
   // The size of the largest tensor between two stages, at length 1.
   double LargestMessage() const;
+  // The same of the smallest one, at its least length.
+  double SmallestMessage() const;
   // Multiplies all times, or all amounts of memory, as a change of their unit does.
   void ScaleTimes(double factor);
   void ScaleMemory(double factor);

@@ -236,10 +236,7 @@ class RankBound {
     return std::ceil(amount / least_activation_ * (1 - kRounding)) * least_forward_;
   }
 
-  double Latency(int from, int to) const {
-    const Placement& placement = problem_.placement;
-    return placement.rank_of(from) == placement.rank_of(to) ? 0 : problem_.costs.comm;
-  }
+  double Latency(int from, int to) const { return CommBetween(problem_, from, to); }
 
   // When a stage can start its first F. For spans, time begins with the rank's first one.
   double StartOf(int stage) const {

@@ -37,6 +37,7 @@ double LengthBound(const Placement& placement, const Costs& costs, int microbatc
     stage.backward_input *= fraction * std::min(1.0, whole);
     stage.backward_weight *= fraction * std::min(1.0, whole);
   }
+  least.SetCommByLevel(costs.SmallestMessage());
   const Problem problem = {placement,    least,    microbatches / placement.replicas(), 1, split,
                            memory_limit, objective};
   return std::max(LowerBound(problem), InFlightBound(problem));

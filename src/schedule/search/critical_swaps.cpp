@@ -79,8 +79,8 @@ class Walk {
     ForEachDependency(shape, part, [&](const Value& value) {
       const Op op = value.kind == ValueKind::kActivation ? Op::kForward : backward;
       const Part candidate = {op, static_cast<std::uint16_t>(value.stage), value.microbatch};
-      const bool crosses = problem_.placement.rank_of(value.stage) != at_.rank;
-      const double end = run_.EndOf(candidate) + (crosses ? problem_.costs.comm : 0);
+      const int rank = problem_.placement.rank_of(value.stage);
+      const double end = run_.EndOf(candidate) + problem_.costs.Comm(rank, at_.rank);
       if (end <= latest) return;
       latest = end;
       producer = candidate;

@@ -254,7 +254,7 @@ void ListScheduler::Start(int r, const Choice& choice, double now) {
 // Makes a value available to `to_stage` at `end`, plus the latency if it changes ranks.
 void ListScheduler::Publish(double* arrival, int from_rank, int to_stage, double end) {
   const int to_rank = stages_[to_stage].rank;
-  *arrival = to_rank == from_rank ? end : end + problem_.costs.comm;
+  *arrival = end + problem_.costs.Comm(from_rank, to_rank);
   Rank& rank = ranks_[to_rank];
   if (!rank.busy && *arrival < events_.time_of(to_rank)) events_.Set(to_rank, *arrival);
 }

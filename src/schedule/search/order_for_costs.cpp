@@ -44,7 +44,7 @@ void KeepBetter(Order& best, Order other) {
 
 Costs WithEqualTimes(Costs costs) {
   for (StageCosts& stage : costs.stages) SetEqualTimes(stage, 1);
-  costs.comm = 0;
+  costs.ClearComm();
   return costs;
 }
 

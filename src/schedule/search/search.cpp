@@ -297,7 +297,9 @@ class Search {
       const double forward = stages[s].forward;
       const double fit = forward > 0 ? trip / forward : problem_.indices;
       counts[s] = static_cast<int>(std::clamp<double>(1 + fit + more, 1, problem_.indices));
-      trip += forward + stages[s].backward_input + 2 * problem_.costs.comm;
+      const double comm = CommBetween(problem_, problem_.placement.previous(static_cast<int>(s)),
+                                      static_cast<int>(s));
+      trip += forward + stages[s].backward_input + 2 * comm;
     }
     return counts;
   }

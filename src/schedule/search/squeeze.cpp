@@ -27,11 +27,8 @@ Squeezer::Squeezer(const Problem& problem) : problem_(problem) {
     bits |= has_bits ? stage.first_bit * ((1 << kKinds) - 1) : std::uint64_t{1} << kMostBits;
     stage.is_first = placement.previous(s) < 0;
     stage.is_last = placement.next(s) < 0;
-    const auto latency_to = [&](int other) {
-      return other < 0 || placement.rank_of(other) == stage.rank ? 0 : problem.costs.comm;
-    };
-    stage.latency_before = latency_to(placement.previous(s));
-    stage.latency_after = latency_to(placement.next(s));
+    stage.latency_before = CommBetween(problem, placement.previous(s), s);
+    stage.latency_after = CommBetween(problem, s, placement.next(s));
     stage.duration[kF] = cost.forward;
     stage.duration[kI] = TimeOfGradient(cost, problem.split);
     stage.duration[kW] = cost.backward_weight;

@@ -44,8 +44,14 @@ SwapSearch::SwapSearch(const Problem& problem)
         node.allocated = allocated[kind];
         if (kind == kW) continue;
         const int from = kind == kF ? previous : next, to = kind == kF ? next : previous;
-        if (on_other_rank(from)) node.input = (from * problem.indices + n) * kKinds + kind;
-        if (on_other_rank(to)) node.reader = (to * problem.indices + n) * kKinds + kind;
+        if (on_other_rank(from)) {
+          node.input = (from * problem.indices + n) * kKinds + kind;
+          node.input_comm = CommBetween(problem, from, s);
+        }
+        if (on_other_rank(to)) {
+          node.reader = (to * problem.indices + n) * kKinds + kind;
+          node.reader_comm = CommBetween(problem, s, to);
+        }
       }
     }
   }
@@ -97,14 +103,14 @@ int SwapSearch::After(const Node& node) const {
 double SwapSearch::ArrivalOf(const Node& node) const {
   if (node.input < 0) return 0;
   const Node& input = nodes_[Index(node.input)];
-  return input.head + input.duration + problem_.costs.comm;
+  return input.head + input.duration + node.input_comm;
 }
 
 // The time that follows the node's end on another rank.
 double SwapSearch::TailAfter(const Node& node) const {
   if (node.reader < 0) return 0;
   const Node& reader = nodes_[Index(node.reader)];
-  return problem_.costs.comm + reader.duration + reader.tail;
+  return node.reader_comm + reader.duration + reader.tail;
 }
 
 // Sets the heads and tails of all nodes, and the makespan.

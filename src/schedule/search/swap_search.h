@@ -41,11 +41,12 @@ class SwapSearch {
   struct Node {
     int rank = 0;
     double duration = 0;
-    double allocated = 0;         // at its start; negative: freed at its end
-    int input = -1, reader = -1;  // on other ranks
-    double head = 0, tail = 0;    // to its start, and from its end
-    std::size_t position = 0;     // in its lane
-    double held = 0;              // on its rank before it
+    double allocated = 0;                    // at its start; negative: freed at its end
+    int input = -1, reader = -1;             // on other ranks
+    double input_comm = 0, reader_comm = 0;  // times of the messages from and to these
+    double head = 0, tail = 0;               // to its start, and from its end
+    std::size_t position = 0;                // in its lane
+    double held = 0;                         // on its rank before it
   };
 
   int IdOf(const Part& part) const;

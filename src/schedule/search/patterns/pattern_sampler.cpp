@@ -142,7 +142,7 @@ PeriodPattern PatternSampler::InTimes(const PatternShape& shape) const {
     if (s + 1 == stages || IsTurn(s, s + 1)) {
       time += cost.forward + (s + 1 == stages ? shape.last : shape.turn) * period_;
     } else {
-      time += ForwardPace(shape, s) * (cost.forward + problem_.costs.comm);
+      time += ForwardPace(shape, s) * (cost.forward + CommBetween(problem_, s, s + 1));
     }
   }
   for (int s = stages - 1; s >= 0; --s) {
@@ -153,7 +153,7 @@ PeriodPattern PatternSampler::InTimes(const PatternShape& shape) const {
     if (s > 0 && IsTurn(s, s - 1)) {
       time += duration + shape.turn_back * period_;
     } else {
-      time += BackwardPace(shape, s) * (duration + problem_.costs.comm);
+      time += BackwardPace(shape, s) * (duration + CommBetween(problem_, s, s - 1));
     }
   }
   return pattern;

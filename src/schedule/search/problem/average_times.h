@@ -23,7 +23,7 @@ inline Costs AverageTimes(const Problem& problem) {
   }
   const double average = total / 3 / static_cast<double>(averages.stages.size());
   for (StageCosts& stage : averages.stages) SetEqualTimes(stage, average);
-  averages.comm = 0;
+  averages.ClearComm();
   return averages;
 }
 

@@ -40,10 +40,7 @@ double LeastStay(const Problem& problem, int rank) {
     for (int s = stage; s >= 0; s = placement.next(s)) {
       const StageCosts& cost = problem.costs.stages[s];
       time += cost.forward + TimeOfGradient(cost, problem.split);
-      const int next = placement.next(s);
-      if (next >= 0 && placement.rank_of(next) != placement.rank_of(s)) {
-        time += 2 * problem.costs.comm;
-      }
+      time += 2 * CommBetween(problem, s, placement.next(s));
     }
     const StageCosts& cost = problem.costs.stages[stage];
     stay += cost.activation * time;
@@ -62,21 +59,18 @@ EarliestStarts EarliestStartsOf(const Problem& problem) {
   const Placement& placement = problem.placement;
   const std::vector<StageCosts>& stages = problem.costs.stages;
   EarliestStarts starts{std::vector<double>(stages.size()), std::vector<double>(stages.size())};
-  const auto latency = [&](int from, int to) {
-    return placement.rank_of(from) == placement.rank_of(to) ? 0 : problem.costs.comm;
-  };
   const int length = placement.chain_length();
   for (int begin = 0; begin < placement.stages(); begin += length) {
     double time = 0;
     for (int s = begin; s < begin + length; ++s) {
-      if (s > begin) time += latency(s - 1, s);
+      if (s > begin) time += CommBetween(problem, s - 1, s);
       starts.forward[s] = time;
       time += stages[s].forward;
     }
     for (int s = begin + length - 1; s >= begin; --s) {
       starts.gradient[s] = time;
       time += TimeOfGradient(stages[s], problem.split);
-      if (s > begin) time += latency(s, s - 1);
+      if (s > begin) time += CommBetween(problem, s, s - 1);
     }
   }
   return starts;
@@ -106,9 +100,7 @@ double DetourBound(const Problem& problem, int rank) {
     for (int s = stage; s >= 0; s = placement.next(s)) {
       const double both = stages[s].forward + TimeOfGradient(stages[s], problem.split);
       bound = std::max(bound, way + both * problem.indices);
-      const int next = placement.next(s);
-      const bool crosses = next >= 0 && placement.rank_of(next) != placement.rank_of(s);
-      way += both + (crosses ? 2 * problem.costs.comm : 0);
+      way += both + 2 * CommBetween(problem, s, placement.next(s));
     }
   }
   return bound;

@@ -59,8 +59,8 @@ class LaneRun {
       ForEachDependency(shape_, part, [&](const Value& value) {
         const double& end = EndOf(value.kind, value.stage, value.microbatch);
         if (end == kNever && missing == nullptr) missing = &end;
-        const bool crosses = problem_.placement.rank_of(value.stage) != r;
-        start = std::max(start, end + (crosses ? problem_.costs.comm : 0));
+        const int from = problem_.placement.rank_of(value.stage);
+        start = std::max(start, end + problem_.costs.Comm(from, r));
       });
       rank.waits_for = missing;
       if (missing != nullptr) return;

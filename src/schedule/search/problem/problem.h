@@ -31,9 +31,19 @@ struct Problem {
 
 // Returns the costs that the parameters specify for a placement.
 inline Costs CostsOf(const ScheduleParams& params, const Placement& placement) {
-  if (params.costs) return *params.costs;
+  if (params.costs) {
+    Costs costs = *params.costs;
+    costs.SetCommByLevel(costs.LargestMessage());
+    return costs;
+  }
   return Costs::Uniform(placement, params.slices, params.forward, params.backward_input,
                         params.backward_weight, params.comm, params.kept_for_weight);
+}
+
+// Returns the time of a message between two stages; 0 on one rank, or without one of them (-1).
+inline double CommBetween(const Problem& problem, int stage, int other) {
+  if (stage < 0 || other < 0) return 0;
+  return problem.costs.Comm(problem.placement.rank_of(stage), problem.placement.rank_of(other));
 }
 
 // Times of the action that makes the stage's input gradient (I, or B without `split`), and of a
