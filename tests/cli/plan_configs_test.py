@@ -121,6 +121,24 @@ class PlanConfigsTest(program.CommandTest):
         self.assertGreater(plans, 40)
         self.assertTrue(all(written[framework] > 2 for framework in FILES if framework != "schedule"), written)
 
+    def test_sites_divide_what_a_framework_puts_outermost(self):
+        sites = ("--model", "llama-3-8b", "--nodes", "2x8", "--global-batch", 64, "--sequence", 1024, "--sites", 2, "--tensor", 2, "-p", 2,
+                 "--data-parallel", 4, "--schedule", "1f1b", "--recompute", "none", "--zero", 1, "--precision", "bf16", "--offloaded-layers", 0)
+        for across, outermost in (("pipeline", {"megatron", "megatron-bridge", "torchtitan"}), ("data", {"megatron", "megatron-bridge"})):
+            _, reasons = self.plan(*sites, "--across-sites", across)
+            self.assertEqual({name for name in outermost if reasons[name] is None}, outermost, reasons)
+            megatron = " ".join(array_of(self.folder / "out" / FILES["megatron"], "MEGATRON_ARGS"))
+            bridge = " ".join(array_of(self.folder / "out" / FILES["megatron-bridge"], "BRIDGE_ARGS"))
+            self.assertEqual("--use-tp-pp-dp-mapping" in megatron, across == "data")
+            self.assertEqual("dist.use_tp_pp_dp_mapping=true" in bridge, across == "data")
+        self.assertIn("--across-sites data: torchtitan gives consecutive devices to the replicas of a stage", reasons["torchtitan"])
+        engine = ("--model", "decoder", *SIZES, "--sequence", 64, "--device", "a100", "--nodes", "2x2", "--global-batch", 16, "--sites", 2,
+                  "-p", 2, "--data-parallel", 2, "--schedule", "1f1b", "--implementation", "penstock", "--recompute", "none", "--offloaded-layers", 0)
+        _, reasons = self.plan(*engine, "--across-sites", "data")
+        self.assertIsNone(reasons["penstock"])
+        _, reasons = self.plan(*engine, "--across-sites", "pipeline")
+        self.assertIn("--across-sites pipeline: the engine gives consecutive devices to the ranks of a pipeline", reasons["penstock"])
+
     def stage_layers(self, best):
         """Returns the layers of each stage; None: those of a model without pipeline."""
         return [int(count) for count in best["layout"].split(",")] if best["layout"] else None

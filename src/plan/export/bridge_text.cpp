@@ -42,6 +42,7 @@ class BridgeOverrides {
     Set("model.pipeline_model_parallel_size", division.pipeline);
     SetOrNull("model.virtual_pipeline_model_parallel_size",
               job_.chunks > 1 ? fmt::format("{}", job_.chunks) : "");
+    if (SitesDivideReplicas(job_)) Set("dist.use_tp_pp_dp_mapping", true);
     Set("model.context_parallel_size", division.context);
     if (division.context > 1) Set("model.cp_comm_type", ContextExchangeOf(job_));
     Set("model.sequence_parallel", division.tensor > 1 && job_.model.batch.sequence_parallel);

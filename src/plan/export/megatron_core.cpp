@@ -47,6 +47,13 @@ Status CheckMegatronCore(const PlanJob& job, std::string_view framework) {
   }
   PENSTOCK_TRY_STATUS(CheckMegatron(job.divided()));
   const JobDivision& division = job.division;
+  // "Make sure EP and CP aren't used with this option enabled" (initialize_config.py).
+  if (SitesDivideReplicas(job) && division.context * division.expert > 1) {
+    return InvalidParameter("across_sites",
+                            "data: {} cannot make the replicas outermost with context or expert "
+                            "ranks; give pipeline",
+                            framework);
+  }
   // arguments.py: "seq-length should be a multiple of 2 * context-parallel-size".
   const std::int64_t sequence = job.model.batch.sequence;
   if (division.context > 1 && sequence % (2 * division.context) != 0) {

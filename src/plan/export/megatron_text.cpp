@@ -43,6 +43,7 @@ class MegatronOptions {
     if (division.pipeline > 1) {
       Add("pipeline-model-parallel-layout", MegatronLayoutOf(job_.stages));
     }
+    if (SitesDivideReplicas(job_)) Flag("use-tp-pp-dp-mapping");
     Add("context-parallel-size", division.context);
     if (division.context > 1) Add("cp-comm-type", ContextExchangeOf(job_));
     if (division.tensor > 1 && job_.model.batch.sequence_parallel) Flag("sequence-parallel");

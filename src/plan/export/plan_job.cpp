@@ -19,7 +19,8 @@ constexpr std::string_view kHas[] = {
     "kv_heads",      "head_dim",      "latent",     "window",       "experts",
     "top_k",         "expert_hidden", "predictors", "dense_layers", "shared_experts",
     "shared_hidden", "pattern",       "mamba",      "positions",    "qk_norm",
-    "tied",          "gated"};
+    "tied",          "gated",         "sites",      "across_sites", "site_bandwidth",
+    "site_latency"};
 constexpr std::string_view kPrices[] = {"flops_efficiency",  "bandwidth_efficiency",
                                         "link_efficiency",   "network_efficiency",
                                         "device_launch",     "host_launch",
@@ -73,6 +74,24 @@ Status RefuseOtherSettings(const PlanJob& job, std::string_view framework,
     return InvalidParameter(field.name, "{}: not expressed for {}", value, framework);
   }
   return {};
+}
+
+bool SitesDivideReplicas(const PlanJob& job) {
+  const bool has_sites = job.scenario.sites.value_or(1) > 1;
+  return has_sites && job.division.pipeline > 1 &&
+         job.scenario.across_sites.value_or("pipeline") == "data";
+}
+
+Status CheckSites(const PlanJob& job, std::string_view framework, Outermost outermost) {
+  const bool has_sites = job.scenario.sites.value_or(1) > 1;
+  const bool has_both = job.division.pipeline > 1 && job.division.copies() > 1;
+  if (!has_sites || !has_both) return {};
+  if (SitesDivideReplicas(job) == (outermost == Outermost::kReplicas)) return {};
+  return InvalidParameter(
+      "across_sites", "{}: {} gives consecutive devices to {}; give {}, or fix one of both at 1",
+      job.scenario.across_sites.value_or("pipeline"), framework,
+      outermost == Outermost::kReplicas ? "the ranks of a pipeline" : "the replicas of a stage",
+      outermost == Outermost::kReplicas ? "data" : "pipeline");
 }
 
 }  // namespace penstock

@@ -41,4 +41,14 @@ Result<PlanJob> JobOf(const TrainingPlan& plan);
 Status RefuseOtherSettings(const PlanJob& job, std::string_view framework,
                            std::initializer_list<std::string_view> expressed);
 
+// What a framework's order of devices puts outermost, so that sites, each with consecutive devices,
+// divide it.
+enum class Outermost { kPipeline, kReplicas };
+
+// Whether sites divide the replicas of pipelines that have several ranks.
+bool SitesDivideReplicas(const PlanJob& job);
+
+// Refuses sites that divide what the framework does not put outermost.
+Status CheckSites(const PlanJob& job, std::string_view framework, Outermost outermost);
+
 }  // namespace penstock
