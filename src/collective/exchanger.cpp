@@ -1,7 +1,6 @@
 #include "collective/exchanger.h"
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
 
 #include "base/exception_line.h"
@@ -47,15 +46,12 @@ std::string NameRanks(const std::vector<int>& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
 
-void CopyBytes(ConstBytes from, Bytes to) {
-  if (!to.empty() && from.data() != to.data()) std::memcpy(to.data(), from.data(), to.size());
-}
-
 }  // namespace
 
 Exchanger::Exchanger(RankGroupOptions options, std::vector<bool> here, RemoteRanks* remote,
                      std::optional<LinkSpeed> link)
     : options_(std::move(options)),
+      memory_(options_.memory ? options_.memory : std::make_shared<GroupMemory>()),
       here_(std::move(here)),
       remote_(remote),
       link_(link),
@@ -63,6 +59,7 @@ Exchanger::Exchanger(RankGroupOptions options, std::vector<bool> here, RemoteRan
 
 Exchanger::Ticket Exchanger::Start(int rank, const CollectiveCall& call) {
   std::vector<Exchange> exchanges = ExchangesOf(call, rank, ranks());
+  memory_->Begin();
   Ticket ticket = -1;
   {
     const MutexLock lock(mutex_);
@@ -217,15 +214,17 @@ void Exchanger::Do(const Task& task) {
   const Part& part = *task.part;
   const std::vector<Exchange::Peer>& peers = part.exchange.peers;
   if (task.kind == TaskKind::kReceive) {
-    CopyBytes(part.pieces[Index(task.from)].data, peers[Index(task.from)].receive);
+    memory_->Copy(DataOf(part.pieces[Index(task.from)]), peers[Index(task.from)].receive);
   } else if (task.kind == TaskKind::kSum) {
-    std::vector<ConstBytes> pieces;
-    for (const ReceivedPiece& piece : part.pieces) pieces.push_back(piece.data);
-    SumInOrder(pieces, peers.front().receive, *part.exchange.sum);
+    std::vector<GroupMemory::Piece> pieces;
+    for (const ReceivedPiece& piece : part.pieces) pieces.push_back(DataOf(piece));
+    memory_->Sum(pieces, peers.front().receive, *part.exchange.sum);
   } else {
     for (int peer = 0; peer < ranks(); ++peer) {
       if (here_[Index(peer)] || !peers[Index(peer)].exchanges) continue;
-      remote_->SendPiece({part.signature, task.rank, peer, task.number}, peers[Index(peer)].send);
+      std::vector<std::byte> kept;
+      remote_->SendPiece({part.signature, task.rank, peer, task.number},
+                         memory_->OnHost(peers[Index(peer)].send, kept));
     }
   }
 }
@@ -299,6 +298,7 @@ Status Exchanger::Wait(int rank, Ticket ticket) {
       const Clock::time_point due = call->second.due;
       Status status = EndWait(own, ticket);
       lock.Unlock();
+      memory_->End();
       if (status) std::this_thread::sleep_until(due);  // on an emulated link
       return status;
     }
@@ -402,6 +402,9 @@ void Exchanger::Leave(int rank) {
   if (remote_ != nullptr && !reason_) remote_->SendLeave(rank);
   WakeAll();
   while (reason_ && busy_ > 0) own.changed.Wait(lock);
+  if (!reason_) return;
+  lock.Unlock();
+  memory_->Synchronize();
 }
 
 void Exchanger::RemoteLeave(int rank) {

@@ -22,6 +22,7 @@
 
 #include "base/mutex.h"
 #include "collective/exchange.h"
+#include "collective/group_memory.h"
 #include "collective/link_speed.h"
 
 namespace penstock {
@@ -31,6 +32,7 @@ struct RankGroupOptions {
   // How long a wait takes at most while this process runs, for ranks that do not start the same
   // collective.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  std::shared_ptr<GroupMemory> memory = nullptr;  // null: that of the host
 };
 
 // Identifies a piece.
@@ -102,6 +104,9 @@ class Exchanger {
     int lent = 0;                       // own pieces that are still read
     Clock::time_point due;              // of the pieces received so far
   };
+  static GroupMemory::Piece DataOf(const ReceivedPiece& piece) {
+    return {piece.data, !piece.is_lent};
+  }
   enum class TaskKind { kReceive, kSum, kSend };
   struct Task {
     TaskKind kind;
@@ -157,6 +162,7 @@ class Exchanger {
   std::string Describe(int rank, Ticket ticket) const PENSTOCK_REQUIRES(mutex_);
 
   const RankGroupOptions options_;
+  const std::shared_ptr<GroupMemory> memory_;
   const std::vector<bool> here_;  // by rank
   RemoteRanks* const remote_;
   const std::optional<LinkSpeed> link_;

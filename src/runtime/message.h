@@ -23,6 +23,8 @@ struct MessagePart {
 class Message {
  public:
   using Release = void (*)(void* owner);
+  // Returns the parts of an owner in memory of the host.
+  using ToHost = Message (*)(void* owner);
 
   Message() = default;
   // A message of one part. `data` must stay readable for `bytes` until release(owner) is called,
@@ -30,8 +32,10 @@ class Message {
   Message(void* data, std::size_t bytes, void* owner, Release release)
       : part_{data, bytes}, owner_(owner), release_(release) {}
   // A message of several parts, or none. `parts` itself must stay valid until then, too.
-  Message(std::span<const MessagePart> parts, void* owner, Release release)
-      : parts_(parts), owner_(owner), release_(release) {}
+  // `to_host` is given if the host cannot read them.
+  Message(std::span<const MessagePart> parts, void* owner, Release release,
+          ToHost to_host = nullptr)
+      : parts_(parts), owner_(owner), release_(release), to_host_(to_host) {}
   Message(Message&& other) noexcept { Swap(other); }
   Message& operator=(Message&& other) noexcept {
     Message taken(std::move(other));
@@ -65,6 +69,9 @@ class Message {
   static constexpr std::size_t kAlign = 64;  // bytes: a cache line, enough for any vector load
   static constexpr std::size_t Align(std::size_t at) { return (at + kAlign - 1) / kAlign * kAlign; }
 
+  // The same message in memory of the host, as another process gets it.
+  Message OnHost() && { return to_host_ == nullptr ? std::move(*this) : to_host_(owner_); }
+
   bool empty() const { return release_ == nullptr; }
   // Identifies the type of the owner: a stage that created the message with its own `release` may
   // take the owner back instead of copying the bytes.
@@ -81,12 +88,14 @@ class Message {
     std::swap(parts_, other.parts_);
     std::swap(owner_, other.owner_);
     std::swap(release_, other.release_);
+    std::swap(to_host_, other.to_host_);
   }
 
   MessagePart part_;
   std::span<const MessagePart> parts_;
   void* owner_ = nullptr;
   Release release_ = nullptr;
+  ToHost to_host_ = nullptr;
 };
 
 // A message of one part with `bytes` bytes of its own, aligned to Message::kAlign and not

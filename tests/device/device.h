@@ -41,3 +41,7 @@ void DropDefaultWaits(bool drop);
 void DropRecordedUse(std::int64_t n);
 
 }  // namespace penstock::testing
+
+// TakeReport as text for other languages: a line "race: ..." or "host: ..." each. Valid until the
+// next call.
+extern "C" const char* penstock_test_device_report();

@@ -2,8 +2,12 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/DeviceType.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <mutex>
+#include <set>
 
 #include "tests/device/runtime.h"
 
@@ -86,6 +90,42 @@ class DeviceAllocator final : public c10::Allocator {
 DeviceAllocator allocator;
 REGISTER_ALLOCATOR(DeviceType::PrivateUse1, &allocator)
 
+// Memory of the host that copies may access while the host goes on.
+class PinnedAllocator final : public c10::Allocator {
+ public:
+  bool Has(const void* data) {
+    const std::lock_guard lock(mutex_);
+    return blocks_.contains(data);
+  }
+  c10::DataPtr allocate(std::size_t bytes) override;
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+
+ private:
+  static void Free(void* data);
+
+  std::mutex mutex_;
+  std::set<const void*> blocks_;
+};
+PinnedAllocator pinned;
+
+c10::DataPtr PinnedAllocator::allocate(std::size_t bytes) {
+  void* const data = c10::GetDefaultCPUAllocator()->raw_allocate(bytes);
+  const std::lock_guard lock(mutex_);
+  blocks_.insert(data);
+  return {data, data, Free, c10::kCPU};
+}
+
+void PinnedAllocator::Free(void* data) {
+  {
+    const std::lock_guard lock(pinned.mutex_);
+    pinned.blocks_.erase(data);
+  }
+  c10::GetDefaultCPUAllocator()->raw_deallocate(data);
+}
+
 struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
@@ -94,6 +134,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   at::Generator getNewGenerator(DeviceIndex) const override {
     return at::detail::createCPUGenerator();
   }
+  at::Allocator* getPinnedMemoryAllocator() const override { return &pinned; }
+  bool isPinnedPtr(const void* data) const override { return pinned.Has(data); }
   const at::Generator& getDefaultGenerator(DeviceIndex) const override {
     return at::detail::getDefaultCPUGenerator();  // its kernels are those of the CPU
   }

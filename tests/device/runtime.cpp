@@ -1,6 +1,8 @@
 #include "tests/device/runtime.h"
 
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -223,3 +225,26 @@ void DropWait(std::int64_t n) { Device::Get().DropWait(n); }
 void DropRecordedUse(std::int64_t n) { Device::Get().DropRecordedUse(n); }
 
 }  // namespace penstock::testing
+
+// With PENSTOCK_TESTED_DEVICE, a program that never takes the report fails if there was a race.
+namespace {
+
+[[gnu::destructor]] void FailAfterRaces() {
+  if (std::getenv("PENSTOCK_TESTED_DEVICE") == nullptr) return;
+  const penstock::testing::DeviceReport report = penstock::testing::TakeReport();
+  if (report.races.empty()) return;
+  std::fprintf(stderr, "%zu races, the first: %s\n", report.races.size(),
+               report.races.front().c_str());
+  std::_Exit(1);
+}
+
+}  // namespace
+
+extern "C" const char* penstock_test_device_report() {
+  static std::string text;
+  text.clear();
+  const penstock::testing::DeviceReport report = penstock::testing::TakeReport();
+  for (const std::string& race : report.races) text += "race: " + race + "\n";
+  for (const std::string& each : report.host_operations) text += "host: " + each + "\n";
+  return text.c_str();
+}

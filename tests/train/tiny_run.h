@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "config/train_config.h"
+#include "tests/train/tested_device.h"
 #include "train/evaluation/language_model.h"
 
 namespace penstock {
@@ -22,6 +23,7 @@ inline void MakeTiny(TrainConfig& config) {
   config.steps = 3;
   config.optimizer.warmup = 1;
   config.optimizer.lr = 0.01;
+  config.device = TestedDevice();
 }
 
 inline TrainConfig TinyConfig() {
@@ -32,8 +34,9 @@ inline TrainConfig TinyConfig() {
 
 // The settings of `penstock train` for a tiny model in `folder`, on the text of a file.
 inline std::vector<std::string> TinySettings(const std::string& text, const std::string& folder) {
-  return {"data.path=" + text, "folder=" + folder, "dim=16",    "heads=2", "sequence=16", "batch=2",
-          "steps=4",           "microbatches=4",   "sample=20", "ranks=2", "warmup=1"};
+  return {"data.path=" + text, "folder=" + folder, "dim=16",   "heads=2",
+          "sequence=16",       "batch=2",          "steps=4",  "microbatches=4",
+          "sample=20",         "ranks=2",          "warmup=1", "device=" + TestedDevice()};
 }
 
 inline std::vector<std::uint8_t> Text() {

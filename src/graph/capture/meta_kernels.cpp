@@ -1,7 +1,11 @@
 // Meta kernels for ops whose meta kernels PyTorch implements in Python, outside of libtorch.
+#include <ATen/ExpandUtils.h>
+#include <ATen/WrapDimUtils.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/result_type.h>
 #include <torch/library.h>
 
+#include "base/index.h"
 #include "graph/capture/shapes_only.h"
 
 namespace penstock {
@@ -46,7 +50,27 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> AttentionBackward(
   return {EmptyWithHeadsInside(query), EmptyWithHeadsInside(key), EmptyWithHeadsInside(value)};
 }
 
+at::Tensor Where(const at::Tensor& condition, const at::Tensor& self, const at::Tensor& other) {
+  const auto sizes = at::infer_size(condition.sizes(), at::infer_size(self.sizes(), other.sizes()));
+  return at::empty(sizes, self.options().dtype(at::result_type(self, other)));
+}
+
+at::Tensor& WhereOut(const at::Tensor& condition, const at::Tensor& self, const at::Tensor& other,
+                     at::Tensor& out) {
+  out.resize_(Where(condition, self, other).sizes());
+  return out;
+}
+
+at::Tensor IndexSelect(const at::Tensor& self, std::int64_t dim, const at::Tensor& index) {
+  std::vector<std::int64_t> sizes = self.sizes().vec();
+  if (!sizes.empty()) sizes[Index(at::maybe_wrap_dim(dim, self.dim()))] = index.numel();
+  return Empty(sizes, self);
+}
+
 TORCH_LIBRARY_IMPL(aten, Meta, library) {
+  library.impl("where.self", Where);
+  library.impl("where.self_out", WhereOut);
+  library.impl("index_select", IndexSelect);
   library.impl("embedding", Embedding);
   library.impl("embedding_dense_backward", EmbeddingBackward);
   library.impl("_scaled_dot_product_flash_attention_for_cpu", AttentionShape);

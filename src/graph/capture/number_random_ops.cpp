@@ -1,5 +1,5 @@
 // Recorder: the numbers of random ops (random_ops.h).
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/core/enum_tag.h>
 
 #include "base/index.h"
@@ -12,6 +12,16 @@ namespace {
 
 using c10::IValue;
 using torch::jit::Stack;
+
+// Returns the device that an op draws random numbers on.
+c10::Device DrawingDevice(const c10::OperatorHandle& op, const Stack& arguments) {
+  for (const IValue& argument : arguments) {
+    if (argument.isTensor() && argument.toTensor().defined()) return argument.toTensor().device();
+  }
+  const std::optional<int> device = op.schema().argumentIndexWithName("device");
+  if (device && !arguments[Index(*device)].isNone()) return arguments[Index(*device)].toDevice();
+  return c10::kCPU;
+}
 
 }  // namespace
 
@@ -36,7 +46,8 @@ void Recorder::NumberRandomOp(const c10::OperatorHandle& op, const Stack& argume
   }
   const IValue& given = arguments[Index(*op.schema().argumentIndexWithName("generator"))];
   const at::Generator generator =
-      given.isGenerator() ? given.toGenerator() : at::detail::getDefaultCPUGenerator();
+      given.isGenerator() ? given.toGenerator()
+                          : at::globalContext().defaultGenerator(DrawingDevice(op, arguments));
   const at::Tensor state = generator.get_state();
   std::string key(static_cast<const char*>(state.const_data_ptr()), state.nbytes());
   const auto [found, is_new] = random_ops_.try_emplace(std::move(key));

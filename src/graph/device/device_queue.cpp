@@ -26,6 +26,11 @@ void DeviceQueue::Enter() const {
   started.block(stream_);
 }
 
+DeviceScope::DeviceScope(const DeviceQueue& queue)
+    : before_(VirtualGuardImpl(queue.device().type()).exchangeStream(queue.stream())) {}
+
+DeviceScope::~DeviceScope() { VirtualGuardImpl(before_.device_type()).exchangeStream(before_); }
+
 DevicePoint::DevicePoint(c10::Device device) : event_(device.type()) {
   event_.record(VirtualGuardImpl(device.type()).getStream(device));
 }

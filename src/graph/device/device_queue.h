@@ -21,7 +21,8 @@
 namespace penstock {
 
 // Returns the device of a name such as "cpu", "cuda" or "cuda:1", after loading what PyTorch needs
-// for it. A name without a number is the first device of its type. Call it before other threads
+// for it. A name without a number is the device that has the number of this process on its machine,
+// which mpirun, Slurm and torchrun set, or the first one. Call it before other threads
 // use PyTorch. Errors: kInvalidArgument if PyTorch knows no such device, kUnavailable if it finds
 // none here.
 Result<c10::Device> OpenDevice(std::string_view name);
@@ -45,9 +46,25 @@ class DeviceQueue {
   void Enter() const;
   // Waits until everything on the queue has run.
   void Synchronize() const { stream_.synchronize(); }
+  c10::Stream stream() const { return stream_; }
 
  private:
   c10::Stream stream_;
+};
+
+// While it exists, the thread's ops run on a queue, not ordered after anything else.
+class DeviceScope {
+ public:
+  explicit DeviceScope(const DeviceQueue& queue);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+  // The stream that the thread uses before and after.
+  c10::Stream before() const { return before_; }
+
+ private:
+  c10::Stream before_;
 };
 
 // A point in the stream that a thread uses: what was started before it. Threads: one at a time.
@@ -56,6 +73,8 @@ class DevicePoint {
   // The point where the calling thread's stream is now.
   explicit DevicePoint(c10::Device device);
 
+  // The stream waits for the point.
+  void Await(const c10::Stream& stream) const { event_.block(stream); }
   // The calling thread's stream waits for the point. The tensors, which another stream has
   // computed, keep their memory until this one has used them.
   void Await(std::span<const at::Tensor> tensors);

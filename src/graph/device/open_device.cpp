@@ -5,10 +5,13 @@
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/text/numbers.h"
 #include "graph/device/device_queue.h"
 
 namespace penstock {
@@ -42,6 +45,18 @@ Status Load(c10::DeviceType type, std::string_view name) {
                    name, reasons);
 }
 
+// Returns the number of this process among those of its machine, as launchers set it.
+int NumberOnMachine() {
+  for (const char* const name :
+       {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "LOCAL_RANK"}) {
+    const char* const text = std::getenv(name);
+    if (text == nullptr) continue;
+    const Result<int> number = ParseInt(text);
+    if (number && *number >= 0) return *number;
+  }
+  return 0;
+}
+
 Result<c10::Device> Parse(std::string_view name) {
   std::optional<c10::Device> device;
   try {
@@ -62,7 +77,7 @@ Result<c10::Device> OpenDevice(std::string_view name) {
   PENSTOCK_TRY_STATUS(Load(device.type(), name));
   const int count =
       HasGuard(device.type()) ? c10::impl::VirtualGuardImpl(device.type()).deviceCount() : 0;
-  const int index = device.has_index() ? device.index() : 0;
+  const int index = device.has_index() ? device.index() : NumberOnMachine() % std::max(1, count);
   if (index < count) return c10::Device(device.type(), static_cast<c10::DeviceIndex>(index));
   return MakeError(ErrorCode::kUnavailable,
                    "device {}: PyTorch finds {} devices of this type on this machine", name, count);

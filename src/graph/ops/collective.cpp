@@ -137,7 +137,8 @@ struct RowsAllToAllOp {
                              std::int64_t rows) {
     if (rows >= 0) return rows;
     if (x.is_meta() || CollectivesDisabled()) return Rows(x);
-    return SumOf(received.const_data_ptr<std::int64_t>(), received.numel());
+    const at::Tensor counts = received.cpu();
+    return SumOf(counts.const_data_ptr<std::int64_t>(), counts.numel());
   }
   static CollectiveCall Describe(const at::Tensor& x, const at::Tensor& sent,
                                  const at::Tensor& received, std::int64_t, std::int64_t group) {
@@ -153,9 +154,9 @@ struct RowsAllToAllOp {
     return std::accumulate(counts, counts + size, std::int64_t{0});
   }
   // `counts` has equally many numbers of rows for each rank.
-  static std::vector<std::size_t> BytesByRank(const at::Tensor& counts, int ranks,
-                                              std::size_t row) {
-    RequireSplit(counts, ranks, kName);
+  static std::vector<std::size_t> BytesByRank(const at::Tensor& given, int ranks, std::size_t row) {
+    RequireSplit(given, ranks, kName);
+    const at::Tensor counts = given.cpu();
     const std::int64_t of_rank = counts.numel() / ranks;
     const auto* count = counts.const_data_ptr<std::int64_t>();
     std::vector<std::size_t> bytes;
@@ -357,7 +358,7 @@ TORCH_LIBRARY_FRAGMENT(penstock, library) {
   define("broadcast", "int root, ");
   define("reduce", "int root, ");
 }
-TORCH_LIBRARY_IMPL(penstock, CPU, library) {
+TORCH_LIBRARY_IMPL(penstock, CompositeExplicitAutograd, library) {  // of all devices
   AllGatherKernels::Register(library);
   ReduceScatterKernels::Register(library);
   AllReduceKernels::Register(library);

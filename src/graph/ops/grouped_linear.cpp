@@ -14,11 +14,13 @@
 namespace penstock {
 namespace {
 
-// Calls visit(expert, first row, rows) for each group that has rows. Returns the rows of all.
+// Calls visit(expert, first row, rows) for each group that has rows. Returns the rows of all. On a
+// device, the host waits for the counts.
 template <class Visit>
 std::int64_t ForEachGroup(const at::Tensor& counts, std::int64_t experts, std::int64_t rows,
                           const Visit& visit) {
-  const auto* lengths = counts.const_data_ptr<std::int64_t>();
+  const at::Tensor here = counts.cpu();
+  const auto* lengths = here.const_data_ptr<std::int64_t>();
   std::int64_t begin = 0;
   for (std::int64_t i = 0; i < counts.numel(); ++i) {
     const std::int64_t length = lengths[i];
@@ -150,7 +152,7 @@ TORCH_LIBRARY_FRAGMENT(penstock, library) {
       "grouped_linear_weight_(Tensor(a!) sum, Tensor gradient, Tensor x, Tensor counts) -> "
       "Tensor(a!)");
 }
-TORCH_LIBRARY_IMPL(penstock, CPU, library) {
+TORCH_LIBRARY_IMPL(penstock, CompositeExplicitAutograd, library) {  // of all devices
   library.impl("grouped_linear", Forward);
   library.impl("grouped_linear_input", InputGradient);
   library.impl("grouped_linear_weight", WeightGradient);

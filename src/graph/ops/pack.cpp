@@ -13,7 +13,7 @@ at::Tensor Pack(at::TensorList parts, at::IntArrayRef starts, std::int64_t size,
                 at::ScalarType dtype) {
   TORCH_CHECK(parts.size() == starts.size(), "penstock::pack: ", parts.size(), " parts have ",
               starts.size(), " starts");
-  at::Tensor packed = at::zeros({size}, dtype);
+  at::Tensor packed = at::zeros({size}, parts.front().options().dtype(dtype));
   for (std::size_t i = 0; i < parts.size(); ++i) {
     packed.narrow(0, starts[i], parts[i].numel()).view(parts[i].sizes()).copy_(parts[i]);
   }
@@ -28,7 +28,7 @@ at::Tensor PackShape(at::TensorList parts, at::IntArrayRef, std::int64_t size,
 TORCH_LIBRARY_FRAGMENT(penstock, library) {
   library.def("pack(Tensor[] parts, int[] starts, int size, ScalarType dtype) -> Tensor");
 }
-TORCH_LIBRARY_IMPL(penstock, CPU, library) { library.impl("pack", Pack); }
+TORCH_LIBRARY_IMPL(penstock, CompositeExplicitAutograd, library) { library.impl("pack", Pack); }
 TORCH_LIBRARY_IMPL(penstock, Meta, library) { library.impl("pack", PackShape); }
 
 }  // namespace

@@ -118,7 +118,8 @@ Result<std::vector<RankGroupEnds>> MakeRankGroups(const std::vector<RankGroupMem
   }
   std::vector<RankGroupEnds> all;
   for (const RankGroupMembers& members : groups) {
-    const auto exchanger = MakeExchanger(members, ranks, processes, {members.name, timeout}, link);
+    const auto exchanger =
+        MakeExchanger(members, ranks, processes, {members.name, timeout, members.memory}, link);
     RankGroupEnds& ends = all.emplace_back(members.ranks.size());
     for (std::size_t rank = 0; rank < ends.size(); ++rank) {
       if (!ranks.has(members.ranks[rank])) continue;

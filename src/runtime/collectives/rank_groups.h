@@ -21,6 +21,7 @@ namespace penstock {
 struct RankGroupMembers {
   std::string name;  // for errors, for example "pipeline 0"
   std::vector<int> ranks;
+  std::shared_ptr<GroupMemory> memory = nullptr;  // of the ranks here; null: that of the host
 };
 
 // The ends of one group, by rank of the group; null for ranks of other processes.

@@ -208,12 +208,12 @@ bool Executor::RunStep(std::int64_t round, std::int64_t step) {
   }
   for (const BoundStep& made : steps_) {
     if (!RunActions(done, made.action, round)) return false;
-    EndStep();
+    EndStepWithTimes();
     on_step_(step + made.step);
     done = made.action;
   }
   if (!RunActions(done, actions_.size(), round)) return false;
-  if (clock_ != nullptr) ReadClock();
+  EndStepWithTimes();
   binding_.trace.End(rank_, round);
   // So that weights are whole between steps.
   if (!rule().steps_early() && !TakeShards(round)) return false;
@@ -233,8 +233,9 @@ void Executor::SetTime(std::size_t entry, Moment moment, std::int64_t& ns) {
   }
 }
 
-void Executor::ReadClock() {
+void Executor::EndStepWithTimes() {
   EndStep();
+  if (clock_ == nullptr) return;
   for (const BoundAction& action : actions_) {
     const std::size_t first = action.entry;
     for (std::size_t entry = first; entry < first + action.parts; ++entry) {

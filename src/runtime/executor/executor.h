@@ -149,7 +149,8 @@ class Executor {
     return 3 * entry + static_cast<std::size_t>(moment);
   }
   void SetTime(std::size_t entry, Moment moment, std::int64_t& ns);
-  void ReadClock();
+  // Ends the step of the stages. On a device, also reads the times of the actions so far.
+  void EndStepWithTimes();
   Status BindCheckPoint();
   std::size_t ActionAt(std::size_t entry) const;  // the first action at or after the entry
   [[nodiscard]] bool RunActions(std::size_t begin, std::size_t end, std::int64_t round);

@@ -33,11 +33,12 @@ BytesTransport::~BytesTransport() = default;
 void BytesTransport::Send(int slot, std::int64_t round, Message message) {
   const int process = receiver_[slot];
   if (process < 0) {
-    slots_.Send(slot, round, inside_ == Inside::kBytes ? Packed(message) : std::move(message));
+    if (inside_ == Inside::kBytes) message = Packed(std::move(message).OnHost());
+    slots_.Send(slot, round, std::move(message));
     return;
   }
   slots_.Send(slot, round, Message());
-  if (!aborted()) channel_->Send(process, {kMessage, slot, round}, std::move(message));
+  if (!aborted()) channel_->Send(process, {kMessage, slot, round}, std::move(message).OnHost());
 }
 
 bool BytesTransport::Receive(int slot, std::int64_t round, Message& message) {

@@ -44,12 +44,13 @@ std::int64_t BlockElements(const std::vector<std::vector<MatrixFragment>>& fragm
 }
 
 MatrixExchange::MatrixExchange(const Shards& shards, std::vector<ExchangedParameter> parameters,
-                               std::shared_ptr<RankGroup> group)
+                               std::shared_ptr<RankGroup> group, c10::Device device)
     : parameters_(std::move(parameters)),
       fragments_(FragmentsOf(shards, parameters_)),
       group_(std::move(group)),
       block_(BlockElements(fragments_)),
-      blocks_(at::zeros({block_ * shards.shards()}, at::kFloat)) {}
+      blocks_(at::zeros({block_ * shards.shards()},
+                        at::TensorOptions().dtype(at::kFloat).device(device))) {}
 
 const MatrixFragment* MatrixExchange::Find(std::size_t shard, const std::string& parameter,
                                            std::int64_t matrix) const {

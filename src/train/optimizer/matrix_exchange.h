@@ -37,9 +37,9 @@ std::int64_t BlockElements(const std::vector<std::vector<MatrixFragment>>& fragm
 
 class MatrixExchange {
  public:
-  // The group has one rank per shard.
+  // The group has one rank per shard. The parts are on `device`.
   MatrixExchange(const Shards& shards, std::vector<ExchangedParameter> parameters,
-                 std::shared_ptr<RankGroup> group);
+                 std::shared_ptr<RankGroup> group, c10::Device device);
 
   // Whether the matrix is divided. `begin` is the first element of the own part.
   bool Divides(const std::string& parameter, std::int64_t matrix) const;

@@ -168,7 +168,7 @@ Result<std::unique_ptr<MatrixExchange>> MakeExchange(const TrainConfig& config,
         "parallel.zero=0, or parallel.data=2 and parallel.zero=2");
   }
   return std::make_unique<MatrixExchange>(ShardsOf(parameters, options), std::move(exchanged),
-                                          options.replicas.group);
+                                          options.replicas.group, options.rank.device());
 }
 
 // The programs of a run's stages. Identical stages share them.
@@ -228,7 +228,7 @@ Result<Pipeline> BuildPipeline(const RunContext& run, const BatchSource& source)
   pipeline.ranges = ranges;
   pipeline.shared = SharedParameters(config.model, ranges);
   PENSTOCK_TRY_STATUS(CheckShared(pipeline.shared, schedule));
-  PENSTOCK_TRY(pipeline.vocabulary, MakeVocabularyShards(run, source));
+  PENSTOCK_TRY(pipeline.vocabulary, MakeVocabularyShards(run, source, device));
   StartProgress progress(run.log());
   for (int stage = 0; stage < schedule.stages(); ++stage) {
     if (run.stops()) break;
@@ -248,6 +248,9 @@ Result<Pipeline> BuildPipeline(const RunContext& run, const BatchSource& source)
     } else if (examples.inputs.empty()) {
       PENSTOCK_TRY(examples.inputs,
                    ExampleInputs(config, std::span(ranges).first(model_stage), tokens.size(1)));
+      for (at::Tensor& input : examples.inputs) {
+        input = input.detach().to(device).requires_grad_(input.requires_grad());
+      }
     }
     const auto report = [&](int slice) {
       progress.Report("building stages", stage, schedule.stages(), "slice", slice, schedule.slices);
@@ -312,6 +315,7 @@ void ReplaceStage(Pipeline& pipeline, std::size_t index, const std::vector<Named
   LayerRange range = pipeline.ranges[index];
   range.sharded_vocabulary = false;
   auto whole = BuildUninitializedStage(pipeline.model.config, range).value();
+  MoveStage(*whole, gathered.front().tensor.device());
   for (auto& parameter : whole->named_parameters()) {
     const auto found = std::ranges::find(gathered, parameter.key(), &NamedTensor::name);
     const bool is_own = found == gathered.end();

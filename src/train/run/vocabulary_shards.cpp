@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/index.h"
+#include "graph/device/device_group_memory.h"
 #include "model/model.h"
 #include "runtime/collectives/rank_groups.h"
 
@@ -28,11 +29,12 @@ VocabularyOptions ShardOptions(const TrainConfig& config, const Schedule& schedu
 
 // Returns the rank's rows of the embedding and the head, once if they are tied.
 std::vector<NamedTensor> InitialTables(const ModelConfig& model, const VocabularyTables& tables,
-                                       const RowRange& rows) {
+                                       const RowRange& rows, c10::Device device) {
   const std::array<std::int64_t, 2> shape = {model.vocabulary, model.dim};
   std::vector<NamedTensor> initial;
   for (const std::string& name : tables.names()) {
-    initial.push_back({name, InitialRows(model, name, shape, rows.begin, rows.end)});
+    const at::Tensor own = InitialRows(model, name, shape, rows.begin, rows.end);
+    initial.push_back({name, own.to(device)});
   }
   return initial;
 }
@@ -48,23 +50,26 @@ Status CheckConfigured(const TrainConfig& config, const Schedule& schedule) {
 
 }  // namespace
 
-Result<VocabularyShards> MakeVocabularyShards(const RunContext& run, const BatchSource& source) {
+Result<VocabularyShards> MakeVocabularyShards(const RunContext& run, const BatchSource& source,
+                                              c10::Device device) {
   const TrainConfig& config = run.config;
   const Schedule& schedule = run.schedule;
   PENSTOCK_TRY_STATUS(CheckConfigured(config, schedule));
   if (!schedule.vocabulary) return VocabularyShards();
   PENSTOCK_TRY(const VocabularyTables tables, VocabularyTablesOf(config.model));
   RankGroupMembers all{"vocabulary", std::vector<int>(Index(schedule.ranks()))};
+  all.memory = GroupMemoryOn(device);
   std::iota(all.ranks.begin(), all.ranks.end(), 0);
   PENSTOCK_TRY(std::vector<RankGroupEnds> groups,
                MakeRankGroups({all}, run.ranks, run.processes.group(), kNoTimeout));
   VocabularyShards shards(Index(schedule.ranks()));
   for (const int rank : run.ranks.here()) {
-    const VocabularyOptions options = ShardOptions(config, schedule, rank);
+    VocabularyOptions options = ShardOptions(config, schedule, rank);
+    options.device = device;
     const RowRange rows = RowsOfRank(options.vocabulary, options.ranks, rank);
     shards[Index(rank)] = std::make_shared<TorchVocabulary>(
-        options, InitialTables(config.model, tables, rows), source.fork ? source.fork() : source,
-        std::move(groups.front()[Index(rank)]));
+        options, InitialTables(config.model, tables, rows, device),
+        source.fork ? source.fork() : source, std::move(groups.front()[Index(rank)]));
   }
   return shards;
 }

@@ -14,7 +14,8 @@ namespace penstock {
 using VocabularyShards = std::vector<std::shared_ptr<TorchVocabulary>>;
 
 // Creates the shards with their initial values. As BuildPipeline otherwise.
-Result<VocabularyShards> MakeVocabularyShards(const RunContext& run, const BatchSource& source);
+Result<VocabularyShards> MakeVocabularyShards(const RunContext& run, const BatchSource& source,
+                                              c10::Device device);
 
 // Returns the shard that the stage trains: that of its rank if it is the rank's first stage, else
 // null.

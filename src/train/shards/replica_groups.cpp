@@ -5,12 +5,13 @@
 
 #include "base/index.h"
 #include "config/replicas.h"
+#include "graph/device/device_group_memory.h"
 #include "runtime/collectives/rank_groups.h"
 
 namespace penstock {
-
 Result<ReplicaGroups> MakeReplicaGroups(const Schedule& schedule, const ParallelConfig& parallel,
-                                        const LocalRanks& ranks, ProcessGroup* processes) {
+                                        const LocalRanks& ranks, ProcessGroup* processes,
+                                        c10::Device device) {
   const Placement& placement = schedule.placement;
   ReplicaGroups groups(schedule.stages());
   if (!HasReplicaGroups(parallel, schedule)) return groups;
@@ -19,6 +20,7 @@ Result<ReplicaGroups> MakeReplicaGroups(const Schedule& schedule, const Parallel
   for (int stage = 0; stage < stages; ++stage) {
     RankGroupMembers& group = members.emplace_back();
     group.name = fmt::format("replicas of stage {}", stage);
+    group.memory = GroupMemoryOn(device);
     for (int replica = 0; replica < parallel.data; ++replica) {
       group.ranks.push_back(placement.rank_of(replica * stages + stage));
     }
@@ -32,7 +34,8 @@ Result<ReplicaGroups> MakeReplicaGroups(const Schedule& schedule, const Parallel
 }
 
 Result<ExpertGroups> MakeExpertGroups(const Schedule& schedule, const ParallelConfig& parallel,
-                                      const LocalRanks& ranks, ProcessGroup* processes) {
+                                      const LocalRanks& ranks, ProcessGroup* processes,
+                                      c10::Device device) {
   ExpertGroups groups;
   if (parallel.expert == 1) return groups;
   PENSTOCK_TRY(const std::optional<LinkSpeed> link, LinkOf(parallel));
@@ -42,6 +45,7 @@ Result<ExpertGroups> MakeExpertGroups(const Schedule& schedule, const ParallelCo
     for (int index = 0; index < pipeline; ++index) {
       RankGroupMembers& group = members.emplace_back();
       group.name = fmt::format("experts of rank {}", first * pipeline + index);
+      group.memory = GroupMemoryOn(device);
       for (int part = 0; part < parallel.expert; ++part) {
         group.ranks.push_back((first + part) * pipeline + index);
       }

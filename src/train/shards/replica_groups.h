@@ -1,6 +1,8 @@
 // The groups of replicas that have the shards of a stage, for the collectives of ZeRO.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <memory>
 #include <vector>
 
@@ -16,10 +18,12 @@ namespace penstock {
 // By stage; null for stages of other processes, or if the run has no such groups.
 using ReplicaGroups = std::vector<std::shared_ptr<RankGroup>>;
 
-// Creates the groups. Every process calls it at the same place of its start. `processes` is null
-// for a single process, and must outlive the groups. Errors: as MakeRankGroups.
+// Creates the groups, whose data is on `device`. Every process calls it at the same place of its
+// start. `processes` is null for a single process, and must outlive the groups. Errors: as
+// MakeRankGroups.
 Result<ReplicaGroups> MakeReplicaGroups(const Schedule& schedule, const ParallelConfig& parallel,
-                                        const LocalRanks& ranks, ProcessGroup* processes);
+                                        const LocalRanks& ranks, ProcessGroup* processes,
+                                        c10::Device device);
 
 // By rank; null for ranks of other processes.
 using ExpertGroups = std::vector<std::shared_ptr<RankGroup>>;
@@ -28,6 +32,7 @@ using ExpertGroups = std::vector<std::shared_ptr<RankGroup>>;
 // they do not. Ranks of one process emulate `parallel.link`, if set. As MakeReplicaGroups
 // otherwise.
 Result<ExpertGroups> MakeExpertGroups(const Schedule& schedule, const ParallelConfig& parallel,
-                                      const LocalRanks& ranks, ProcessGroup* processes);
+                                      const LocalRanks& ranks, ProcessGroup* processes,
+                                      c10::Device device);
 
 }  // namespace penstock

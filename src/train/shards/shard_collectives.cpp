@@ -15,7 +15,8 @@ namespace {
 // Returns a copy of the shard in the order of the sequence, with zeros between parameters.
 at::Tensor CopyShard(const Shards& shards, int shard, const std::vector<at::Tensor>& tensors) {
   const at::NoGradGuard no_gradients;
-  at::Tensor copy = at::zeros({shards.shard_elements()}, tensors.front().scalar_type());
+  at::Tensor copy =
+      at::zeros({shards.shard_elements()}, tensors.front().options().requires_grad(false));
   for (const Shards::ParameterPiece& piece : shards.pieces(shard)) {
     copy.narrow(0, shards.InShard(piece), piece.size())
         .copy_(tensors[piece.parameter].flatten().narrow(0, piece.begin, piece.size()));

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "train/stage/activation_pool.h"
+#include "train/offload/activation_pool.h"
 #include "train/stage/bound_program.h"
 
 namespace penstock {

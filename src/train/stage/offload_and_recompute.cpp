@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "train/offload/device_pool.h"
+#include "train/offload/file_pool.h"
+
 namespace penstock {
 
 std::vector<bool> RecomputedMicrobatches(const Schedule& schedule, int stage) {
@@ -16,7 +19,8 @@ std::vector<bool> RecomputedMicrobatches(const Schedule& schedule, int stage) {
 
 Result<std::vector<std::shared_ptr<ActivationPool>>> MakePools(const Schedule& schedule,
                                                                const std::string& folder,
-                                                               const LocalRanks& ranks) {
+                                                               const LocalRanks& ranks,
+                                                               c10::Device device) {
   std::vector<std::shared_ptr<ActivationPool>> pools(schedule.lanes.size());
   for (const int rank : ranks.here()) {
     const Lane& lane = schedule.lanes[rank];
@@ -24,7 +28,11 @@ Result<std::vector<std::shared_ptr<ActivationPool>>> MakePools(const Schedule& s
       return action.first.op == Op::kOffload;
     });
     if (!offloads) continue;
-    PENSTOCK_TRY(pools[rank], ActivationPool::Make(folder));
+    if (device.is_cpu()) {
+      PENSTOCK_TRY(pools[rank], FilePool::Make(folder));
+    } else {
+      pools[rank] = std::make_shared<DevicePool>(device);
+    }
   }
   return pools;
 }

@@ -8,7 +8,7 @@
 #include "base/result.h"
 #include "runtime/processes/local_ranks.h"
 #include "schedule/schedule.h"
-#include "train/stage/activation_pool.h"
+#include "train/offload/activation_pool.h"
 
 namespace penstock {
 
@@ -16,10 +16,12 @@ namespace penstock {
 // it recomputes none.
 std::vector<bool> RecomputedMicrobatches(const Schedule& schedule, int stage);
 
-// Creates the pools of this process's ranks, with their files in `folder`. Returns them by rank;
-// null for other processes' ranks and those without an OFFLOAD. Errors: as ActivationPool::Make.
+// Creates the pools of this process's ranks: files in `folder`, or for a device, memory of the
+// host. Returns them by rank; null for other processes' ranks and those without an OFFLOAD. Errors:
+// as FilePool::Make.
 Result<std::vector<std::shared_ptr<ActivationPool>>> MakePools(const Schedule& schedule,
                                                                const std::string& folder,
-                                                               const LocalRanks& ranks);
+                                                               const LocalRanks& ranks,
+                                                               c10::Device device);
 
 }  // namespace penstock

@@ -11,9 +11,9 @@
 #include "runtime/processes/local_ranks.h"
 #include "runtime/processes/process_group.h"
 #include "schedule/schedule.h"
+#include "train/offload/activation_pool.h"
 #include "train/shards/rank_shards.h"
 #include "train/shards/replica_groups.h"
-#include "train/stage/activation_pool.h"
 #include "train/stage/torch_stage.h"
 
 namespace penstock {

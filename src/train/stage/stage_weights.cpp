@@ -49,13 +49,13 @@ Message MessageOf(at::Tensor tensor) { return ToMessage(std::span(&tensor, 1)); 
 // others.
 template <std::size_t n>
 std::array<at::Tensor, n> TensorsOf(Message message, const std::array<TensorType, n>& types,
-                                    const char* what) {
+                                    const char* what, c10::Device device) {
   if (message.bytes() != MessageBytes(types)) {
     throw std::runtime_error(fmt::format("received {} bytes of {} from a replica, not {}",
                                          message.bytes(), what, MessageBytes(types)));
   }
   std::array<at::Tensor, n> tensors;
-  FromMessage(std::move(message), types, tensors);
+  FromMessage(std::move(message), types, tensors, device);
   return tensors;
 }
 
@@ -445,7 +445,8 @@ void StageWeights::TakeParameter(int parameter, int holder, Message gradient) {
   Shared& shared = *shared_[parameter];
   const at::Tensor& own = gradients_[shared.index];
   const std::array types = {ContiguousType(own.scalar_type(), {own.numel()})};
-  shared.incoming[holder] = TensorsOf(std::move(gradient), types, "gradients").front();
+  shared.incoming[holder] =
+      TensorsOf(std::move(gradient), types, "gradients", flat_.device()).front();
 }
 
 // Every stage adds in the order of the holders, so that all arrive at the same sum.
@@ -466,7 +467,7 @@ void StageWeights::TakeGradients(int chain, Message gradients) {
   const std::array types = {
       ContiguousType(flat_.scalar_type(), {ElementsFrom(chain)}),
       ContiguousType(at::kFloat, {static_cast<std::int64_t>(losses_.size())})};
-  auto [incoming, its_losses] = TensorsOf(std::move(gradients), types, "gradients");
+  auto [incoming, its_losses] = TensorsOf(std::move(gradients), types, "gradients", flat_.device());
   incoming_[chain] = std::move(incoming);
   losses_of_[chain].SetAll(its_losses);
 }
@@ -505,7 +506,7 @@ Message StageWeights::ShareShard() {
 void StageWeights::TakeShard(int chain, Message parameters) {
   const at::NoGradGuard no_gradients;
   const std::array types = {ContiguousType(SentType(), {shards_.shard_elements()})};
-  const auto [shard] = TensorsOf(std::move(parameters), types, "parameters");
+  const auto [shard] = TensorsOf(std::move(parameters), types, "parameters", flat_.device());
   for (const Shards::ParameterPiece& piece : shards_.pieces(ShardOf(chain))) {
     const at::Tensor values = shard.narrow(0, shards_.InShard(piece), piece.size());
     Sent(piece).copy_(values);

@@ -30,6 +30,14 @@ void ReleaseOne(void* owner) {
 }
 void ReleaseSeveral(void* owner) { delete static_cast<SeveralTensors*>(owner); }
 
+// Called by the thread of the rank that sends, whose stream has computed the tensors.
+Message SeveralOnHost(void* owner) {
+  const auto* const several = static_cast<SeveralTensors*>(owner);
+  c10::SmallVector<at::Tensor, kFew> tensors;
+  for (const at::Tensor& tensor : several->tensors) tensors.push_back(tensor.cpu());
+  return ToMessage(tensors);
+}
+
 MessagePart PartOf(const at::Tensor& tensor) {
   return {const_cast<void*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
@@ -45,7 +53,8 @@ std::runtime_error Mismatch(const std::string& what, std::span<const TensorType>
                                         what, expected, MessageBytes(types)));
 }
 
-void FromBytes(Message message, std::span<const TensorType> types, std::span<at::Tensor> to) {
+void FromBytes(Message message, std::span<const TensorType> types, std::span<at::Tensor> to,
+               c10::Device device) {
   if (message.bytes() != MessageBytes(types))
     throw Mismatch(fmt::format("{} bytes", message.bytes()), types);
   auto* const data = static_cast<std::byte*>(message.data());
@@ -55,6 +64,7 @@ void FromBytes(Message message, std::span<const TensorType> types, std::span<at:
     const std::size_t begin = Message::Align(end);
     to[i] = at::from_blob(
         data + begin, types[i].sizes, [keep](void*) {}, at::TensorOptions().dtype(types[i].dtype));
+    to[i] = to[i].to(device);
     end = begin + SizeOf(types[i]);
   }
 }
@@ -80,17 +90,18 @@ Message ToMessage(std::span<at::Tensor> tensors) {
     several->tensors.push_back(std::move(tensor));
   }
   const std::span<const MessagePart> parts(several->parts.data(), several->parts.size());
-  return Message(parts, several.release(), ReleaseSeveral);
+  return Message(parts, several.release(), ReleaseSeveral, on_cpu ? nullptr : SeveralOnHost);
 }
 
-void FromMessage(Message message, std::span<const TensorType> types, std::span<at::Tensor> to) {
+void FromMessage(Message message, std::span<const TensorType> types, std::span<at::Tensor> to,
+                 c10::Device device) {
   if (message.release() == ReleaseOne && types.size() == 1) {
     to[0] = at::Tensor(c10::intrusive_ptr<c10::TensorImpl>::reclaim(
         static_cast<c10::TensorImpl*>(message.TakeOwner())));
     return;
   }
   if (message.release() != ReleaseOne && message.release() != ReleaseSeveral) {
-    return FromBytes(std::move(message), types, to);
+    return FromBytes(std::move(message), types, to, device);
   }
   if (message.parts().size() != types.size()) {
     throw Mismatch(fmt::format("{} tensors", message.parts().size()), types);
@@ -106,7 +117,7 @@ Message ToTypedMessage(std::span<const at::Tensor> tensors) {
   ByteWriter types;
   types.Put(static_cast<std::uint64_t>(tensors.size()));
   for (const at::Tensor& tensor : tensors) {
-    const at::Tensor& value = values.emplace_back(tensor.contiguous());
+    const at::Tensor& value = values.emplace_back(tensor.cpu().contiguous());
     types.Put(value.scalar_type());
     types.PutAll(std::span<const std::int64_t>(value.sizes()));
   }

@@ -15,14 +15,16 @@ namespace penstock {
 std::size_t MessageBytes(std::span<const TensorType> types);
 
 // Moves the tensors into a message. They are undefined afterwards. Does not allocate for a single
-// tensor on the CPU. Requires: the tensors are contiguous and on one device.
+// tensor on the CPU. Tensors of a device are copied to the host for another process. Requires: the
+// tensors are contiguous and on one device.
 Message ToMessage(std::span<at::Tensor> tensors);
 
 // Unpacks a message into `to`, which has one entry per type. If the message holds tensors, they may
 // have any shape, and the thread's stream waits until they are computed. If it holds bytes,
-// Message::Pack laid them out for tensors of these types. Throws std::runtime_error if the message
-// does not match the types.
-void FromMessage(Message message, std::span<const TensorType> types, std::span<at::Tensor> to);
+// Message::Pack laid them out for tensors of these types, which are copied to `device`. Throws
+// std::runtime_error if the message does not match the types.
+void FromMessage(Message message, std::span<const TensorType> types, std::span<at::Tensor> to,
+                 c10::Device device = c10::kCPU);
 
 // Messages for a receiver that does not know the types: they are part of the message's bytes.
 Message ToTypedMessage(std::span<const at::Tensor> tensors);

@@ -11,7 +11,7 @@
 #include "graph/run/interpret.h"
 #include "model/model.h"
 #include "schedule/deps.h"
-#include "train/stage/activation_pool.h"
+#include "train/offload/activation_pool.h"
 #include "train/stage/bound_pair.h"
 #include "train/stage/bound_program.h"
 #include "train/stage/device_clock.h"
@@ -429,7 +429,7 @@ class CompiledStage final : public TorchStage {
       source_.ReadInputs(StepOf(microbatch), InStep(microbatch), inputs);
       ToDevice(inputs);
     } else {
-      FromMessage(std::move(input), types, inputs);
+      FromMessage(std::move(input), types, inputs, options_.rank.device());
     }
   }
 
@@ -450,7 +450,8 @@ class CompiledStage final : public TorchStage {
     const std::span<at::Tensor> gradients = output_gradients_;
     const std::size_t sent = types.size() - slices_.Gradients(microbatch);
     if (!schedule_.last) {
-      FromMessage(std::move(output_gradients), types.first(sent), gradients.first(sent));
+      FromMessage(std::move(output_gradients), types.first(sent), gradients.first(sent),
+                  options_.rank.device());
     }
     activation_bytes_ += slices_.TakeGradients(microbatch, gradients.subspan(sent));
     for (std::size_t i = 0; i < output_gradients_.size(); ++i) {

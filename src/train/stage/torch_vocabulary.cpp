@@ -8,6 +8,7 @@
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <numeric>
@@ -47,7 +48,7 @@ TorchVocabulary::TorchVocabulary(const VocabularyOptions& options, std::vector<N
       working_(masters_),
       source_(std::move(source)),
       microbatches_(Index(options.microbatches)),
-      losses_(microbatches_.size()),
+      losses_(microbatches_.size(), options.device),
       group_(std::move(group)) {
   for (NamedTensor& table : working_) table.tensor = table.tensor.to(options.dtype);
   for (Microbatch& each : microbatches_) {
@@ -82,18 +83,23 @@ void TorchVocabulary::Run(Op op, int microbatch) {
   if (op == Op::kEmbedGradient) AddEmbeddingGradient(of);
 }
 
+at::Tensor TorchVocabulary::Zeros(at::IntArrayRef sizes, at::ScalarType dtype) const {
+  return at::zeros(sizes, at::TensorOptions().dtype(dtype).device(options_.device));
+}
+
 TorchVocabulary::OwnTokens TorchVocabulary::FindOwn(const at::Tensor& ids) const {
   const at::Tensor flat = ids.reshape({-1});
   const at::Tensor is_own = flat.ge(rows_.begin).logical_and_(flat.lt(rows_.end));
   const at::Tensor positions = at::nonzero(is_own).view({-1});
-  return {positions, flat.index_select(0, positions).sub_(rows_.begin)};
+  const at::Tensor rows = flat.index_select(0, positions).sub_(rows_.begin);
+  return {positions.to(options_.device), rows.to(options_.device)};
 }
 
 // Tokens of other ranks are zeros.
 void TorchVocabulary::Embed(int index) {
   Microbatch& microbatch = microbatches_[Index(index)];
   microbatch.tokens = FindOwn(source_.tokens(step_, index));
-  at::Tensor own = at::zeros({tokens(), options_.dim}, options_.dtype);
+  at::Tensor own = Zeros({tokens(), options_.dim}, options_.dtype);
   own.index_copy_(0, microbatch.tokens.positions,
                   embedding().index_select(0, microbatch.tokens.rows));
   microbatch.embeddings[Index(options_.rank)] =
@@ -107,14 +113,14 @@ void TorchVocabulary::ComputeSoftmax(int index) {
   const at::Tensor hidden = microbatch.hidden.reshape({tokens(), options_.dim});
   const at::Tensor logits = at::linear(hidden, head()).to(at::kFloat);
   const at::Tensor softmax = at::softmax(logits, 1);
-  const at::Tensor statistics = at::zeros({kStatistics, tokens()}, at::kFloat);
+  const at::Tensor statistics = Zeros({kStatistics, tokens()}, at::kFloat);
   const at::Tensor in_logits = own.positions.mul(rows_.count()).add_(own.rows);
   statistics.select(0, kTarget)
       .index_copy_(0, own.positions, logits.view({-1}).index_select(0, in_logits));
   statistics.select(0, kMaximum).copy_(logits.amax(1));
   // The largest exponential is 1.
   statistics.select(0, kSum).copy_(softmax.amax(1).reciprocal_());
-  const at::Tensor gradients = at::zeros({2, tokens(), options_.dim}, options_.dtype);
+  const at::Tensor gradients = Zeros({2, tokens(), options_.dim}, options_.dtype);
   at::Tensor of_softmax = gradients.select(0, 0);
   at::mm_out(of_softmax, softmax.to(options_.dtype), head());
   gradients.select(0, 1).index_copy_(0, own.positions, head().index_select(0, own.rows));
@@ -130,7 +136,7 @@ void TorchVocabulary::Combine(Microbatch& microbatch) const {
   for (const SoftmaxPart& part : parts) {
     at::maximum_out(microbatch.maximum, microbatch.maximum, part.statistics.select(0, kMaximum));
   }
-  microbatch.sum = at::zeros({tokens()}, at::kFloat);
+  microbatch.sum = Zeros({tokens()}, at::kFloat);
   for (const SoftmaxPart& part : parts) {
     microbatch.sum.add_(part.statistics.select(0, kMaximum)
                             .sub(microbatch.maximum)
@@ -153,7 +159,7 @@ at::Tensor TorchVocabulary::ScaleOf(const Microbatch& microbatch, const SoftmaxP
 template <class Add>
 void InFloat(const at::Tensor& sum, const Add& add) {
   if (sum.scalar_type() == at::kFloat) return add(sum);
-  const at::Tensor of_microbatch = at::zeros(sum.sizes(), at::kFloat);
+  const at::Tensor of_microbatch = at::zeros_like(sum, sum.options().dtype(at::kFloat));
   add(of_microbatch);
   sum.add_(of_microbatch);
 }
@@ -201,16 +207,16 @@ void TorchVocabulary::AddEmbeddingGradient(Microbatch& microbatch) {
 at::Tensor TorchVocabulary::HiddenGradient(int index) {
   Microbatch& microbatch = microbatches_[Index(index)];
   Combine(microbatch);
-  const at::Tensor gradient = at::zeros({tokens(), options_.dim}, at::kFloat);
-  const at::Tensor target = at::zeros({tokens()}, at::kFloat);
+  const at::Tensor gradient = Zeros({tokens(), options_.dim}, at::kFloat);
+  const at::Tensor target = Zeros({tokens()}, at::kFloat);
   for (SoftmaxPart& part : microbatch.parts) {
     gradient.addcmul_(part.gradients.select(0, 0).to(at::kFloat), ScaleOf(microbatch, part));
     gradient.sub_(part.gradients.select(0, 1));
     target.add_(part.statistics.select(0, kTarget));
     part.gradients.reset();
   }
-  losses_[Index(index)] =
-      microbatch.sum.log().add_(microbatch.maximum).sub_(target).mean().item<float>();
+  losses_.Set(Index(index), /*share=*/1,
+              microbatch.sum.log().add_(microbatch.maximum).sub_(target).mean());
   EndReading(microbatch);
   return gradient.mul_(loss_gradient())
       .to(options_.dtype)
@@ -238,15 +244,15 @@ void TorchVocabulary::Take(VocabularyValue value, int from, int microbatch, Mess
   Microbatch& to = microbatches_[Index(microbatch)];
   if (value == VocabularyValue::kSoftmax) {
     std::array<at::Tensor, 2> tensors;
-    FromMessage(std::move(message), softmax_types_,
-                std::span(tensors).first(softmax_types_.size()));
+    FromMessage(std::move(message), softmax_types_, std::span(tensors).first(softmax_types_.size()),
+                options_.device);
     to.parts[Index(from)] = {std::move(tensors[0]), std::move(tensors[1])};
     return;
   }
   at::Tensor& kept = value == VocabularyValue::kEmbedding ? to.embeddings[Index(from)]
                      : value == VocabularyValue::kHidden  ? to.hidden
                                                           : to.gradient;
-  FromMessage(std::move(message), hidden_type_, {&kept, 1});
+  FromMessage(std::move(message), hidden_type_, {&kept, 1}, options_.device);
 }
 
 Message TorchVocabulary::Share(VocabularyValue value, int to, int microbatch) {
@@ -270,8 +276,9 @@ Message TorchVocabulary::Share(VocabularyValue value, int to, int microbatch) {
 }
 
 double TorchVocabulary::StepLoss() const {
-  const double sum = std::accumulate(losses_.begin(), losses_.end(), 0.0);
-  return sum / static_cast<double>(losses_.size());
+  const std::span<const float> losses = losses_.Read();
+  const double sum = std::accumulate(losses.begin(), losses.end(), 0.0);
+  return sum / static_cast<double>(losses.size());
 }
 
 void TorchVocabulary::StartGather() {
@@ -286,7 +293,8 @@ void TorchVocabulary::StartGatherOf(const NamedTensor& table, int to_rank) {
   Gather& gather = gathers_.emplace_back();
   gather.name = table.name;
   gather.own = table.tensor.detach();
-  gather.whole = at::empty({receives ? options_.vocabulary : 0, options_.dim}, at::kFloat);
+  gather.whole =
+      at::empty({receives ? options_.vocabulary : 0, options_.dim}, gather.own.options());
   std::vector<std::size_t> sent(Index(options_.ranks)), received(Index(options_.ranks));
   sent[Index(to_rank)] = gather.own.nbytes();
   for (int rank = 0; rank < options_.ranks && receives; ++rank) {

@@ -23,6 +23,7 @@
 #include "graph/capture/capture.h"
 #include "graph/ir/ir.h"
 #include "runtime/vocabulary_shard.h"
+#include "train/stage/step_losses.h"
 #include "train/stage/torch_stage.h"
 
 namespace penstock {
@@ -34,12 +35,14 @@ struct VocabularyOptions {
   std::int64_t vocabulary = 0, dim = 0;
   std::int64_t batch = 1, length = 1;            // samples, and tokens of each
   at::ScalarType dtype = at::ScalarType::Float;  // of the computation
+  c10::Device device = c10::kCPU;
 };
 
 class TorchVocabulary final : public VocabularyShard {
  public:
-  // `tables` are the rank's rows in fp32, [V, D]: of the embedding and the head, or of both at once
-  // if they are tied. The rank alone uses `source`. `group` has all ranks in their order.
+  // `tables` are the rank's rows in fp32, [V, D], on the device: of the embedding and the head, or
+  // of both at once if they are tied. The rank alone uses `source`. `group` has all ranks in their
+  // order.
   TorchVocabulary(const VocabularyOptions& options, std::vector<NamedTensor> tables,
                   BatchSource source, std::unique_ptr<RankGroup> group);
 
@@ -104,6 +107,7 @@ class TorchVocabulary final : public VocabularyShard {
   double loss_gradient() const {
     return 1.0 / static_cast<double>(options_.microbatches * tokens());
   }
+  at::Tensor Zeros(at::IntArrayRef sizes, at::ScalarType dtype) const;
   OwnTokens FindOwn(const at::Tensor& ids) const;
   SoftmaxPart& Own(Microbatch& microbatch) const {
     return microbatch.parts[static_cast<std::size_t>(options_.rank)];
@@ -129,7 +133,7 @@ class TorchVocabulary final : public VocabularyShard {
   std::vector<TensorType> hidden_type_;  // of messages, by tensor
   std::vector<TensorType> softmax_types_;
   std::vector<Microbatch> microbatches_;
-  std::vector<float> losses_;  // by microbatch
+  StepLosses losses_;  // by microbatch
   std::int64_t step_ = 0;
   std::int64_t bytes_ = 0;
   std::vector<Gather> gathers_;

@@ -14,6 +14,7 @@
 #include "tests/train/checkpoint/all_tensors.h"
 #include "tests/train/sentences.h"
 #include "tests/train/temp_folder.h"
+#include "tests/train/tested_device.h"
 #include "train/train.h"
 
 namespace penstock {
@@ -49,7 +50,8 @@ class ProcessesRun : public testing::Test {
                                     "sample=12",
                                     "dropout=0.1",
                                     "every=2",
-                                    "keep=0"};
+                                    "keep=0",
+                                    "device=" + TestedDevice()};
     all.insert(all.end(), options.begin(), options.end());
     return ParseTrainConfig("", "none", all).value();
   }

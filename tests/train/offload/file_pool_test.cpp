@@ -1,5 +1,5 @@
 // The pool reloads offloaded tensors in any order and counts the offloaded bytes.
-#include "train/stage/activation_pool.h"
+#include "train/offload/file_pool.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/randn.h>
@@ -39,11 +39,11 @@ struct Saved {
   }
 };
 
-std::unique_ptr<ActivationPool> MakePool() {
-  return ActivationPool::Make(std::filesystem::temp_directory_path()).value();
+std::unique_ptr<FilePool> MakePool() {
+  return FilePool::Make(std::filesystem::temp_directory_path()).value();
 }
 
-TEST(ActivationPool, ReloadsWhatItOffloaded) {
+TEST(FilePool, ReloadsWhatItOffloaded) {
   std::atomic<std::int64_t> offloaded = 0;
   std::vector<std::unique_ptr<Saved>> all;
   const auto pool = MakePool();
@@ -60,7 +60,7 @@ TEST(ActivationPool, ReloadsWhatItOffloaded) {
   }
 }
 
-TEST(ActivationPool, CountsOffloadedBytes) {
+TEST(FilePool, CountsOffloadedBytes) {
   std::atomic<std::int64_t> offloaded = 0;
   Saved first(0), second(1);
   const auto pool = MakePool();
@@ -74,7 +74,7 @@ TEST(ActivationPool, CountsOffloadedBytes) {
   EXPECT_EQ(offloaded, 0);
 }
 
-TEST(ActivationPool, DropsOffloadedAndInFlightTransfers) {
+TEST(FilePool, DropsOffloadedAndInFlightTransfers) {
   std::atomic<std::int64_t> offloaded = 0;
   Saved left(0), returning(1);
   const auto pool = MakePool();
@@ -88,7 +88,7 @@ TEST(ActivationPool, DropsOffloadedAndInFlightTransfers) {
   EXPECT_TRUE(returning.transfer.empty());
 }
 
-TEST(ActivationPool, EndsWithTransfersInFlight) {
+TEST(FilePool, EndsWithTransfersInFlight) {
   std::atomic<std::int64_t> offloaded = 0;
   Saved one(0);
   const auto pool = MakePool();
@@ -96,8 +96,8 @@ TEST(ActivationPool, EndsWithTransfersInFlight) {
   pool->Reload(one.transfer);
 }
 
-TEST(ActivationPool, NamesAMissingFolder) {
-  const auto pool = ActivationPool::Make("/no/such/folder");
+TEST(FilePool, NamesAMissingFolder) {
+  const auto pool = FilePool::Make("/no/such/folder");
   ASSERT_FALSE(pool);
   EXPECT_NE(pool.error().line().find("/no/such/folder"), std::string::npos);
 }
