@@ -60,7 +60,7 @@ class CompletionTest(program.CommandTest):
         folder = str(pathlib.Path(program.PROGRAM).parent)
         self.env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "HOME": str(self.folder),
                     "TERM": "dumb", "LC_ALL": "C.UTF-8"}
-        self.commands = re.findall(r"^  (\w+)  ", self.run_ok("--help"), re.MULTILINE)
+        self.commands = re.findall(r"^  ([\w-]+)  ", self.run_ok("--help"), re.MULTILINE)
         self.own = [name for name in self.commands if name not in ("help", "version")]
 
     def shell(self, *words):
@@ -239,7 +239,7 @@ class ManTest(program.CommandTest):
 
     def test_pages_have_what_help_lists(self):
         self.run_ok("man", "--directory", ".")
-        names = re.findall(r"^  (\w+)  ", self.run_ok("--help"), re.MULTILINE)
+        names = re.findall(r"^  ([\w-]+)  ", self.run_ok("--help"), re.MULTILINE)
         commands = [name for name in names if name not in ("help", "version")]
         self.assertEqual(self.files(), sorted(["penstock.1"] + [f"penstock-{name}.1" for name in commands]))
         text = self.rendered("penstock.1")

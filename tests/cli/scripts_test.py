@@ -41,7 +41,7 @@ class ScriptsTest(program.CommandTest):
         self.assertFalse((self.folder / "build").exists())
 
     def test_help_of_run_names_every_command(self):
-        commands = re.findall(r"^  (\w+)  ", self.run_ok("--help"), re.MULTILINE)
+        commands = re.findall(r"^  ([\w-]+)  ", self.run_ok("--help"), re.MULTILINE)
         text = self.script("run", "--help").stdout
         for command in set(commands) - {"help", "version"}:
             self.assertRegex(text, rf"\b{command}\b")

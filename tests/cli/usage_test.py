@@ -33,7 +33,7 @@ class UsageTest(program.CommandTest):
             self.assertEqual(self.run_ok("--help", command), text)
 
     def test_help_fits_a_terminal_and_says_the_exit_codes(self):
-        commands = re.findall(r"^  (\w+)  ", self.run_ok("--help"), re.MULTILINE)
+        commands = re.findall(r"^  ([\w-]+)  ", self.run_ok("--help"), re.MULTILINE)
         self.assertLessEqual(set(COMMANDS), set(commands))
         for command in ["", *sorted(set(commands) - {"help", "version"})]:
             text = self.run_ok("help", *command.split())
@@ -58,7 +58,7 @@ class UsageTest(program.CommandTest):
 
     def test_every_command_has_examples(self):
         self.write("mine.csv", self.run_ok("schedule", "1f1b"))
-        commands = re.findall(r"^  (\w+)  ", self.run_ok("--help"), re.MULTILINE)
+        commands = re.findall(r"^  ([\w-]+)  ", self.run_ok("--help"), re.MULTILINE)
         for command in sorted(set(commands) - {"help", "version"}):
             text = self.run_ok("help", command)
             examples = re.search(r"\nExamples:\n(.*?)\n\n", text, re.DOTALL)[1]

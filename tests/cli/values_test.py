@@ -17,7 +17,7 @@ OPTION = re.compile(r"^  (?:-\w, )?(--[\w-]+)(?:, -[\w-]+)*[ =]([A-Z][^ ]*)", re
 
 class ValuesTest(program.CommandTest):
     def commands(self):
-        return re.findall(r"^  (\w+)  ", self.run_ok("--help"), re.MULTILINE)
+        return re.findall(r"^  ([\w-]+)  ", self.run_ok("--help"), re.MULTILINE)
 
     def test_every_number_and_every_empty_value(self):
         seen = set()

@@ -243,6 +243,15 @@ void ExportDefinition::Define(CLI::App& app) {
       ->type_name("FOLDER");
 }
 
+void CheckDeviceDefinition::Define(CLI::App& app) {
+  app.add_option("DEVICE", device_, "The device: cuda, cuda:1, xpu")->required();
+  app.add_flag("--json", json_, "Print one JSON object");
+  app.footer(
+      "Trains small models for three steps on the device and on the CPU: each kind of model, five "
+      "schedules, and options that move data between ranks. Prints the largest relative difference "
+      "of their losses, and the seconds on the device. It takes about a minute.");
+}
+
 std::vector<std::unique_ptr<Command>> EngineDefinitions() {
   std::vector<std::unique_ptr<Command>> commands;
   commands.push_back(std::make_unique<TrainDefinition>());
@@ -252,6 +261,7 @@ std::vector<std::unique_ptr<Command>> EngineDefinitions() {
   commands.push_back(std::make_unique<CompileDefinition>());
   commands.push_back(std::make_unique<ProfileDefinition>());
   commands.push_back(std::make_unique<ExportDefinition>());
+  commands.push_back(std::make_unique<CheckDeviceDefinition>());
   return commands;
 }
 

@@ -129,6 +129,17 @@ class ProfileDefinition : public EngineDefinition {
   bool json_ = false;
 };
 
+class CheckDeviceDefinition : public EngineDefinition {
+ public:
+  std::string Name() const override { return "check-device"; }
+  std::string Summary() const override { return "Compare training on a device with the CPU"; }
+  void Define(CLI::App& app) override;
+
+ protected:
+  std::string device_;
+  bool json_ = false;
+};
+
 class ExportDefinition : public EngineDefinition {
  public:
   std::string Name() const override { return "export"; }

@@ -12,12 +12,14 @@ std::unique_ptr<Command> MakeGraphCommand();
 std::unique_ptr<Command> MakeCompileCommand();
 std::unique_ptr<Command> MakeProfileCommand();
 std::unique_ptr<Command> MakeExportCommand();
+std::unique_ptr<Command> MakeCheckDeviceCommand();
 // NOLINTEND(readability-redundant-declaration)
 
 std::vector<std::unique_ptr<Command>> Commands() {
   std::vector<std::unique_ptr<Command>> commands;
-  for (const auto make : {MakeTrainCommand, MakeGenerateCommand, MakeEvalCommand, MakeGraphCommand,
-                          MakeCompileCommand, MakeProfileCommand, MakeExportCommand}) {
+  for (const auto make :
+       {MakeTrainCommand, MakeGenerateCommand, MakeEvalCommand, MakeGraphCommand,
+        MakeCompileCommand, MakeProfileCommand, MakeExportCommand, MakeCheckDeviceCommand}) {
     commands.push_back(make());
   }
   return commands;

@@ -72,6 +72,8 @@ constexpr Example kExamples[] = {
 
     {"export", "penstock export english -o exported", "Write a folder that transformers reads"},
 
+    {"check-device", "penstock check-device cuda", "What to run first on a new device"},
+
     {"profile", "penstock profile my.yaml -o machine.yaml", "Measure the model's layers here"},
     {"compile", "penstock compile my.yaml -o stages", "Compile the stages ahead of a run"},
 

@@ -14,7 +14,7 @@ namespace penstock {
 namespace {
 
 constexpr std::size_t kTextColumn = 30;  // where descriptions start
-constexpr std::size_t kCommandColumn = 14;
+constexpr std::size_t kCommandColumn = 16;
 constexpr std::size_t kHanging = 4;  // of the further lines of a usage
 
 // The columns of the terminal, within what is comfortable to read; 80 elsewhere.
