@@ -17,6 +17,7 @@
 #include "config/train_config.h"
 #include "graph/capture/decompositions.h"
 #include "graph/capture/recorder.h"
+#include "graph/device/device_queue.h"
 #include "graph/ops/bf16_kernels.h"
 #include "graph/ops/random_ops.h"
 #include "schedule/text/text.h"
@@ -79,8 +80,10 @@ at::Tensor WithoutMemory(const at::Tensor& like, const std::string& message) {
   c10::Storage storage(c10::Storage::use_byte_size_t(), like.nbytes(),
                        at::DataPtr(nullptr, like.device()), nullptr, /*resizable=*/false);
   storage.unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(message);
+  const c10::DispatchKey key =
+      c10::computeDispatchKey(like.scalar_type(), at::kStrided, like.device());
   at::Tensor tensor = at::detail::make_tensor<at::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), like.dtype());
+      std::move(storage), c10::DispatchKeySet(key), like.dtype());
   tensor.unsafeGetTensorImpl()->set_sizes_contiguous(like.sizes());
   return tensor;
 }
@@ -101,6 +104,8 @@ NB_MODULE(_engine, module) {
   nb::class_<PipelineOptions>(module, "PipelineOptions")
       .def(nb::init<>())
       .def_rw("threads", &PipelineOptions::threads)
+      .def("set_device", [](PipelineOptions& self,
+                            const std::string& name) { self.device = ValueOf(OpenDevice(name)); })
       .def(
           "set_stages",
           [](PipelineOptions& self, bool exact, bool bf16_gradients, std::uint64_t seed) {
@@ -252,6 +257,7 @@ NB_MODULE(_engine, module) {
       .def("add_size", &Watch::AddSize)
       .def("add_tensor", &Watch::AddTensor)
       .def("add_content", &Watch::AddContent)
+      .def("add_version", &Watch::AddVersion)
       .def("add_watch", &Watch::AddWatch)
       .def("is_unchanged", &Watch::IsUnchanged);
   module.def("without_memory", &WithoutMemory);

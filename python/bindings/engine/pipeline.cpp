@@ -4,6 +4,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -51,6 +52,14 @@ at::Tensor PartOf(const at::Tensor& whole, int index, int microbatches, int slic
   return slices == 1 ? microbatch : part(microbatch, 1, index % slices, slices);
 }
 
+// Ranks wait for what was started on the default stream. The caller may use another one.
+void AwaitCaller(c10::Device device) {
+  if (device.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl impl(device.type());
+  const c10::Stream stream = impl.getStream(device);
+  if (stream != impl.getDefaultStream(device)) stream.synchronize();
+}
+
 }  // namespace
 
 TensorKind::TensorKind(const at::Tensor& tensor)
@@ -67,8 +76,9 @@ bool TensorKind::Fits(const at::Tensor& tensor) const {
          tensor.is_inference() == is_inference && tensor.requires_grad() == requires_grad;
 }
 
-Autocast Autocast::OfThread() {
-  return {at::autocast::is_autocast_enabled(at::kCPU), at::autocast::get_autocast_dtype(at::kCPU)};
+Autocast Autocast::OfThread(c10::Device device) {
+  return {at::autocast::is_autocast_enabled(device.type()),
+          at::autocast::get_autocast_dtype(device.type())};
 }
 
 PipelineOptions::PipelineOptions() {
@@ -85,7 +95,7 @@ EnginePipeline::EnginePipeline(Schedule schedule, PipelineOptions options,
       collectives_(processes_.get()),
       ranks_(ranks),
       assembly_(ValueOf(StageAssembly::Make(schedule_, options_.parallel, options_.offload_folder,
-                                            ranks_, processes_.get()))),
+                                            ranks_, processes_.get(), options_.device))),
       stages_(Index(schedule_.stages())),
       sources_(stages_.size()),
       programs_(Index(schedule_.placement.chain_length())),
@@ -193,7 +203,8 @@ Tensors EnginePipeline::BuildShape(int stage, StageFunctions functions, Tensors 
     CheckBuffers(stage, program);
     found = built_.emplace(model_stage, std::move(program)).first;
   }
-  return source.options.schedule.last ? Tensors() : ExamplesOf(found->second.outputs);
+  return source.options.schedule.last ? Tensors()
+                                      : ExamplesOf(found->second.outputs, options_.device);
 }
 
 void EnginePipeline::AddShape(std::int64_t shape) {
@@ -263,7 +274,8 @@ void EnginePipeline::AfterStep(int rank, std::int64_t step) {
 }
 
 bool EnginePipeline::FitsLast(const nb::object& inputs, const nb::object& targets) const {
-  if (c10::InferenceMode::is_enabled() || Autocast::OfThread() != last_autocast_) return false;
+  if (c10::InferenceMode::is_enabled() || Autocast::OfThread(options_.device) != last_autocast_)
+    return false;
   std::size_t kinds = 0;
   for (const nb::object* given : {&inputs, &targets}) {
     if (given->is_none()) continue;
@@ -346,6 +358,7 @@ std::vector<double> EnginePipeline::Run(std::vector<Batch> batches,
   Status status;
   {
     const nb::gil_scoped_release no_gil;
+    AwaitCaller(options_.device);
     status = Start();
     if (status) session_->Begin(std::ssize(batches_));
   }
@@ -387,7 +400,7 @@ bool EnginePipeline::ForgetStep() {
 }
 
 void EnginePipeline::Remember(const Batch& batch) {
-  last_autocast_ = Autocast::OfThread();
+  last_autocast_ = Autocast::OfThread(options_.device);
   last_kinds_.clear();
   for (const Tensors* tensors : {&batch.first, &batch.second}) {
     for (const at::Tensor& tensor : *tensors) last_kinds_.emplace_back(tensor);
@@ -439,7 +452,7 @@ std::vector<double> EnginePipeline::OwnFigures() const {
     for (std::size_t metric = 0; metric < std::min(Index(metrics_), reports_[index].size());
          ++metric) {
       figures[1 + microbatches + index * Index(metrics_) + metric] =
-          *reports_[index][metric].const_data_ptr<float>();
+          reports_[index][metric].item<float>();
     }
   }
   return figures;

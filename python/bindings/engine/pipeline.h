@@ -32,8 +32,9 @@
 namespace penstock::python {
 
 struct PipelineOptions {
-  ParallelConfig parallel;  // only `data` and `zero` matter
-  TorchStageOptions stage;  // of all stages; the schedule and Build add the rest
+  ParallelConfig parallel;         // only `data` and `zero` matter
+  c10::Device device = c10::kCPU;  // of the weights, and where stages run
+  TorchStageOptions stage;         // of all stages; the schedule and Build add the rest
   UpdateRule update;
   int threads = 1;               // intra-op threads of each rank
   double watchdog = 60;          // seconds without progress after which a step fails
@@ -91,7 +92,7 @@ struct Autocast {
   bool enabled = false;
   at::ScalarType dtype = at::kFloat;
 
-  static Autocast OfThread();
+  static Autocast OfThread(c10::Device device);
   friend bool operator==(const Autocast&, const Autocast&) = default;
 };
 

@@ -1,5 +1,6 @@
 #include "bindings/engine/updates.h"
 
+#include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -72,9 +73,13 @@ void FusedAdamW::Update(const std::vector<NamedParameter>& parameters) {
       first_moments_.push_back(group.first_moments[i]);
       second_moments_.push_back(group.second_moments[i]);
       steps_.push_back(group.steps[i]);
-      *group.steps[i].mutable_data_ptr<float>() += 1;
     }
     if (gradients_.empty()) continue;
+    if (steps_.front().is_cpu()) {
+      for (at::Tensor& step : steps_) *step.mutable_data_ptr<float>() += 1;
+    } else {
+      at::_foreach_add_(steps_, 1);
+    }
     const AdamSettings& set = group.settings.at(std::min(step_, group.settings.size() - 1));
     at::_fused_adamw_(values_, gradients_, first_moments_, second_moments_,
                       /*max_exp_avg_sqs=*/{}, steps_, set.lr, set.beta1, set.beta2,

@@ -26,7 +26,7 @@ struct AdamGroup {
   std::vector<AdamSettings> settings = {};
   std::vector<std::string> names;
   std::vector<at::Tensor> values, first_moments, second_moments;
-  std::vector<at::Tensor> steps;          // fp32 scalars
+  std::vector<at::Tensor> steps;          // fp32 scalars on the device of the values
   std::vector<std::size_t> indices = {};  // among the stage's parameters; empty before an update
 };
 

@@ -45,6 +45,10 @@ void Watch::AddContent(const at::Tensor& tensor) {
   contents_.push_back({tensor, std::string(BytesOf(tensor))});
 }
 
+void Watch::AddVersion(const at::Tensor& tensor) {
+  versions_.push_back({tensor, tensor._version()});
+}
+
 void Watch::AddWatch(std::shared_ptr<Watch> other) { others_.push_back(std::move(other)); }
 
 bool Watch::IsUnchanged() const {
@@ -64,6 +68,9 @@ bool Watch::IsUnchanged() const {
                              }) &&
          std::ranges::all_of(
              contents_, [](const Content& each) { return BytesOf(each.tensor) == each.bytes; }) &&
+         std::ranges::all_of(
+             versions_,
+             [](const Version& each) { return each.tensor._version() == each.version; }) &&
          std::ranges::all_of(others_, [](const auto& other) { return other->IsUnchanged(); });
 }
 

@@ -26,6 +26,8 @@ class Watch {
   // The tensor has the same bytes, which the watch copies. Its version would not tell: fused
   // kernels and NumPy do not raise it. Requires: a strided tensor on the CPU.
   void AddContent(const at::Tensor& tensor);
+  // The tensor has the same version. For tensors on a device, whose bytes the host does not read.
+  void AddVersion(const at::Tensor& tensor);
   // All that the other one watches.
   void AddWatch(std::shared_ptr<Watch> other);
 
@@ -49,11 +51,16 @@ class Watch {
     at::Tensor tensor;
     std::string bytes;
   };
+  struct Version {
+    at::Tensor tensor;
+    std::int64_t version;
+  };
 
   std::vector<Item> items_;
   std::vector<Size> sizes_;
   std::vector<Tensor> tensors_;
   std::vector<Content> contents_;
+  std::vector<Version> versions_;
   std::vector<std::shared_ptr<Watch>> others_;
 };
 

@@ -89,11 +89,12 @@ class Layout:
 
 
 def check(
-    inputs: Any, targets: Any, microbatches: int, slices: int
+    inputs: Any, targets: Any, microbatches: int, slices: int, device: torch.device
 ) -> tuple[Layout, list[torch.Tensor], list[torch.Tensor]]:
     """Returns the tensors of a batch, which divide into microbatches and slices.
 
-    A tensor without dimensions belongs to every microbatch.
+    A tensor without dimensions belongs to every microbatch. Tensors are on the CPU, from which the
+    engine copies microbatches, or on the device.
     """
     samples = sample_lists.count(inputs, targets) if microbatches > 1 else None
     if samples is not None and sample_lists.is_one(inputs, "inputs", samples):
@@ -122,8 +123,8 @@ def check(
             target_samples = target_tensors[0].shape[0]
     return (
         layout,
-        [_checked(each, "inputs", samples, slices) for each in input_tensors],
-        [_checked(each, "targets", target_samples, slices) for each in target_tensors],
+        [_checked(each, "inputs", samples, slices, device) for each in input_tensors],
+        [_checked(each, "targets", target_samples, slices, device) for each in target_tensors],
     )
 
 
@@ -206,7 +207,9 @@ def _are_classes(targets: torch.Tensor, samples: int) -> bool:
     return targets.dim() == 1 and is_integer and targets.shape[0] % samples == 0
 
 
-def _checked(tensor: torch.Tensor, name: str, samples: int | None, slices: int) -> torch.Tensor:
+def _checked(
+    tensor: torch.Tensor, name: str, samples: int | None, slices: int, device: torch.device
+) -> torch.Tensor:
     if tensor.requires_grad:
         raise Error(
             f"step: {name} require a gradient, which step does not return: pass {name}.detach(), "
@@ -214,10 +217,10 @@ def _checked(tensor: torch.Tensor, name: str, samples: int | None, slices: int) 
         )
     # Autograd cannot save tensors that were made under torch.inference_mode.
     tensor = tensor.clone() if tensor.is_inference() else tensor.detach()
-    if tensor.device.type != "cpu":
+    if tensor.device.type != "cpu" and tensor.device != device:
         raise Error(
-            f"step: {name} are on {tensor.device}, but the engine trains on CPUs: "
-            "use .cpu(), or penstock.torch.runtime for GPUs"
+            f"step: {name} are on {tensor.device}, but the pipeline trains on {device}: "
+            f"use .to('{device}')"
         )
     if tensor.layout != torch.strided:
         raise Error(f"step: {name} are {tensor.layout}, but the engine takes strided tensors")

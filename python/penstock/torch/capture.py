@@ -35,12 +35,14 @@ class StageCode:
         targets: Structure | None,
         is_last: bool,
         slices: int,
+        device: torch.device,
     ) -> None:
         refuse_hooks(module, index)
         checkpointing.install()
         self._module, self._index, self._inputs = module, index, inputs
         self._loss, self._targets, self._is_last, self._slices = loss, targets, is_last, slices
-        self._autocast = _autocast_state()
+        self._autocast = _autocast_state(device)
+        self.device = device
         #: Whether the module's code is told that it is traced, as by torch.compile and
         #: torch.export. Code that checks this then reads no values of tensors (of masks).
         self.is_traced = False
@@ -252,21 +254,26 @@ def _tracing() -> Iterator[None]:
             compiler._is_compiling_flag, compiler._is_exporting_flag = before
 
 
-def autocast_setting() -> torch.dtype | None:
-    """Returns the dtype of the caller's torch.autocast, or None outside of it."""
-    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+def autocast_setting(device: torch.device) -> torch.dtype | None:
+    """Returns the dtype of the caller's torch.autocast for a device, or None outside of it."""
+    kind = device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 
 
-def _autocast_state() -> Callable[[], contextlib.AbstractContextManager[Any]]:
+def _autocast_state(
+    device: torch.device,
+) -> Callable[[], contextlib.AbstractContextManager[Any]]:
     """Returns a context like the caller's torch.autocast, for threads that do not inherit it."""
-    dtype = autocast_setting()
-    return contextlib.nullcontext if dtype is None else functools.partial(_autocast, dtype)
+    dtype = autocast_setting(device)
+    if dtype is None:
+        return contextlib.nullcontext
+    return functools.partial(_autocast, device.type, dtype)
 
 
 @contextlib.contextmanager
-def _autocast(dtype: torch.dtype) -> Iterator[None]:
+def _autocast(kind: str, dtype: torch.dtype) -> Iterator[None]:
     """An autocast that does not reuse weights which were cast outside of it."""
-    with _process_lock, torch.autocast("cpu", dtype=dtype):
+    with _process_lock, torch.autocast(kind, dtype=dtype):
         torch.clear_autocast_cache()
         try:
             yield

@@ -15,6 +15,7 @@ from penstock.torch import agreement, losses, slice_proof, weighting
 from penstock.torch.batches import Layout, Structure
 from penstock.torch.branches import Sources, Unused
 from penstock.torch.capture import StageCode, compile_stage
+from penstock.torch.devices import on_device
 from penstock.torch.engine import engine
 from penstock.torch.foreign import Trained
 from penstock.torch.loss_tensors import LossTensors
@@ -52,6 +53,7 @@ class Model:
     loss_tensors: LossTensors
     is_sharded: bool  # whether replicas divide the states of optimizers
     casts: Casts | None  # of parameters, if stages compute in another dtype
+    device: torch.device
 
     def module(self, index: int) -> nn.Module:
         module = self.modules[index]
@@ -190,7 +192,8 @@ class Compiled:
                     previous = None
                     continue
                 if index > 0 and previous is None:
-                    previous = model.processes.receive_examples(number, stage - 1)
+                    received, *others = model.processes.receive_examples(number, stage - 1)
+                    previous = ([on_device(each, model.device) for each in received], *others)
                 if index == 0:
                     previous = inputs, self._layout.inputs, 0
                 examples, structure, random_op = previous
@@ -223,7 +226,7 @@ class Compiled:
                     tensor = tensor[: sizes[0]] if sizes[0] == of_all[0] else tensor[-sizes[0] :]
                     if schedule.slices > 1:
                         tensor = tensor[:, : tensor.shape[1] // schedule.slices]
-                parts.append(tensor)
+                parts.append(tensor.to(self._model.device))
             lists.append(parts)
         return lists[0], lists[1]
 
@@ -238,6 +241,7 @@ class Compiled:
             self._layout.targets if is_last else None,
             is_last,
             model.schedule.slices,
+            model.device,
         )
         code.is_weighted, code.reports_outputs = self._is_weighted, model.reports_outputs
         code.may_be_unweighted = model.may_be_unweighted

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from penstock import Error
 from penstock.torch import batches, capture, last_step, losses, sample_lists, weighting, wire
 from penstock.torch.arguments import line_of
+from penstock.torch.devices import forked_random
 from penstock.torch.last_step import LastStep
 from penstock.torch.own_time import OwnTimeLimit
 from penstock.torch.processes import Processes
@@ -32,6 +33,7 @@ class Evaluated:
     reports_outputs: bool
     timeout: float  # seconds that a process waits for the others
     casts: Casts | None  # of parameters, if stages compute in another dtype
+    device: torch.device
 
     def step(self, inputs: Any, targets: Any, microbatches: int) -> LastStep:
         """Returns what a step without backward computes, on every process."""
@@ -41,7 +43,13 @@ class Evaluated:
         if samples == 0:
             raise Error("eval_step: the inputs have 0 samples: pass at least 1")
         count = min(microbatches, samples or 1)
-        layout, input_tensors, target_tensors = batches.check(inputs, targets, count, 1)
+        layout, input_tensors, target_tensors = batches.check(
+            inputs, targets, count, 1, self.device
+        )
+        input_tensors, target_tensors = (
+            [tensor.to(self.device) for tensor in tensors]
+            for tensors in (input_tensors, target_tensors)
+        )
         all_inputs = batches.parts(layout.inputs, input_tensors, count)
         all_targets: list[tuple[Any] | None] = [None] * count
         if layout.targets is not None:
@@ -111,7 +119,7 @@ def _evaluate(of: Evaluated, inputs: Sequence[Any], finish: Finish) -> list[Any]
         if process == of.processes.process and module is not None
     ]
     try:
-        with _nothing_changed(own), contextlib.ExitStack() as stack:
+        with _nothing_changed(own, of.device), contextlib.ExitStack() as stack:
             if of.casts is not None:
                 for module in own:
                     stack.enter_context(of.casts.in_place(module))
@@ -143,6 +151,7 @@ def _run(of: Evaluated, letters: _Letters, inputs: Sequence[Any], finish: Finish
             value = values.pop((stage, microbatch))
         else:
             value = letters.receive((stage, microbatch))
+            value = pytree.tree_map_only(torch.Tensor, lambda each: each.to(of.device), value)
         value = _call(modules[stage], stage, value)
         if stage == stages - 1:
             if casts is not None:
@@ -171,7 +180,7 @@ def _call(module: nn.Module | None, stage: int, value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _nothing_changed(modules: Sequence[nn.Module]) -> Iterator[None]:
+def _nothing_changed(modules: Sequence[nn.Module], device: torch.device) -> Iterator[None]:
     """Restores buffers and torch's random state, also what forward assigns to buffers."""
     places = [
         (each._buffers, key, buffer)
@@ -185,7 +194,7 @@ def _nothing_changed(modules: Sequence[nn.Module]) -> Iterator[None]:
     versions = [buffer._version for buffer in buffers]
     copies = [buffer.detach().clone() for buffer in buffers]
     try:
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
+        with forked_random(device), torch.no_grad():
             yield
     finally:
         for holder, key, buffer in places:

@@ -24,7 +24,7 @@ class Trained:
         self._names: dict[int, str] = {}  # by address
         for stage, parameters in enumerate(stages):
             for name, parameter in parameters:
-                if parameter.requires_grad and parameter.device.type == "cpu":
+                if parameter.requires_grad and not parameter.is_meta:
                     self._names.setdefault(_address(parameter), f"'{name}' of stage {stage}")
 
     def refusal(self, tensor: torch.Tensor) -> str:

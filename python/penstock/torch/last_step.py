@@ -96,7 +96,7 @@ def _merge_leaves(leaves: list[Any], samples: Sequence[int]) -> Any:
     if first.dim() == 0:
         if not first.is_floating_point():
             return torch.stack(leaves)
-        weights = torch.tensor(samples, dtype=torch.float64) / sum(samples)
+        weights = torch.tensor(samples, dtype=torch.float64, device=first.device) / sum(samples)
         return (torch.stack(leaves).double() * weights).sum().to(first.dtype)
     rows = [int(leaf.shape[0]) for leaf in leaves]
     per_sample = rows[0] // samples[0]

@@ -229,11 +229,11 @@ class StageOptimizer:
         Several replicas may have loaded the same tensors, so it copies them.
         """
         if not state:
-            state["step"] = torch.zeros((), dtype=torch.float32)
+            state["step"] = torch.zeros((), dtype=torch.float32, device=values.device)
             state["exp_avg"] = torch.zeros_like(values)
             state["exp_avg_sq"] = torch.zeros_like(values)
         elif self._is_loaded:
-            state["step"] = state["step"].clone()
+            state["step"] = state["step"].to(values.device, copy=True)
             for key in ("exp_avg", "exp_avg_sq"):
                 own = states.slice_of(state[key], values, begin, shape)
                 if own is None:
@@ -242,7 +242,7 @@ class StageOptimizer:
                         f"{list(state[key].shape)}, but the parameter has {list(shape)}: load the "
                         "state of this model"
                     )
-                state[key] = own.clone()
+                state[key] = own.to(values.device, copy=True)
 
     def _update(self, gradients: list[torch.Tensor | None]) -> None:
         """Called on the rank's thread with a step's gradients, which the engine then clears.

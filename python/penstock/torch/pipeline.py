@@ -17,6 +17,7 @@ from penstock.torch import (
     agreement,
     arguments,
     batches,
+    devices,
     losses,
     processes,
     settings,
@@ -101,6 +102,8 @@ class Pipeline(Views):
         offload: where OFFLOAD actions of the schedule move activations, ``{"pool": FOLDER}`` as in
             a configuration. Default: a temporary folder.
         timeout: seconds without progress on any rank after which a step fails.
+        device: where the stages are and train, ``"cuda"`` or ``torch.device("cuda:1")``. Default:
+            where the parameters of the first stage here are. See ``docs/devices.md``.
         outputs: whether `last` has what the last stage returned in a step.
 
     Raises:
@@ -135,6 +138,7 @@ class Pipeline(Views):
         recompute: Mapping[str, str] | None = None,
         offload: Mapping[str, str | os.PathLike[str]] | None = None,
         timeout: float = 300.0,
+        device: torch.device | str | None = None,
         outputs: bool = False,
     ) -> None:
         given = locals()
@@ -164,6 +168,7 @@ class Pipeline(Views):
         self._is_shed = False
         settings.check_schedule(self.schedule, given)
         self._loss, self._loss_weight, self._reports_outputs = loss, loss_weight, outputs
+        chain = len(self._stages)
         self._local = [
             stage
             for stage, rank in enumerate(self.schedule.rank_of_stage)
@@ -171,7 +176,9 @@ class Pipeline(Views):
         ]
         self._check_modules()
         self._loss_tensors = loss_tensors(loss, self._stages)
+        self._device = devices.device_of([self._stages[s % chain] for s in self._local], device)
         options = engine.PipelineOptions()
+        options.set_device(str(self._device))
         local_ranks = {self.schedule.rank_of_stage[stage] for stage in self._local}
         # Sums depend on the number of threads: exact results need as many as autograd has.
         options.threads = numbers.threads or (
@@ -221,6 +228,7 @@ class Pipeline(Views):
             self._loss_tensors,
             self._zero > 0,
             self._casts,
+            self._device,
         )
         #: The optimizer of each stage; None for stages of other processes and stages that train
         #: nothing. Empty without an optimizer.
@@ -386,15 +394,18 @@ class Pipeline(Views):
         if targets is not None and self._loss is None:
             raise Error("step: targets are given, but the Pipeline has no loss: pass loss=")
         divisors = self.schedule.microbatches, self.schedule.slices
-        layout, input_tensors, target_tensors = batches.check(inputs, targets, *divisors)
+        layout, input_tensors, target_tensors = batches.check(
+            inputs, targets, *divisors, self._device
+        )
         if self._batch is not None and layout != self._batch:
             raise Error(
                 "step: the inputs or targets have another structure, or other values that are not "
                 "tensors, than in the first step: make a new Pipeline for them"
             )
-        if self._batch is not None and autocast_setting() != self._autocast:
+        autocast = autocast_setting(self._device)
+        if self._batch is not None and autocast != self._autocast:
             raise Error(
-                f"step: torch.autocast is {autocast_setting() or 'off'}, but was "
+                f"step: torch.autocast is {autocast or 'off'}, but was "
                 f"{self._autocast or 'off'} in the first step: step under the same autocast, or "
                 "make a new Pipeline"
             )
@@ -430,7 +441,7 @@ class Pipeline(Views):
                 weights.end_build()
         self._compiled, self._built, self._number = compiled, compiled.engine, compiled.number
         self._last_code, self._is_weighted = compiled.last_code, is_weighted
-        self._batch, self._autocast = batch.layout, autocast_setting()
+        self._batch, self._autocast = batch.layout, autocast_setting(self._device)
         self._is_plain = batch.layout.is_plain and not is_weighted
 
     def _add_shapes(
@@ -556,7 +567,13 @@ class Pipeline(Views):
             index = stage % len(self._stages)
             extra = self._loss_tensors if index == len(self._stages) - 1 else LossTensors()
             weights[stage] = of_stage = StageWeights(
-                self._module(index), index, trained, extra, self._storage, self._casts
+                self._module(index),
+                index,
+                trained,
+                extra,
+                self._storage,
+                self._casts,
+                self._device,
             )
             steppers[stage] = StageOptimizer(of_stage, make, self._zero > 0)
         return weights, steppers

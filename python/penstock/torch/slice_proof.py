@@ -17,6 +17,8 @@ from torch import nn
 from penstock import Error
 from penstock.torch import slices
 from penstock.torch.capture import StageCode, autocast_setting
+from penstock.torch.clock import device_of
+from penstock.torch.devices import forked_random
 
 _SAMPLES = 2  # batch normalization needs more than one
 _MOST_TOKENS = 2048  # attention takes memory for the square
@@ -92,7 +94,7 @@ def _loss_difference(
 ) -> str | None:
     tokens, generator = outputs.shape[1], torch.Generator().manual_seed(0)
     whole_targets = [
-        torch.full((_SAMPLES, tokens, *each.shape[2:]), int(each.max()), dtype=each.dtype)
+        each.new_full((_SAMPLES, tokens, *each.shape[2:]), int(each.max()))
         if not each.is_floating_point()  # no value that the loss may ignore, such as -100
         else _random_like(each, tokens, generator)
         for each in targets
@@ -132,7 +134,8 @@ def _run(code: StageCode, parts: list[torch.Tensor]) -> list[torch.Tensor]:
 def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether a token differs by more than rounding."""
     rounding = 1e-3
-    if one.dtype not in (torch.float32, torch.float64) or autocast_setting() is not None:
+    is_cast = autocast_setting(one.device) is not None
+    if one.dtype not in (torch.float32, torch.float64) or is_cast:
         rounding = 0.1
     one, other = one.double(), other.double()
     if not torch.isfinite(one).all() or not torch.isfinite(other).all():
@@ -147,9 +150,9 @@ def _random_like(example: torch.Tensor, tokens: int, generator: torch.Generator)
     """Returns normal numbers, or numbers of tokens that the example has."""
     shape = (_SAMPLES, tokens, *example.shape[2:])
     if example.is_floating_point():
-        return torch.randn(shape, generator=generator).to(example.dtype)
+        return torch.randn(shape, generator=generator).to(example)
     highest = int(example.max()) if example.numel() > 0 else 0
-    return torch.randint(0, max(highest, 0) + 1, shape, generator=generator).to(example.dtype)
+    return torch.randint(0, max(highest, 0) + 1, shape, generator=generator).to(example)
 
 
 @contextlib.contextmanager
@@ -159,13 +162,13 @@ def _as_trial(module: nn.Module, generator: torch.Generator) -> Iterator[None]:
     tensors = [each.detach() for each in (*module.parameters(), *module.buffers())]
     copies = [each.clone() for each in tensors]
     try:
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
+        with forked_random(device_of(module)), torch.no_grad():
             for each, _ in modes:
                 each.training = isinstance(each, _NORMS)
             for weight in module.parameters():
                 if weight.is_floating_point():
                     scale = weight[0].numel() ** -0.5 if weight.dim() > 1 else 0.1
-                    noise = torch.randn(weight.shape, generator=generator) * scale
+                    noise = torch.randn(weight.shape, generator=generator).to(weight) * scale
                     weight.copy_(noise if weight.dim() > 1 else weight + noise)
             yield
     finally:

@@ -166,6 +166,7 @@ class StageWeights:
         loss: LossTensors,
         storage: Storage,
         casts: Casts | None,
+        device: torch.device,
     ) -> None:
         """``trained``: ids of parameters that earlier stages train; this one's are added.
 
@@ -191,7 +192,7 @@ class StageWeights:
             )
         for name, parameter in (*module.named_parameters(), *loss.parameters):
             what = f"stage {stage}: parameter '{name}'"
-            _check(what, parameter)
+            _check(what, parameter, device)
             read = parameter if casts is None else casts.of(parameter)
             if not parameter.requires_grad:
                 self.state.append((name, read))
@@ -219,14 +220,14 @@ class StageWeights:
                 if name in each._non_persistent_buffers_set or buffer is None:
                     continue
                 full = f"{prefix}.{name}" if prefix else name
-                _check(f"stage {stage}: buffer '{full}'", buffer)
+                _check(f"stage {stage}: buffer '{full}'", buffer, device)
                 if buffer.requires_grad:
                     raise Error(
                         f"stage {stage}: buffer '{full}' requires a gradient: make it a parameter"
                     )
                 self.state.append((full, buffer))
         for name, tensor in loss.state:
-            _check(f"the loss: '{name}'", tensor)
+            _check(f"the loss: '{name}'", tensor, device)
             self.state.append((name, tensor))
 
     def check_shared(self, shared: Collection[int]) -> None:
@@ -285,23 +286,23 @@ class StageWeights:
 
 def checksum(tensor: torch.Tensor) -> int:
     """Returns a checksum of a tensor's values, which equal tensors of all processes have."""
-    whole = tensor.detach().contiguous()
+    whole = tensor.detach().cpu().contiguous()
     if whole.numel() == 0:
         return 0
     size = whole.numel() * whole.element_size()
     return zlib.crc32((ctypes.c_char * size).from_address(whole.data_ptr()))
 
 
-def _check(what: str, tensor: torch.Tensor) -> None:
+def _check(what: str, tensor: torch.Tensor, device: torch.device) -> None:
     if nn.parameter.is_lazy(tensor):
         raise Error(
             f"{what} of a lazy module is uninitialized: call the model once before, which sets "
             "its shape"
         )
-    if tensor.device.type != "cpu":
+    if tensor.device != device:
         raise Error(
-            f"{what} is on {tensor.device}, but the engine trains on CPUs: move the model "
-            "there, or use penstock.torch.runtime for GPUs"
+            f"{what} is on {tensor.device}, but the pipeline trains on {device}: move all stages "
+            "and the loss to one device (module.to(device))"
         )
     if tensor.layout != torch.strided:
         raise Error(f"{what} is {tensor.layout}, but the engine takes strided tensors")

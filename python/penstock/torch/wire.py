@@ -80,12 +80,12 @@ def _encoded(value: Any, data: list[bytes]) -> Any:
 
 
 def _tensor(tensor: torch.Tensor, data: list[bytes]) -> dict[str, Any]:
-    if tensor.layout != torch.strided or tensor.device.type != "cpu":
+    if tensor.layout != torch.strided or tensor.is_meta:
         raise Error(
             f"a tensor of layout {tensor.layout} on {tensor.device} cannot be sent to another "
-            "process: return dense tensors on the CPU from the stage"
+            "process: return dense tensors with values from the stage"
         )
-    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     data.append(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
     return {
         "dtype": str(tensor.dtype).removeprefix("torch."),

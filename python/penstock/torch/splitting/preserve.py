@@ -10,6 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from penstock.torch.clock import device_of
+from penstock.torch.devices import forked_random
+
 # The dicts of a module whose entries forward may replace.
 _TABLES = ("_buffers", "_parameters", "_modules")
 
@@ -22,11 +25,11 @@ def preserved(model: nn.Module) -> Iterator[None]:
         for each in model.modules()
     ]
     buffers = copies(model)
-    torch_state, python_state = torch.get_rng_state(), random.getstate()
+    python_state = random.getstate()
     try:
-        yield
+        with forked_random(device_of(model)):
+            yield
     finally:
-        torch.set_rng_state(torch_state)
         random.setstate(python_state)
         for module, attributes, tables in modules:
             _restore(vars(module), attributes)

@@ -94,7 +94,7 @@ def _run(stages: Sequence[nn.Module], batch: Any) -> _Results:
     outputs = runs[-1][2]
     generator = torch.Generator().manual_seed(_SEED)
     below: list[torch.Tensor | None] = [
-        torch.randn(each.shape, generator=generator).to(each.dtype) if each.requires_grad else None
+        torch.randn(each.shape, generator=generator).to(each) if each.requires_grad else None
         for each in outputs
     ]
     gradients: _Gradients = {}
@@ -140,7 +140,7 @@ def _random(inputs: Any) -> Any:
     generator = torch.Generator().manual_seed(_SEED)
     return structure.fill(
         [
-            torch.randn(each.shape, generator=generator).to(each.dtype)
+            torch.randn(each.shape, generator=generator).to(each)
             if each.is_floating_point()
             else each
             for each in tensors
