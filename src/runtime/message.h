@@ -69,7 +69,7 @@ class Message {
   static constexpr std::size_t kAlign = 64;  // bytes: a cache line, enough for any vector load
   static constexpr std::size_t Align(std::size_t at) { return (at + kAlign - 1) / kAlign * kAlign; }
 
-  // The same message in memory of the host, as another process gets it.
+  // Returns the message with its bytes in memory of the host, which another process gets.
   Message OnHost() && { return to_host_ == nullptr ? std::move(*this) : to_host_(owner_); }
 
   bool empty() const { return release_ == nullptr; }

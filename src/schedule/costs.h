@@ -92,7 +92,7 @@ struct Costs {
   }
   // The size of the largest tensor between two stages, at length 1.
   double LargestMessage() const;
-  // The same of the smallest one, at its least length.
+  // The size of the smallest tensor between two stages, at the least length of a microbatch.
   double SmallestMessage() const;
   // Multiplies all times, or all amounts of memory, as a change of their unit does.
   void ScaleTimes(double factor);

@@ -90,7 +90,7 @@ class DeviceAllocator final : public c10::Allocator {
 DeviceAllocator allocator;
 REGISTER_ALLOCATOR(DeviceType::PrivateUse1, &allocator)
 
-// Memory of the host that copies may access while the host goes on.
+// Pinned memory of the host, which asynchronous copies access.
 class PinnedAllocator final : public c10::Allocator {
  public:
   bool Has(const void* data) {

@@ -42,7 +42,6 @@ class StageCode:
         self._module, self._index, self._inputs = module, index, inputs
         self._loss, self._targets, self._is_last, self._slices = loss, targets, is_last, slices
         self._autocast = _autocast_state(device)
-        self.device = device
         #: Whether the module's code is told that it is traced, as by torch.compile and
         #: torch.export. Code that checks this then reads no values of tensors (of masks).
         self.is_traced = False

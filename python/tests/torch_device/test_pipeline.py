@@ -86,7 +86,6 @@ class Case:
     loss: Callable[..., Any] = mse
     shape: tuple[int, ...] = (8, 16)
     batch_on_device: bool = True
-    autocast: bool = False
 
 
 CASES = {
@@ -142,8 +141,7 @@ def train(case: Case, model: list[nn.Module], device: str, steps: int = 3) -> An
         stage.to(device)
     pipe, found = pipeline(case, model), []
     for step in range(steps):
-        with torch.autocast(device.split(":")[0], torch.bfloat16, enabled=case.autocast):
-            loss = pipe.step(*data(case, device, step))
+        loss = pipe.step(*data(case, device, step))
         last = pipe.last
         outputs = None if last.outputs is None else last.outputs.cpu()
         norm = None if last.grad_norm is None else round(last.grad_norm, 6)  # sums of another order
