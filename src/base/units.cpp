@@ -2,12 +2,12 @@
 
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <optional>
 #include <span>
 
 #include "base/index.h"
+#include "base/text/from_chars.h"
 
 namespace penstock {
 namespace {
@@ -23,7 +23,7 @@ struct Unit {
 // Returns a number of at least 0 times the factor of the unit that follows it, if it is known.
 std::optional<double> ParseWithUnit(std::string_view text, std::span<const Unit> units) {
   double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const auto [end, error] = FromChars(text.data(), text.data() + text.size(), value);
   std::string_view name(end, Index(text.data() + text.size() - end));
   while (!name.empty() && name.front() == ' ') name.remove_prefix(1);
   if (error != std::errc() || !(value >= 0)) return std::nullopt;

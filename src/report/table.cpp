@@ -1,12 +1,12 @@
 #include "report/table.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <string_view>
 #include <system_error>
 
 #include "base/index.h"
+#include "base/text/from_chars.h"
 #include "base/units.h"
 
 namespace penstock {
@@ -23,7 +23,7 @@ bool IsFigure(std::string_view text) {
   if (text.empty() || text == "-") return true;
   if (text.front() == '+') text.remove_prefix(1);
   double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const auto [end, error] = FromChars(text.data(), text.data() + text.size(), value);
   if (error != std::errc()) return false;
   text.remove_prefix(Index(end - text.data()));
   return text.empty() || text == "%" || text == "x" || text.front() == ' ';

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <exception>
@@ -11,10 +12,14 @@
 
 namespace penstock {
 
-// Calls work(i) for every i below `count`, on all cores. Throws what a call threw, once all have
-// ended.
+// Calls work(i) for every i below `count`, on all cores or on so many threads. Throws what a call
+// threw, once all have ended.
 template <class Work>
-void OnAllCores(std::size_t count, const Work& work) {
+void OnAllCores(std::size_t count, const Work& work, int threads = Cores()) {
+#ifdef __wasm__
+  static_cast<void>(threads);
+  for (std::size_t i = 0; i < count; ++i) work(i);
+#else
   std::atomic<std::size_t> next{0};
   Mutex mutex;
   std::exception_ptr thrown;
@@ -28,11 +33,12 @@ void OnAllCores(std::size_t count, const Work& work) {
     }
   };
   std::vector<std::thread> others;
-  const std::size_t threads = std::min(count, static_cast<std::size_t>(Cores()));
-  for (std::size_t i = 1; i < threads; ++i) others.emplace_back(run);
+  const std::size_t wanted = std::min(count, static_cast<std::size_t>(threads));
+  for (std::size_t i = 1; i < wanted; ++i) others.emplace_back(run);
   run();
   for (std::thread& other : others) other.join();
   if (thrown) std::rethrow_exception(thrown);
+#endif
 }
 
 }  // namespace penstock

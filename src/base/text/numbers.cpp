@@ -1,8 +1,8 @@
 #include "base/text/numbers.h"
 
-#include <charconv>
 #include <cmath>
 
+#include "base/text/from_chars.h"
 #include "base/text/quote.h"
 
 namespace penstock {
@@ -18,14 +18,14 @@ Result<int> ParseInt(std::string_view text) {
                            Quote(text));
   }
   int value = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
+  const auto parsed = FromChars(text.data(), text.data() + text.size(), value);
   if (parsed.ec != std::errc()) return InvalidArgument("{} is too large", Quote(text));
   return value;
 }
 
 Result<double> ParseNumber(std::string_view text) {
   double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const auto [end, error] = FromChars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) {
     return InvalidArgument("{} is not a number", Quote(text));
   }

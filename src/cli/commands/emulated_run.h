@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cli/figures/simulated_json.h"
+#include "scenario/figures/simulated_json.h"
 #include "report/table.h"
 #include "scenario/run/emulated_run.h"
 

@@ -7,7 +7,7 @@
 #include "cli/command/command_line.h"
 #include "cli/figures/comparison.h"
 #include "cli/figures/memory_figures.h"
-#include "cli/figures/report_run.h"
+#include "scenario/figures/report_run.h"
 #include "cli/options/option_values.h"
 #include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
@@ -15,31 +15,6 @@
 
 namespace penstock {
 namespace {
-
-// All memory of the rank that holds most, as far as the costs say.
-KeyFigure PeakFigure(const Simulated& simulated) {
-  const std::string& unit = simulated.chosen.memory_unit;
-  const double activations = simulated.result.peak_memory;
-  double all = activations;
-  for (const RankMemory& rank : simulated.memory) all = std::max(all, rank.peak.amount);
-  std::string note = all > activations ? "activations " + FormatAmount(activations, unit)
-                     : unit.empty()    ? "activations of one rank and microbatch"
-                                       : "of activations, of the worst rank";
-  if (simulated.above_limit) note += ", above the limit";
-  return {"peak memory", FormatAmount(all, unit), note};
-}
-
-std::vector<KeyFigure> FiguresOf(const Simulated& simulated) {
-  const SimulationResult& result = simulated.result;
-  const std::string& time_unit = simulated.chosen.time_unit;
-  return {{"makespan", FormatAmount(result.makespan, time_unit),
-           time_unit.empty() ? "in the unit of the costs" : "from the first action to the last"},
-          {"bubble", FormatPercent(result.bubble), "1 - ideal / makespan"},
-          {"span bubble", FormatPercent(result.span_bubble), "1 - ideal / longest span of a rank"},
-          PeakFigure(simulated),
-          {"messages", fmt::format("{}", result.messages), "between ranks, in both directions"},
-          {"actions", fmt::format("{}", result.actions), "that compute"}};
-}
 
 // A dot per schedule: what memory buys.
 Plot MakespanAndMemory(const std::vector<Simulated>& all) {
@@ -114,7 +89,7 @@ ReportInput InputOf(const std::vector<Simulated>& all) {
   }
   if (all.size() == 1) {
     input.subtitle = ShapeText(first.chosen.schedule);
-    input.figures = FiguresOf(first);
+    input.figures = KeyFiguresOf(first);
   } else {
     input.subtitle = fmt::format("{} ranks, {} microbatches", first.chosen.schedule.ranks(),
                                  first.chosen.schedule.microbatches);

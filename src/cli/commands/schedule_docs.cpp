@@ -8,7 +8,7 @@
 #include "base/files.h"
 #include "base/folders.h"
 #include "cli/commands/algorithm_text.h"
-#include "cli/figures/simulated_json.h"
+#include "scenario/figures/simulated_json.h"
 #include "report/report.h"
 
 namespace penstock {

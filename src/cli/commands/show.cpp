@@ -5,7 +5,7 @@
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
 #include "cli/command/command.h"
-#include "cli/figures/simulated_json.h"
+#include "scenario/figures/simulated_json.h"
 #include "cli/help/offered_values.h"
 #include "cli/options/option_values.h"
 #include "cli/options/scenario_options.h"

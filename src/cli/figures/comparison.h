@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/figures/simulated_json.h"
+#include "scenario/figures/simulated_json.h"
 #include "report/table.h"
 
 namespace penstock {

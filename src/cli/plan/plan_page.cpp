@@ -6,7 +6,7 @@
 
 #include "base/system/on_all_cores.h"
 #include "base/units.h"
-#include "cli/figures/report_run.h"
+#include "scenario/figures/report_run.h"
 #include "cli/options/scenario_options.h"
 #include "plan/search/pricing.h"
 #include "report/front_page.h"

@@ -1,5 +1,5 @@
 // ---- the data of the page (page_data.h), in columns: a schedule may have a million actions
-const data = JSON.parse(document.getElementById('data').textContent);
+let data = null;  // setData
 const PAIR = 255, NONE = 254;
 
 // The actions of a rank, in order of time. Row i has one part (op, stage, row), or two in a pair;
@@ -80,7 +80,8 @@ function firstAbove(sorted, value) {
   return low;
 }
 
-for (const run of data.runs) {
+// Brings a run of the data into columns.
+function readRun(run) {
   run.lanes = run.lanes.map((flat) => new Lane(flat));
   run.links = (run.links || []).map((flat) => new Lane(flat));
   run.bubbles = (run.bubbles || []).map((flat) => new Bubbles(flat));

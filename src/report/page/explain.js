@@ -82,6 +82,15 @@ function actionTip(run, {rank, index, time}) {
   if (run.critical[rank][index]) lines.push('on the critical path');
   return lines.join('<br>');
 }
+// What would make such gaps shorter, by the name of the cause (explain/bubbles.h).
+const REMEDIES = {
+  'warm-up': 'more microbatches, or more chunks, make it a smaller part of the time',
+  'drain': 'weight gradients (W) that wait until now would fill it, and more microbatches make it a smaller part',
+  'communication': 'more forwards in flight, or other work at this time, would hide it',
+  'transfer': 'an earlier start of the transfer, or a faster link, would hide it',
+  'imbalance': 'more even stages, or another order of the actions that it waits for, would remove it',
+  'memory limit': 'more memory, or an earlier backward, would let the forward start',
+};
 // Why the rank is idle, and what it waits for.
 function idleTip(run, {rank, time}) {
   const lines = [`<b>rank ${rank}</b> at ${timeText(time)}`];
@@ -89,6 +98,7 @@ function idleTip(run, {rank, time}) {
   if (bubble) {
     lines.push(`idle for ${timeText(bubble.end - bubble.start)}: <b>${data.causes[bubble.cause][0]}</b>`);
     if (bubble.rank >= 0) lines.push(`waits for ${partName(run, bubble.part)} on rank ${bubble.rank}`);
+    lines.push(dim(REMEDIES[data.causes[bubble.cause][0]]));
   }
   return lines.concat(memoryLines(run, rank, time)).join('<br>');
 }

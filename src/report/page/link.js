@@ -2,9 +2,10 @@
 // ---- the view in the address, so that a link shows the same
 // #plan=N&compare&t=START..END&follow=MICROBATCH,CHAIN&path&paper&no-memory
 let toKeep = 0;
+const linked = {text: () => linkText()};  // another page has more in its address
 function keepLink() {
   clearTimeout(toKeep);
-  toKeep = setTimeout(() => history.replaceState(null, '', '#' + linkText()), 200);
+  toKeep = setTimeout(async () => history.replaceState(null, '', '#' + await linked.text()), 200);
 }
 function linkText() {
   const words = [];
@@ -31,5 +32,3 @@ function readLink() {
   showSwitches();
   layout();
 }
-addEventListener('hashchange', readLink);
-readLink();

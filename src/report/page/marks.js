@@ -75,18 +75,23 @@ function compose(canvas) {
   pen.setTransform(1, 0, 0, 1, 0, 0);
   pen.clearRect(0, 0, canvas.width, canvas.height);
   pen.drawImage(canvas.base, 0, 0);
-  if (!mark && !box) return;
+  const until = view.until ?? null;  // what comes later is covered
+  if (!mark && !box && until === null) return;
   pen.setTransform(canvas.ratio, 0, 0, canvas.ratio, 0, 0);
   pen.save();
   pen.beginPath();
   pen.rect(LEFT, 0, canvas.w - LEFT - RIGHT, heightOf(canvas.run));
   pen.clip();
+  if (until !== null) {
+    pen.fillStyle = style.card;
+    pen.fillRect(Math.max(LEFT, toX(canvas, until)), AXIS, canvas.w, heightOf(canvas.run) - AXIS);
+  }
   if (mark) drawMarked(canvas, pen, mark);
   if (box) drawSelected(pen, box);
   pen.restore();
 }
 // Draws only canvases on the screen. Others are drawn when they come into view.
-const onScreen = new Set(canvases);
+const onScreen = new Set();
 let waiting = false, stale = new Set();
 function redraw(all = true) {
   if (all) stale = new Set(shown);
@@ -107,7 +112,6 @@ const observer = new IntersectionObserver((entries) => {
   }
   if (stale.size) redraw(false);
 });
-canvases.forEach((canvas) => observer.observe(canvas));
 function layout() {
   readStyle();
   hatches.clear();

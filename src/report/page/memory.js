@@ -2,10 +2,13 @@
 // ---- memory of each rank over time, by kind
 const totalAt = (run, rank, time) =>
     run.memory.reduce((sum, kind) => sum + amountAt(kind.curves[rank], time), 0);
-const highestPeak = Math.max(1e-300, ...data.runs.flatMap((run) => run.memory.length ? run.peak : []));
+let highestPeak = 1, memoryTop = 1;  // of all runs
 // A limit far above all peaks would flatten them.
 const shownLimit = (run) => run.limit && run.limit <= 1.6 * highestPeak ? run.limit : 0;
-const memoryTop = Math.max(highestPeak, ...data.runs.map(shownLimit));
+function scaleMemory() {
+  highestPeak = Math.max(1e-300, ...data.runs.flatMap((run) => run.memory.length ? run.peak : []));
+  memoryTop = Math.max(highestPeak, ...data.runs.map(shownLimit));
+}
 
 // The largest amount in each column of pixels that is in view.
 function columnsOf(canvas, curve) {

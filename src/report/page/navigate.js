@@ -57,7 +57,7 @@ function followPointer(canvas) {
 }
 const keys = {ArrowLeft: () => pan(-0.2), ArrowRight: () => pan(0.2), '+': () => zoom(0.7), '=': () => zoom(0.7),
               '-': () => zoom(1 / 0.7), '0': fit, Escape: () => pin(null)};
-for (const canvas of canvases) {
+function listenTo(canvas) {
   canvas.addEventListener('wheel', (event) => onWheel(canvas, event), {passive: false});
   canvas.addEventListener('dblclick', fit);
   canvas.addEventListener('keydown', (event) => {

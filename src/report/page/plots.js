@@ -1,10 +1,10 @@
 
 // ---- plots: a crosshair with the values of the nearest point
 document.querySelectorAll('svg.plot').forEach((svg, index) => {
-  const plot = data.plots[index], cross = svg.querySelector('.cross');
+  const cross = svg.querySelector('.cross');
   const [x0, x1, left, right] = svg.dataset.scale.split(' ').map(Number);
   svg.addEventListener('pointermove', (event) => {
-    const bounds = svg.getBoundingClientRect();
+    const plot = data.plots[index], bounds = svg.getBoundingClientRect();
     const px = (event.clientX - bounds.left) / bounds.width * svg.viewBox.baseVal.width;
     const x = x0 + (px - left) / (right - left) * (x1 - x0);
     const near = plot.series.map((series) => series.points.reduce(

@@ -94,27 +94,6 @@ std::string MemoryLegend(const ReportInput& input) {
   return kinds > 1 ? html : "";
 }
 
-std::string Legend(const ReportInput& input) {
-  std::string html = R"(<div class="legend">)";
-  for (const LegendEntry& entry : LegendOf(input)) {
-    std::string swatches;
-    const int count = static_cast<int>(entry.colors.size());
-    for (int chunk = 0; chunk < count; ++chunk) {
-      swatches += Swatch(entry.colors[Index(chunk)], PaperBlockColor(entry.op, chunk, count));
-    }
-    html += Item(swatches, OpName(entry.op));
-  }
-  html += LinksLegend(input) + CausesLegend(input) + MemoryLegend(input);
-  const auto any = [&](auto&& of) {
-    return std::ranges::any_of(
-        input.runs, [&](const ReportRun& run) { return of(ScheduleOf(input, run).placement) > 1; });
-  };
-  const std::string lighter = LighterText(any([](const Placement& of) { return of.chunks(); }),
-                                          any([](const Placement& of) { return of.replicas(); }));
-  if (!lighter.empty()) html += fmt::format(R"(<span class="item hint">{}</span>)", lighter);
-  return html + "</div>\n";
-}
-
 // The card's title and controls.
 std::string Toolbar(const ReportInput& input, const std::string& switches) {
   const auto any = [&](auto&& of) { return std::ranges::any_of(input.runs, of); };
@@ -145,13 +124,38 @@ std::string Toolbar(const ReportInput& input, const std::string& switches) {
 
 }  // namespace
 
+std::string LegendHtml(const ReportInput& input) {
+  std::string html = R"(<div class="legend">)";
+  for (const LegendEntry& entry : LegendOf(input)) {
+    std::string swatches;
+    const int count = static_cast<int>(entry.colors.size());
+    for (int chunk = 0; chunk < count; ++chunk) {
+      swatches += Swatch(entry.colors[Index(chunk)], PaperBlockColor(entry.op, chunk, count));
+    }
+    html += Item(swatches, OpName(entry.op));
+  }
+  html += LinksLegend(input) + CausesLegend(input) + MemoryLegend(input);
+  const auto any = [&](auto&& of) {
+    return std::ranges::any_of(
+        input.runs, [&](const ReportRun& run) { return of(ScheduleOf(input, run).placement) > 1; });
+  };
+  const std::string lighter = LighterText(any([](const Placement& of) { return of.chunks(); }),
+                                          any([](const Placement& of) { return of.replicas(); }));
+  if (!lighter.empty()) html += fmt::format(R"(<span class="item hint">{}</span>)", lighter);
+  return html + "</div>\n";
+}
+
+std::string CaptionText(const ReportInput& input, const ReportRun& run) {
+  return RunFigures(input, run) + IdleText(run);
+}
+
 std::string SwitchHtml(std::string_view id, std::string_view name, bool checked) {
   return fmt::format(R"(<label><input type="checkbox" id="{}"{}> {}</label>)", id,
                      checked ? " checked" : "", name);
 }
 
 std::string TimelineHead(const ReportInput& input, const std::string& switches) {
-  return Toolbar(input, switches) + Legend(input);
+  return Toolbar(input, switches) + LegendHtml(input);
 }
 
 std::string RunHtml(const ReportInput& input, std::size_t index) {
@@ -162,7 +166,7 @@ std::string RunHtml(const ReportInput& input, std::size_t index) {
       R"(aria-label="{0}: {1}" aria-describedby="keys"></canvas>)"
       R"(<details id="text{2}"><summary>{0} as text</summary>{3}</details></div>)"
       "\n",
-      EscapeMarkup(run.label), EscapeMarkup(RunFigures(input, run) + IdleText(run)), index,
+      EscapeMarkup(run.label), EscapeMarkup(CaptionText(input, run)), index,
       TextHtml("", run.label + " as text"));
 }
 

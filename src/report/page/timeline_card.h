@@ -13,6 +13,10 @@ std::string SwitchHtml(std::string_view id, std::string_view name, bool checked 
 // The title and controls of the card, with more switches if there are any, and the legend of all
 // runs.
 std::string TimelineHead(const ReportInput& input, const std::string& switches = "");
+// The colors of actions, causes of idle time and kinds of memory in all runs.
+std::string LegendHtml(const ReportInput& input);
+// The figures of a run and why its ranks are idle, as text.
+std::string CaptionText(const ReportInput& input, const ReportRun& run);
 // One timeline with its caption, and the same as text.
 std::string RunHtml(const ReportInput& input, std::size_t index);
 // The line that gives the unit of times.

@@ -2,13 +2,7 @@
 // ---- what is in view, and where
 let LEFT = 66, RIGHT = 108;  // readStyle
 const AXIS = 22, LINKS = 6;
-const hasMemory = data.runs.some((run) => run.memory.length);
-const canvases = data.runs.map((run, index) => {
-  const canvas = document.getElementById('run' + index);
-  canvas.run = run;
-  canvas.base = document.createElement('canvas');  // the picture without a marked microbatch
-  return canvas;
-});
+let hasMemory = false, canvases = [];  // one per run (setData)
 // The timelines that are on the page: all, or those of one plan (choose.js). They share the axis of time and the height of rows.
 let shown, end, rowHeight, stripHeight, gap;
 function showRuns(some) {
@@ -19,8 +13,7 @@ function showRuns(some) {
   stripHeight = ranks <= 8 ? 30 : ranks <= 16 ? 18 : ranks <= 32 ? 9 : 6;
   gap = ranks <= 16 ? 6 : 3;
 }
-showRuns(canvases);
-const view = {t0: 0, t1: end, plan: null, hover: null, pinned: null, path: false, memory: hasMemory, paper: false, compare: false};
+const view = {t0: 0, t1: 1, plan: null, hover: null, pinned: null, path: false, memory: true, paper: false, compare: false};
 
 const withMemory = (run) => view.memory && run.memory.length > 0;
 const linksHeight = (run) => run.links.some((lane) => lane.length) ? LINKS + 1 : 0;

@@ -29,4 +29,3 @@ function fillTexts() {
     if (box.open) box.querySelector('pre').textContent = linesOf(run).join('\n');
   });
 }
-data.runs.forEach((run, i) => document.getElementById('text' + i).addEventListener('toggle', fillTexts));

@@ -1,9 +1,9 @@
 #include "scenario/build/params.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/index.h"
+#include "base/text/from_chars.h"
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
 #include "base/text/split.h"
@@ -38,7 +38,7 @@ Result<double> ParseSize(const std::string& text, std::string_view field) {
 // Returns the unit that the text of a limit is in: "6GiB" is `limit` of the costs' units.
 MemoryUnit UnitOf(std::string_view text, double limit) {
   double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const auto [end, error] = FromChars(text.data(), text.data() + text.size(), number);
   std::string_view name = text.substr(Index(end - text.data()));
   name.remove_prefix(std::min(name.find_first_not_of(' '), name.size()));
   return {std::string(name), number / limit};

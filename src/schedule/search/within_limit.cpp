@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <future>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/index.h"
+#include "base/system/on_all_cores.h"
 #include "schedule/search/problem/lower_bound.h"
 #include "schedule/search/problem/price_lanes.h"
 
@@ -63,7 +62,7 @@ void SearchSmallerLimits(const Problem& problem, const LaneMaker& search, double
   };
   // Searches run on all cores, and their results are used in the order of one core, so that the
   // number of cores does not change the result.
-  const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
+  const std::size_t cores = Index(Cores());
   for (;;) {
     std::vector<Problem> wave;
     for (; count >= 1 && wave.size() < cores; --count) {
@@ -73,13 +72,10 @@ void SearchSmallerLimits(const Problem& problem, const LaneMaker& search, double
       wave.push_back(smaller);
     }
     if (wave.empty()) return;
-    std::vector<std::future<std::vector<Lane>>> found;
-    for (const Problem& smaller : wave) {
-      found.push_back(std::async(std::launch::async, search, std::cref(smaller)));
-    }
+    std::vector<std::vector<Lane>> found(wave.size());
+    OnAllCores(wave.size(), [&](std::size_t i) { found[i] = search(wave[i]); });
     for (std::size_t i = 0; i < wave.size(); ++i) {
-      std::vector<Lane> lanes = found[i].get();
-      if (may_help(wave[i])) best.Keep(std::move(lanes));
+      if (may_help(wave[i])) best.Keep(std::move(found[i]));
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/index.h"
+#include "base/text/nearest.h"
 #include "base/text/quote.h"
 
 namespace penstock {
@@ -358,6 +359,28 @@ void AppendHeader(const Schedule& schedule, std::string& out) {
 }
 
 }  // namespace
+
+std::string_view ToText(WeightPolicy weights) {
+  switch (weights) {
+    case WeightPolicy::kFlush:
+      return "flush";
+    case WeightPolicy::kStashed:
+      return "stashed";
+    case WeightPolicy::kDoubleBuffered:
+      return "double-buffered";
+  }
+  return "flush";
+}
+
+Result<WeightPolicy> ParseWeights(std::string_view text) {
+  for (const WeightPolicy weights :
+       {WeightPolicy::kFlush, WeightPolicy::kStashed, WeightPolicy::kDoubleBuffered}) {
+    if (text == ToText(weights)) return weights;
+  }
+  return InvalidArgument("{} is not a weight policy; give flush, stashed or double-buffered{}",
+                         Quote(text),
+                         Suggestion(text, {kWeightPolicyNames.begin(), kWeightPolicyNames.end()}));
+}
 
 std::string_view OpText(Op op) {
   const std::size_t index = Index(op);

@@ -2,8 +2,6 @@
 #include <filesystem>
 
 #include "base/files.h"
-#include "base/text/nearest.h"
-#include "base/text/quote.h"
 #include "base/text/yaml_map.h"
 #include "schedule/text/text.h"
 
@@ -66,28 +64,6 @@ Result<CsvOptions> LoadSidecar(const std::string& path) {
 }
 
 }  // namespace
-
-std::string_view ToText(WeightPolicy weights) {
-  switch (weights) {
-    case WeightPolicy::kFlush:
-      return "flush";
-    case WeightPolicy::kStashed:
-      return "stashed";
-    case WeightPolicy::kDoubleBuffered:
-      return "double-buffered";
-  }
-  return "flush";
-}
-
-Result<WeightPolicy> ParseWeights(std::string_view text) {
-  for (const WeightPolicy weights :
-       {WeightPolicy::kFlush, WeightPolicy::kStashed, WeightPolicy::kDoubleBuffered}) {
-    if (text == ToText(weights)) return weights;
-  }
-  return InvalidArgument("{} is not a weight policy; give flush, stashed or double-buffered{}",
-                         Quote(text),
-                         Suggestion(text, {kWeightPolicyNames.begin(), kWeightPolicyNames.end()}));
-}
 
 Result<Schedule> LoadSchedule(const std::string& path, const CsvOptions& options) {
   PENSTOCK_TRY(const std::string text, ReadFile(path, kCsvFile));

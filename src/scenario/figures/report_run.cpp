@@ -1,4 +1,4 @@
-#include "cli/figures/report_run.h"
+#include "scenario/figures/report_run.h"
 
 #include <algorithm>
 
@@ -16,6 +16,19 @@ std::optional<double> ShownLimit(const Simulated& simulated) {
     if (Holds(simulated.memory, kind)) return std::nullopt;
   }
   return simulated.chosen.memory_limit;
+}
+
+// All memory of the rank that holds most, as far as the costs say.
+KeyFigure PeakFigure(const Simulated& simulated) {
+  const std::string& unit = simulated.chosen.memory_unit;
+  const double activations = simulated.result.peak_memory;
+  double all = activations;
+  for (const RankMemory& rank : simulated.memory) all = std::max(all, rank.peak.amount);
+  std::string note = all > activations ? "activations " + FormatAmount(activations, unit)
+                     : unit.empty()    ? "activations of one rank and microbatch"
+                                       : "of activations, of the worst rank";
+  if (simulated.above_limit) note += ", above the limit";
+  return {"peak memory", FormatAmount(all, unit), note};
 }
 
 }  // namespace
@@ -50,6 +63,18 @@ ReportRun RunOf(const Simulated& simulated, std::string label, const Schedule& s
           simulated.memory,
           ShownLimit(simulated),
           &costs};
+}
+
+std::vector<KeyFigure> KeyFiguresOf(const Simulated& simulated) {
+  const SimulationResult& result = simulated.result;
+  const std::string& time_unit = simulated.chosen.time_unit;
+  return {{"makespan", FormatAmount(result.makespan, time_unit),
+           time_unit.empty() ? "in the unit of the costs" : "from the first action to the last"},
+          {"bubble", FormatPercent(result.bubble), "1 - ideal / makespan"},
+          {"span bubble", FormatPercent(result.span_bubble), "1 - ideal / longest span of a rank"},
+          PeakFigure(simulated),
+          {"messages", fmt::format("{}", result.messages), "between ranks, in both directions"},
+          {"actions", fmt::format("{}", result.actions), "that compute"}};
 }
 
 }  // namespace penstock

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "report/report.h"
 #include "scenario/build/simulated.h"
@@ -10,6 +11,9 @@ namespace penstock {
 
 // What a rank's F, I and W of one microbatch take, if it is the same for all stages.
 std::string CostsText(const PricedSchedule& chosen);
+
+// What the page of one schedule shows first: makespan, bubble, peak memory, messages.
+std::vector<KeyFigure> KeyFiguresOf(const Simulated& simulated);
 
 // The run refers to `simulated` and `schedule`, which must outlive it. Requires: as ExplanationOf.
 ReportRun RunOf(const Simulated& simulated, std::string label, const Schedule& schedule);

@@ -1,4 +1,4 @@
-#include "cli/figures/simulated_json.h"
+#include "scenario/figures/simulated_json.h"
 
 #include "scenario/build/step_figures.h"
 #include "schedule/text/text.h"

@@ -1,0 +1,107 @@
+
+// ---- the answer on the page: figures, timeline, text, faults
+const byId = (id) => document.getElementById(id);
+let answer = null;  // the last one that has a timeline
+let kept = null;    // a version to compare with: {answer, name}
+
+let toSay = 0;
+function say(words) {
+  clearTimeout(toSay);
+  toSay = setTimeout(() => { said.textContent = words; }, 100);
+}
+async function refresh() {
+  const busy = setTimeout(() => { byId('busy').hidden = false; }, 250);
+  const result = await live.ask(questionOf('show'));
+  clearTimeout(busy);
+  if (!result) return;
+  byId('busy').hidden = true;
+  showAnswer(result);
+}
+function showAnswer(result) {
+  const {error, faults} = result;
+  showFaults(faults || [], error && !error.field && state.csv !== null ? error : null);
+  showError(error);
+  document.body.classList.toggle('stale', Boolean(error || faults));
+  if (error || faults) return say(error ? error.line : `${faults.length} faults: ${faults[0].line}`);
+  answer = result;
+  if (typeof answer.page === 'string') answer.page = JSON.parse(answer.page);
+  if (document.activeElement !== byId('csv')) byId('csv').value = state.csv ?? answer.csv;
+  paintText();
+  byId('figures').innerHTML = answer.figures.map(figureHtml).join('') + boundHtml();
+  byId('legend').innerHTML = answer.legend;
+  byId('unit').innerHTML = answer.unit;
+  byId('tables').innerHTML = answer.tables;
+  byId('command').textContent = answer.command;
+  showTimelines();
+  nameIt();
+  checkLesson();
+  say(`${answer.caption}`);
+}
+const figureHtml = ({name, value, note}) =>
+    `<div class="figure"><div class="name">${escapeText(name)}</div><div class="value">${escapeText(value)}</div>` +
+    `<div class="note">${escapeText(note)}</div></div>`;
+function boundHtml() {
+  if (answer.bound === null) return '';
+  const gap = answer.exact.makespan / answer.bound - 1;
+  return figureHtml({name: 'lower bound', value: plain(answer.bound),
+                     note: gap < 1e-9 ? 'no order of these stages is shorter' : `the makespan is ${(100 * gap).toFixed(1)}% above it`});
+}
+function showTimelines() {
+  const runs = [answer, ...(kept ? [kept.answer] : [])], labels = ['this schedule', kept && kept.name];
+  runs.forEach((each, i) => {
+    byId('caption' + i).innerHTML = `<b>${escapeText(labels[i])}</b><span>${escapeText(each.caption)}</span>`;
+    byId('run' + i).setAttribute('aria-label', `${labels[i]}: ${each.caption}`);
+  });
+  byId('other').hidden = !kept;
+  byId('difference').textContent = kept ? differenceText() : '';
+  const whole = view.t0 <= 0 && view.t1 >= end;
+  // A run is brought into columns, so that it cannot be shown twice.
+  setData({...answer.page, runs: structuredClone(runs.map((each) => each.page.runs[0]))});
+  data.runs.forEach((run, i) => { run.label = labels[i]; });
+  select(null);
+  view.hover = null;
+  if (whole || view.t0 >= end) [view.t0, view.t1] = [0, end];
+  view.t1 = Math.min(view.t1, end);
+  layout();
+  fillTexts();
+}
+function showError(error) {
+  byId('error').hidden = !error;
+  byId('error').textContent = error ? error.line : '';
+  for (const input of document.querySelectorAll('[data-field]')) {
+    input.setAttribute('aria-invalid', Boolean(error && input.dataset.field === error.field));
+  }
+}
+async function nameIt() {
+  byId('named').textContent = '';
+  if (answer.exact.actions > 20000) return;
+  const of = answer, result = await naming.ask(questionOf('name'));
+  if (!result || !result.names || of !== answer) return;
+  const {names} = result, others = names.filter((name) => state.csv !== null || name !== state.schedule);
+  if (names.length && others.length) byId('named').textContent = `The same lanes as ${others.join(', ')}.`;
+  else if (state.csv !== null) byId('named').textContent = 'No schedule of the catalog has these lanes.';
+}
+
+// ---- two versions
+function keepVersion() {
+  kept = {answer: {...answer, csv: state.csv ?? answer.csv}, name: state.csv === null ? state.schedule : 'kept version', state: JSON.stringify(state)};
+  showTimelines();
+}
+function dropVersion() {
+  kept = null;
+  showTimelines();
+}
+const signed = (value, text) => (value > 0 ? '+' : '\u2212') + text(Math.abs(value));
+function differenceText() {
+  const now = answer.exact, then = kept.answer.exact, words = [];
+  const differs = (name, text) => {
+    const by = now[name] - then[name];
+    return Math.abs(by) > 1e-12 * Math.abs(then[name]) ? signed(by, text) : 'the same';
+  };
+  words.push(`makespan ${differs('makespan', plain)}`, `peak memory ${differs('peak_memory', plain)}`);
+  const cells = (text) => text.split('\n').map((line) => line.split(','));
+  const a = cells(answer.csv), b = cells(kept.answer.csv);
+  let moved = 0;
+  a.forEach((lane, rank) => lane.forEach((cell, i) => { moved += cell !== (b[rank] || [])[i]; }));
+  return `Compared with ${kept.name}: ${words.join(', ')}, ${moved} places of lanes have another action.`;
+}
