@@ -12,6 +12,7 @@
 #include "scenario/command_line.h"
 #include "scenario/figures/report_run.h"
 #include "scenario/figures/simulated_json.h"
+#include "schedule/pairs.h"
 #include "schedule/text/text.h"
 
 namespace penstock::playground {
@@ -54,6 +55,10 @@ std::string CommandOf(const Question& question) {
 
 }  // namespace
 
+std::string TextOf(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 Json ErrorJson(const Error& error) {
   return {{"error", {{"line", error.line()}, {"field", error.parameter}}}};
 }
@@ -80,11 +85,13 @@ std::optional<double> BoundOf(const PricedSchedule& priced) {
                      priced.costs.transfers == Costs().transfers;
   if (!known) return std::nullopt;
   const double limit = priced.memory_limit.value_or(std::numeric_limits<double>::infinity());
-  return LengthBound(schedule.placement, priced.costs, schedule.microbatches, limit,
+  Costs costs = priced.costs;
+  if (!HasPairs(schedule)) costs.overlap.kind = OverlapRule::Kind::kSum;
+  return LengthBound(schedule.placement, costs, schedule.microbatches, limit,
                      Objective::kMakespan);
 }
 
-Result<Json> ShowJson(const Question& question, Subject subject) {
+Result<std::string> ShowText(const Question& question, Subject subject) {
   PENSTOCK_TRY(Simulated one, SimulateOne(std::move(subject.priced), true));
   std::vector<Simulated> all;
   all.push_back(std::move(one));
@@ -110,8 +117,9 @@ Result<Json> ShowJson(const Question& question, Subject subject) {
   answer["tables"] = TableHtml(UseTable(input, input.runs), "Time of a rank") +
                      TableHtml(RankTable(run.result, input.time_unit, input.memory_unit), "Ranks");
   answer["positions"] = DrawnPositions(simulated);
-  answer["page"] = PageDataJson(input);
-  return answer;
+  std::string text = TextOf(answer);
+  text.back() = ',';  // for the closing brace
+  return text + "\"page\":" + PageDataJson(input) + "}";
 }
 
 }  // namespace penstock::playground

@@ -14,11 +14,11 @@ PARTS = ["engine", "state", "show", "controls", "text_pane", "move", "compare", 
 
 
 def report_scripts():
-    """Returns the names of the report's scripts but the last one, which shows its own data."""
+    """Returns the names of the scripts of the report, without the last one, which shows its own data."""
     listed = re.search(r"set\(scripts (.*?)\)", (REPORT.parent / "CMakeLists.txt").read_text(), re.DOTALL)
     names = listed.group(1).split()
     assert names[-1] == "report", names
-    return [name for name in names[:-1] if name not in ("choose", "plots")]
+    return names[:-1]
 
 
 def page(module):

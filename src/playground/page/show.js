@@ -24,16 +24,16 @@ function showAnswer(result) {
   document.body.classList.toggle('stale', Boolean(error || faults));
   if (error || faults) return say(error ? error.line : `${faults.length} faults: ${faults[0].line}`);
   answer = result;
-  if (typeof answer.page === 'string') answer.page = JSON.parse(answer.page);
-  if (document.activeElement !== byId('csv')) byId('csv').value = state.csv ?? answer.csv;
-  paintText();
+  if (document.activeElement !== byId('csv')) setText(state.csv ?? answer.csv);
   byId('figures').innerHTML = answer.figures.map(figureHtml).join('') + boundHtml();
   byId('legend').innerHTML = answer.legend;
   byId('unit').innerHTML = answer.unit;
   byId('tables').innerHTML = answer.tables;
   byId('command').textContent = answer.command;
   showTimelines();
-  nameIt();
+  clearTimeout(toName);
+  toName = setTimeout(nameIt, 300);
+  byId('named').textContent = '';
   checkLesson();
   say(`${answer.caption}`);
 }
@@ -54,9 +54,8 @@ function showTimelines() {
   });
   byId('other').hidden = !kept;
   byId('difference').textContent = kept ? differenceText() : '';
-  const whole = view.t0 <= 0 && view.t1 >= end;
-  // A run is brought into columns, so that it cannot be shown twice.
-  setData({...answer.page, runs: structuredClone(runs.map((each) => each.page.runs[0]))});
+  const whole = !data || (view.t0 <= 0 && view.t1 >= end);
+  setData({...answer.page, runs: runs.map((each) => each.page.runs[0])});
   data.runs.forEach((run, i) => { run.label = labels[i]; });
   select(null);
   view.hover = null;
@@ -72,8 +71,8 @@ function showError(error) {
     input.setAttribute('aria-invalid', Boolean(error && input.dataset.field === error.field));
   }
 }
+let toName = 0;
 async function nameIt() {
-  byId('named').textContent = '';
   if (answer.exact.actions > 20000) return;
   const of = answer, result = await naming.ask(questionOf('name'));
   if (!result || !result.names || of !== answer) return;
@@ -84,7 +83,7 @@ async function nameIt() {
 
 // ---- two versions
 function keepVersion() {
-  kept = {answer: {...answer, csv: state.csv ?? answer.csv}, name: state.csv === null ? state.schedule : 'kept version', state: JSON.stringify(state)};
+  kept = {answer, name: state.csv === null ? state.schedule : 'kept version'};
   showTimelines();
 }
 function dropVersion() {

@@ -36,6 +36,11 @@ function showFaults(list, error) {
   byId('csv').setAttribute('aria-invalid', faults.length > 0);
   paintText();
 }
+function setText(text) {
+  if (byId('csv').value === text) return;
+  byId('csv').value = text;
+  paintText();
+}
 // The marks lie below the text, which is transparent.
 function paintText() {
   const text = byId('csv').value, spans = faults.map((fault) => placeOf(fault, text)).filter(Boolean).sort((a, b) => a[0] - b[0]);

@@ -80,8 +80,9 @@ function firstAbove(sorted, value) {
   return low;
 }
 
-// Brings a run of the data into columns.
+// Brings a run of the data into columns, unless it is.
 function readRun(run) {
+  if (run.critical) return;
   run.lanes = run.lanes.map((flat) => new Lane(flat));
   run.links = (run.links || []).map((flat) => new Lane(flat));
   run.bubbles = (run.bubbles || []).map((flat) => new Bubbles(flat));
