@@ -3,6 +3,7 @@ import pathlib
 import unittest
 
 import browser
+import playground_test
 import program
 import watch_test
 
@@ -53,6 +54,12 @@ class AccessibilityTest(program.CommandTest):
             self.run_ok("plan", *words, "--report", "a.html")
             self.audit("a.html")
             self.audit("a.html#plan=2", unfolded=True)
+
+    def test_playground(self):
+        if not playground_test.PAGE.exists():
+            self.skipTest(playground_test.MISSING)
+        (self.folder / "a.html").write_bytes(playground_test.PAGE.read_bytes())
+        self.audit("a.html", unfolded=True)
 
     def test_watch(self):
         run = self.folder / "runs" / "a"

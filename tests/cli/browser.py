@@ -133,11 +133,12 @@ class Browser:
         self._pointer("mouseWheel", x, y, deltaX=0, deltaY=by)
         self.settle()
 
-    def key(self, key):
+    def key(self, key, shift=False):
         codes = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Escape": 27, "Enter": 13}
         text = {} if key in codes else {"text": key}
         code = codes.get(key, ord(key[0]))
-        self._call("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **text)
+        modifiers = 8 if shift else 0
+        self._call("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, modifiers=modifiers, **text)
         self._call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
         self.settle()
 

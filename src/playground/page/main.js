@@ -31,6 +31,8 @@ async function main() {
     await readShared();
     goTo(state);
   });
+  // For the console of the browser, and for tests.
+  globalThis.penstock = {ask: (question) => naming.ask(question), state: () => state, answer: () => answer};
   document.body.dataset.ready = 'true';
 }
 // Switches of the timeline that a link has.
