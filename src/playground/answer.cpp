@@ -33,7 +33,8 @@ Json DrawnPositions(const Simulated& simulated) {
   for (std::size_t rank = 0; rank < schedule.lanes.size(); ++rank) {
     Json positions = Json::array();
     for (std::size_t i = 0; i < schedule.lanes[rank].size(); ++i) {
-      if (IsDrawn(schedule.lanes[rank][i], simulated.timeline.spans[rank][i])) positions.push_back(i);
+      if (IsDrawn(schedule.lanes[rank][i], simulated.timeline.spans[rank][i]))
+        positions.push_back(i);
     }
     ranks.push_back(std::move(positions));
   }
@@ -78,7 +79,8 @@ Json FaultsJson(const std::vector<Fault>& faults) {
 std::optional<double> BoundOf(const PricedSchedule& priced) {
   const Schedule& schedule = priced.schedule;
   const bool computes_only = std::ranges::all_of(schedule.lanes, [](const Lane& lane) {
-    return std::ranges::all_of(lane, [](const Action& action) { return IsCompute(action.first.op); });
+    return std::ranges::all_of(lane,
+                               [](const Action& action) { return IsCompute(action.first.op); });
   });
   const bool known = computes_only && schedule.slices == 1 && schedule.steps == 1 &&
                      schedule.weights == WeightPolicy::kFlush && priced.costs.by_slice.empty() &&
@@ -87,8 +89,7 @@ std::optional<double> BoundOf(const PricedSchedule& priced) {
   const double limit = priced.memory_limit.value_or(std::numeric_limits<double>::infinity());
   Costs costs = priced.costs;
   if (!HasPairs(schedule)) costs.overlap.kind = OverlapRule::Kind::kSum;
-  return LengthBound(schedule.placement, costs, schedule.microbatches, limit,
-                     Objective::kMakespan);
+  return LengthBound(schedule.placement, costs, schedule.microbatches, limit, Objective::kMakespan);
 }
 
 Result<std::string> ShowText(const Question& question, Subject subject) {

@@ -17,9 +17,7 @@ Json ReadBy(const Algorithm& algorithm) {
   for (const ScenarioField& field : ScenarioFields()) {
     const bool reads = (field.read_by & kAlgorithm) != 0 &&
                        (field.supported == nullptr || field.supported(algorithm, Scenario()));
-    if (reads && !IsNested(field) && field.with_model != WithModel::kOnlyWith) {
-      names.push_back(field.name);
-    }
+    if (reads && IsOffered(field)) names.push_back(field.name);
   }
   return names;
 }
@@ -40,7 +38,7 @@ Json CatalogJson() {
   }
   Json fields = Json::array();
   for (const ScenarioField& field : ScenarioFields()) {
-    if (IsNested(field) || field.with_model == WithModel::kOnlyWith) continue;
+    if (!IsOffered(field)) continue;
     fields.push_back({{"name", field.name}, {"help", field.help}, {"value", field.value_name}});
   }
   return {{"schedules", std::move(schedules)}, {"fields", std::move(fields)}};

@@ -2,10 +2,11 @@
 //
 //   {"ask": "show", "schedule": "zbv", "fields": {"ranks": "4", "pass": ["optimizer"]},
 //    "stage_costs": [{"forward": 1, "backward_input": 1, "backward_weight": 1, "activation": 1}],
-//    "csv": "0F0,..."}
+//    "in_bytes": false, "topology": [{"ranks": 8, "latency": 0.1, "bandwidth": 2}], "csv": "0F0,..."}
 //
 // `fields` are those of a scenario (scenario/fields.h), by name and as text. With `csv`, its lanes
-// are priced in place of the schedule's.
+// are priced in place of the schedule's. `in_bytes` says that the activations of stages are
+// bytes. Stages may have all costs of schedule/stage_costs.def, and links several levels.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,6 +15,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "scenario/fields.h"
 #include "scenario/scenario.h"
 
 namespace penstock::playground {
@@ -29,6 +31,9 @@ struct Question {
   std::optional<std::string> csv = {};
   Json rest = {};  // all members, for what only some questions have
 };
+
+// Whether a page without files and models has the field.
+bool IsOffered(const ScenarioField& field);
 
 // Errors: kInvalidArgument if the text is no such object, about a field, or if the schedule would
 // have more than kMostActions.

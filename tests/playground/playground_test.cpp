@@ -132,9 +132,12 @@ TEST(PlaygroundTest, NamesTheFieldOfAnError) {
 TEST(PlaygroundTest, PricesStagesAndPasses) {
   Json stages = Json::array();
   for (int stage = 0; stage < 4; ++stage) {
-    stages.push_back({{"forward", 1 + stage}, {"backward_input", 1}, {"backward_weight", 1}, {"activation", 1}});
+    stages.push_back(
+        {{"forward", 1 + stage}, {"backward_input", 1}, {"backward_weight", 1}, {"activation", 1}});
   }
-  const Json uneven = AskFor({{"ask", "show"}, {"schedule", "1f1b"}, {"stage_costs", stages},
+  const Json uneven = AskFor({{"ask", "show"},
+                              {"schedule", "1f1b"},
+                              {"stage_costs", stages},
                               {"fields", {{"ranks", "4"}, {"microbatches", "8"}}}});
   ASSERT_TRUE(uneven.contains("exact")) << uneven;
   EXPECT_GT(uneven["exact"]["makespan"], 8 * 6);
@@ -164,7 +167,8 @@ TEST(PlaygroundTest, AnswersAnything) {
     EXPECT_TRUE(answer.contains("exact") || answer.contains("faults") || answer.contains("error"));
   }
   for (int i = 0; i < 2'000; ++i) {
-    std::string text = R"({"ask":"places","schedule":"zbv","fields":{"ranks":"4"},"rank":1,"from":2})";
+    std::string text =
+        R"({"ask":"places","schedule":"zbv","fields":{"ranks":"4"},"rank":1,"from":2})";
     text[below(text.size())] = static_cast<char>(random());
     EXPECT_TRUE(Json::accept(Ask(text))) << text;
   }

@@ -1,16 +1,19 @@
 // penstock report: writes a page, picture or trace of one or several schedules to a file.
 #include "report/report.h"
 
+#include <filesystem>
+
 #include "base/files.h"
 #include "base/index.h"
 #include "cli/command/command.h"
 #include "cli/command/command_line.h"
 #include "cli/figures/comparison.h"
 #include "cli/figures/memory_figures.h"
-#include "scenario/figures/report_run.h"
 #include "cli/options/option_values.h"
 #include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
+#include "playground/opening.h"
+#include "scenario/figures/report_run.h"
 #include "simulate/memory/memory_over_time.h"
 
 namespace penstock {
@@ -103,6 +106,19 @@ ReportInput InputOf(const std::vector<Simulated>& all) {
   return input;
 }
 
+// Returns the page that tools/playground has built, which lies next to the program or in the share
+// folder of its installation.
+Result<std::string> ReadPlayground() {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  for (const char* const name : {"playground.html", "../share/penstock/playground.html"}) {
+    const std::string path = (program.parent_path() / name).lexically_normal().string();
+    if (!error && std::filesystem::exists(path)) return ReadFile(path);
+  }
+  return NotFound(
+      "this program was built without the playground: run tools/playground in its source tree");
+}
+
 constexpr int kNarrowest = 240, kWidest = 10000;
 
 class ReportCommand : public Command {
@@ -124,6 +140,8 @@ class ReportCommand : public Command {
         "Width of a picture in pixels (default 1200); below 700, in the style of a paper's column",
         {kNarrowest, kWidest});
     app.add_flag("--paper", paper_, "Colors of a picture that differ in brightness, for print");
+    app.add_flag("--playground", playground_,
+                 "Write a page on which the first schedule can be changed (docs/playground.md)");
     app.add_flag("--json", json_, "Print the files and figures as JSON");
   }
 
@@ -132,6 +150,7 @@ class ReportCommand : public Command {
     PENSTOCK_TRY(std::vector<Simulated> all, options_.Simulate());
     all = WithMeasured(std::move(all));
     AddMemory(all);
+    if (playground_) return WritePlayground(all);
     ReportInput input = InputOf(all);
     input.width = width_.value_or(input.width);
     input.for_paper = paper_;
@@ -146,8 +165,23 @@ class ReportCommand : public Command {
   }
 
  private:
+  Result<int> WritePlayground(const std::vector<Simulated>& all) const {
+    PENSTOCK_TRY(const std::string page, ReadPlayground());
+    PENSTOCK_TRY(const std::string opened, playground::OpenWith(page, options_.scenario, all));
+    PENSTOCK_TRY_STATUS(WriteFileAtomically(output_, opened));
+    if (json_) {
+      PrintObject({{"files", {output_}}, {"schedules", SchedulesJson(all, false)}});
+    } else {
+      fmt::print("wrote {}\n", output_);
+    }
+    return kExitOk;
+  }
+
   Status RefusePictureOptions() const {
     const std::string_view path = output_;
+    if (playground_ && !path.ends_with(".html")) {
+      return InvalidArgument("--playground writes a page: give -o a name that ends with .html");
+    }
     if (!path.ends_with(".html") && !path.ends_with(".trace.json")) return {};
     if (!width_ && !paper_) return {};
     return InvalidArgument("{} has no effect on {}: only pictures (.svg, .png, .pdf) have it",
@@ -164,7 +198,7 @@ class ReportCommand : public Command {
   }
 
   ScenarioOptions options_;
-  bool json_ = false;
+  bool json_ = false, playground_ = false;
   std::string output_;
   std::optional<int> width_;
   bool paper_ = false;

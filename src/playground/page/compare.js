@@ -45,7 +45,8 @@ function frontSvg(good) {
   const xs = all.map((each) => each.peak_memory), ys = all.map((each) => each.makespan);
   const range = (values) => [Math.min(...values), Math.max(...values)];
   const scale = ([low, high], from, to) => (value) => from + (high > low ? (value - low) / (high - low) : 0.5) * (to - from);
-  const x = scale(range(xs), left + 16, W - 90), y = scale(range(ys), H - bottom - 12, 18);
+  const x = scale(range(xs), left + 16, W - 90), height = scale(range(ys).map(Math.log), H - bottom - 12, 18);
+  const y = (makespan) => height(Math.log(makespan));
   const dots = good.map((each) => `<g data-choose="${each.name}"><circle class="dot" cx="${x(each.peak_memory)}" cy="${y(each.makespan)}" r="5"/>` +
       `<title>${each.name}: makespan ${plain(each.makespan)}, peak memory ${plain(each.peak_memory)}</title></g>`).join('');
   const taken = [];

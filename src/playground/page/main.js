@@ -23,6 +23,8 @@ async function main() {
     if (event.shiftKey) redo(); else undo();
   });
   document.addEventListener('click', (event) => { if (event.target.closest('button, summary')) byId('message').hidden = true; }, true);
+  const opening = JSON.parse(byId('opening').textContent);
+  if (opening) [state, kept] = [asState(opening.state), opening.kept];
   await readShared();
   readView();
   showControls();

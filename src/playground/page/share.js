@@ -35,7 +35,8 @@ function asState(value) {
   const stages = value.stageCosts ?? null;
   const isStage = (stage) => stage && STAGE_COSTS.every((name) => typeof stage[name] === 'number');
   if (stages !== null && !(Array.isArray(stages) && stages.length && stages.every(isStage))) return null;
-  return {schedule: value.schedule, fields, stageCosts: stages, csv: isText(value.csv) ? value.csv : null};
+  return {schedule: value.schedule, fields, stageCosts: stages, inBytes: Boolean(value.inBytes),
+          topology: Array.isArray(value.topology) ? value.topology : null, csv: isText(value.csv) ? value.csv : null};
 }
 async function readShared() {
   const words = new URLSearchParams(location.hash.slice(1));

@@ -8,8 +8,10 @@ function questionOf(ask, of = state, more = {}) {
   const question = {ask, schedule: of.schedule, fields, ...more};
   if (of.stageCosts) {
     question.stage_costs = of.stageCosts;
+    question.in_bytes = Boolean(of.inBytes);
     delete question.fields.cost;
   }
+  if (of.topology) question.topology = of.topology;
   if (of.csv !== null) question.csv = of.csv;
   return question;
 }

@@ -23,7 +23,8 @@ Status FillFromMachine(Scenario& scenario) {
 }
 
 Result<ModelOnCluster> ModelRequest::Load() const {
-  return InvalidParameter("model", ": the playground has no models; 'penstock simulate' prices them");
+  return InvalidParameter("model",
+                          ": the playground has no models; 'penstock simulate' prices them");
 }
 
 }  // namespace penstock
