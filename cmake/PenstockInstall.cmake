@@ -93,6 +93,8 @@ if(PENSTOCK_ENGINE)
   install(FILES ${PROJECT_SOURCE_DIR}/cmake/FindTorch.cmake DESTINATION ${package_folder} COMPONENT engine)
 endif()
 install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program OPTIONAL)
+# What tools/playground has built, if it has.
+install(FILES ${PROJECT_SOURCE_DIR}/build/playground.html DESTINATION ${CMAKE_INSTALL_DATADIR}/penstock COMPONENT program OPTIONAL)
 
 # Manual pages and completions, which the built program writes.
 set(shell_folder ${PROJECT_BINARY_DIR}/shell)

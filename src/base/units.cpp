@@ -6,8 +6,8 @@
 #include <optional>
 #include <span>
 
+#include "base/from_chars.h"
 #include "base/index.h"
-#include "base/text/from_chars.h"
 
 namespace penstock {
 namespace {

@@ -124,9 +124,8 @@ Result<Json> StateOf(const Scenario& scenario, const Simulated& simulated) {
   Json state = StateInFull(simulated.chosen);
   if (Reproduces(state, simulated)) return state;
   return InvalidArgument(
-      "{}: the playground has no fields for these costs, such as links of several levels, and "
-      "would "
-      "show other figures; leave out --playground for the usual report",
+      "{}: the playground has no fields for these costs, such as those that differ by slice, and "
+      "would show other figures; the usual report has them",
       simulated.chosen.label);
 }
 

@@ -132,7 +132,8 @@ Result<Question> ReadQuestion(std::string_view text) {
     }
   }
   if (const auto stages = object.find("stage_costs"); stages != object.end()) {
-    PENSTOCK_TRY_STATUS(SetStageCosts(*stages, object.value("in_bytes", Json(false)) == true, scenario));
+    PENSTOCK_TRY_STATUS(
+        SetStageCosts(*stages, object.value("in_bytes", Json(false)) == true, scenario));
   }
   if (const auto levels = object.find("topology"); levels != object.end()) {
     PENSTOCK_TRY_STATUS(SetTopology(*levels, scenario));

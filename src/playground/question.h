@@ -2,7 +2,8 @@
 //
 //   {"ask": "show", "schedule": "zbv", "fields": {"ranks": "4", "pass": ["optimizer"]},
 //    "stage_costs": [{"forward": 1, "backward_input": 1, "backward_weight": 1, "activation": 1}],
-//    "in_bytes": false, "topology": [{"ranks": 8, "latency": 0.1, "bandwidth": 2}], "csv": "0F0,..."}
+//    "in_bytes": false, "topology": [{"ranks": 8, "latency": 0.1, "bandwidth": 2}], "csv":
+//    "0F0,..."}
 //
 // `fields` are those of a scenario (scenario/fields.h), by name and as text. With `csv`, its lanes
 // are priced in place of the schedule's. `in_bytes` says that the activations of stages are

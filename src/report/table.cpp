@@ -5,8 +5,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/from_chars.h"
 #include "base/index.h"
-#include "base/text/from_chars.h"
 #include "base/units.h"
 
 namespace penstock {

@@ -278,6 +278,28 @@ class PlaygroundTest(program.CommandTest):
         self.assertNotIn("http://", PAGE.read_text().replace("http://www.w3.org", ""))
         self.assertLess(PAGE.stat().st_size, 1_000_000)
 
+    def test_a_report_opens_it_with_its_own_costs(self):
+        self.write("costs.yaml", "schedule: zb-h1\nranks: 2\nmicrobatches: 4\nstage_costs:\n"
+                                 "  - {forward: 1, backward_input: 2, backward_weight: 1, activation: 1, activation_after_i: 0.5}\n"
+                                 "  - {forward: 1.5, backward_input: 1, backward_weight: 1, activation: 2}\n")
+        self.run_ok("schedule", "zbv", "-p", 4, "-m", 8, "-o", "mine.csv")
+        for words in (("zbv", "-p", 4, "-m", 8, "--comm", 0.2), ("costs.yaml",), ("interleaved:v=3", "-p", 4, "-m", 8),
+                      ("mine.csv", "--cost", "1,2,1"), ("1f1b", "-p", 4, "-m", 8, "--pass", "optimizer", "--price", "step=2"),
+                      ("zbv", "--model", "llama-3-8b", "--device", "h100", "--nodes", "2x4", "-p", 8, "-m", 16)):
+            with self.subTest(words=words):
+                (theirs,) = self.run_json("report", *words, "--playground", "-o", "a.html")["schedules"]
+                self.open(page=self.folder / "a.html")
+                ours = self.answer()
+                for figure in ("makespan", "bubble", "peak_memory"):
+                    self.assertAlmostEqual(ours[figure], theirs[figure], delta=1e-9 * abs(theirs[figure]) + 1e-12)
+        self.run_ok("report", "zbv", "1f1b", "-p", 4, "-m", 8, "--playground", "-o", "a.html")
+        self.open(page=self.folder / "a.html")
+        self.assertIn("Compared with 1f1b", self.text("difference"))
+        self.assertIn("would show other figures", self.refuse(
+            "report", "seq1f1b", "--slices", 4, "--model", "llama-3-8b", "--device", "h100", "-p", 8, "-m", 16,
+            "--playground", "-o", "a.html"))
+        self.assertIn("ends with .html", self.refuse("report", "1f1b", "--playground", "-o", "a.svg"))
+
     def run_steps(self, csv):
         (self.folder / "a.csv").write_text(csv)
         (shown,) = self.run_rows("show", "a.csv")

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <optional>
 
-#include "base/text/from_chars.h"
+#include "base/from_chars.h"
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "base/text/from_chars.h"
+#include "base/from_chars.h"
 #include "base/text/quote.h"
 
 namespace penstock {

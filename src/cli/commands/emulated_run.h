@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "scenario/figures/simulated_json.h"
 #include "report/table.h"
+#include "scenario/figures/simulated_json.h"
 #include "scenario/run/emulated_run.h"
 
 namespace penstock {

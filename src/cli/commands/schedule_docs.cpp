@@ -8,8 +8,8 @@
 #include "base/files.h"
 #include "base/folders.h"
 #include "cli/commands/algorithm_text.h"
-#include "scenario/figures/simulated_json.h"
 #include "report/report.h"
+#include "scenario/figures/simulated_json.h"
 
 namespace penstock {
 namespace {

@@ -5,7 +5,6 @@
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
 #include "cli/command/command.h"
-#include "scenario/figures/simulated_json.h"
 #include "cli/help/offered_values.h"
 #include "cli/options/option_values.h"
 #include "cli/options/scenario_options.h"
@@ -13,6 +12,7 @@
 #include "cli/output/terminal.h"
 #include "report/table.h"
 #include "report/terminal.h"
+#include "scenario/figures/simulated_json.h"
 
 namespace penstock {
 namespace {

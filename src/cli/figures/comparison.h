@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "scenario/figures/simulated_json.h"
 #include "report/table.h"
+#include "scenario/figures/simulated_json.h"
 
 namespace penstock {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "scenario/figures/simulated_json.h"
 #include "report/table.h"
+#include "scenario/figures/simulated_json.h"
 
 namespace penstock {
 

@@ -6,11 +6,11 @@
 
 #include "base/system/on_all_cores.h"
 #include "base/units.h"
-#include "scenario/figures/report_run.h"
 #include "cli/options/scenario_options.h"
 #include "plan/search/pricing.h"
 #include "report/front_page.h"
 #include "scenario/build/simulated.h"
+#include "scenario/figures/report_run.h"
 #include "schedule/pairs.h"
 #include "schedule/text/text.h"
 

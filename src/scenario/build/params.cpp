@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/from_chars.h"
 #include "base/index.h"
-#include "base/text/from_chars.h"
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
 #include "base/text/split.h"
