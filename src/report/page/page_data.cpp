@@ -1,7 +1,11 @@
 #include "report/page/page_data.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
+#include <cstdint>
+#include <initializer_list>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
@@ -44,6 +48,26 @@ class JsonText {
   void Add(fmt::format_string<Args...> format, Args&&... args) {
     fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
   }
+  // Nine digits, as {:.9g}, which takes fmt three times as long.
+  void Number(double value) {
+    std::array<char, 32> digits;
+    const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), value,
+                                            std::chars_format::general, 9);
+    text_.append(digits.data(), end);
+  }
+  // The numbers, with commas between.
+  void Row(std::initializer_list<double> numbers) {
+    for (const double& number : numbers) {
+      if (&number != numbers.begin()) text_ += ',';
+      constexpr double kMostWhole = 1e9;
+      if (std::abs(number) < kMostWhole && std::trunc(number) == number) {
+        Whole(static_cast<std::int32_t>(number));
+      } else {
+        Number(number);
+      }
+    }
+  }
+  void Text(std::string_view text) { text_ += text; }
   // write(element) for each, with commas between.
   template <class Range, class Write>
   void List(const Range& range, Write&& write) {
@@ -77,6 +101,12 @@ class JsonText {
   std::string Take() { return std::move(text_); }
 
  private:
+  void Whole(std::int32_t value) {
+    std::array<char, 12> digits;
+    const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), value);
+    text_.append(digits.data(), end);
+  }
+
   std::string text_;
 };
 
@@ -172,9 +202,11 @@ class RunWriter {
   void Block(const Action& action, const Span& span) {
     if (action.is_pair()) json_.Add("{},", kPairMark);
     ForEachPart(action, [&](const Part& part) {
-      json_.Add("{},{},{},", static_cast<int>(part.op), part.stage, part.microbatch);
+      json_.Row({double{1} * static_cast<int>(part.op), double{1} * part.stage,
+                 double{1} * part.microbatch});
+      json_.Text(",");
     });
-    json_.Add("{:.9g},{:.9g}", span.start, span.end);
+    json_.Row({span.start, span.end});
   }
 
   void Explained() {
@@ -195,8 +227,8 @@ class RunWriter {
   }
 
   void Idle(const Bubble& bubble) {
-    json_.Add("{:.9g},{:.9g},{},{}", bubble.start, bubble.end, static_cast<int>(bubble.cause),
-              bubble.waits_for.rank);
+    json_.Row({bubble.start, bubble.end, double{1} * static_cast<int>(bubble.cause),
+               double{1} * bubble.waits_for.rank});
     if (!bubble.waits_for.known()) return;
     const Part& part =
         schedule_.lanes[Index(bubble.waits_for.rank)][Index(bubble.waits_for.position)].first;
@@ -213,7 +245,7 @@ class RunWriter {
         const int index =
             last.from.known() ? drawn[Index(last.from.rank)][Index(last.from.position)] : -1;
         if (index < 0) return json_.Add("-1");
-        json_.Add("{},{},{:.9g}", last.from.rank, index, last.ready);
+        json_.Row({double{1} * last.from.rank, double{1} * index, last.ready});
       });
     });
   }
@@ -263,7 +295,7 @@ class RunWriter {
               Hex(MemoryColor(kind)), Hex(PaperMemoryColor(kind)));
     json_.Numbers(RankCount(), [&](std::size_t rank) {
       json_.List(curve_of(rank), [&](const MemoryPoint& point) {
-        json_.Add("{:.9g},{:.9g}", point.time, point.amount);
+        json_.Row({point.time, point.amount});
       });
     });
     json_.Add("}}");
