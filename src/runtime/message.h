@@ -76,6 +76,8 @@ class Message {
   // Identifies the type of the owner: a stage that created the message with its own `release` may
   // take the owner back instead of copying the bytes.
   Release release() const { return release_; }
+  // Requires: not empty. For those who know the owner by release().
+  void* owner() const { return owner_; }
   // Transfers the owner to the caller without releasing it. The message is empty afterwards.
   void* TakeOwner() {
     release_ = nullptr;

@@ -62,7 +62,7 @@ VALUES |= {option: value for option, (value, _) in OF_MODELS.items()}
 OF_JITTER = {"--seed", "--runs"}
 # Options that select schedules or belong to one command. Other tests cover them.
 OWN = {"--help", "--quiet", "--schedule", "--csv", "--format", "--json", "--time-steps", "--memory", "--explain", "--moves", "--dump", "--run", "--lower", "--torch",
-       "--output", "--docs", "--max-faults", "--sweep", "--unit", "--width", "--paper", "--color", "--pass", "--passes"}
+       "--output", "--docs", "--max-faults", "--sweep", "--unit", "--width", "--paper", "--color", "--pass", "--passes", "--playground"}
 BY_SCHEDULE = {"--group", "--waves", "--split", "--objective"}
 OF_FILES = {"--replicas", "--weight-policy", "--iteration", "--trace-rule"}
 PRICES = {"--cost", "--comm", "--bandwidth", "--overlap", "--transfers", "--offload-sharing", "--launch", "--slow-rank", "--microbatch-lengths", "--memory-limit", "--activation-bytes", "--message-bytes", "--price"}

@@ -1,5 +1,6 @@
 """The playground in a browser: its figures, edits by pointer, keys and text, lessons, links and files."""
 import json
+import os
 import pathlib
 import time
 import unittest
@@ -10,6 +11,7 @@ import program
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "build" / "playground.html"
 MISSING = browser.MISSING or (None if PAGE.exists() else "needs build/playground.html: tools/playground builds it")
+MUTATED = int(os.environ.get("PENSTOCK_MUTATED", "1000"))
 LEFT, RIGHT, AXIS = 66, 108, 22  # view.js
 # Each W follows its I.
 POOR = """0F0,0F1,0F2,0I0,0W0,0F3,0I1,0W1,0I2,0W2,0I3,0W3
@@ -175,7 +177,10 @@ class PlaygroundTest(program.CommandTest):
         self.assertLess(after["makespan"], before["makespan"])
         self.assertLessEqual(after["peak_memory"], before["peak_memory"])
         self.assertIn(f"makespan \u2212{before['makespan'] - after['makespan']:g}", self.text("difference"))
+        self.wait("document.querySelectorAll('#compared tbody tr').length > 10")
+        self.assertNotIn("v-auto", self.text("compared"))
         self.browser.press("#compare-all")
+        self.wait("document.getElementById('compared').textContent.includes('v-auto')")
         self.wait("document.getElementById('compare-stop').hidden && document.querySelectorAll('#compared tbody tr').length > 10")
         self.assertEqual(self.after(lambda: self.browser.press("#compared tbody [data-choose=zbv]"))["schedule"], "zbv")
 
@@ -271,6 +276,27 @@ class PlaygroundTest(program.CommandTest):
         self.assertEqual(self.browser.evaluate("document.querySelector('[data-field=comm]').value"), "0.7")
         self.after(lambda: self.set(comm="0.6"))
         self.assertEqual(self.text("error"), "")
+
+    def test_mutated_texts_are_no_trap(self):
+        texts = [self.start("schedule", name, "-p", 4, "-m", 8).stdout for name in ("1f1b", "zbv", "dualpipe", "interleaved")]
+        failed = self.browser.evaluate(f"""(async () => {{
+            const texts = {json.dumps(texts)}, letters = '0123456789FIWB,;()"\\n =_-{{}}[]:';
+            let seed = 7;
+            const below = (count) => (seed = (seed * 1103515245 + 12345) % 2147483648, seed % count);
+            for (let i = 0; i < {MUTATED}; ++i) {{
+              let text = texts[below(texts.length)];
+              for (let changes = 1 + below(4); changes > 0; --changes) {{
+                const at = below(text.length), kind = below(3);
+                if (kind === 0) text = text.slice(0, at) + letters[below(letters.length)] + text.slice(at + 1);
+                if (kind === 1) text = text.slice(0, at) + text.slice(at + 1 + below(12)) || '0';
+                if (kind === 2) text = text.slice(0, at) + text.slice(below(text.length)).slice(0, 12) + text.slice(at);
+              }}
+              const answer = await penstock.ask({{ask: 'show', csv: text, fields: {{cost: '1,1,1'}}}});
+              if (!answer) --i;  // the page has asked for something
+              else if (!answer.exact && !answer.faults && !answer.error || /could not be computed/.test(answer.error?.line)) return text;
+            }}
+            return null; }})()""")
+        self.assertIsNone(failed)
 
     def test_the_page_needs_no_network(self):
         loaded = self.browser.evaluate("performance.getEntriesByType('resource').map((each) => each.name)")

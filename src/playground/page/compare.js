@@ -1,19 +1,25 @@
 
 // ---- makespan against memory of all schedules of the catalog, with these fields
-let compared = [], comparing = 0;
+let compared = [], comparing = 0, comparedFor = '';
 
-async function compareAll() {
+// Those whose order does not depend on the costs are compared whenever a schedule is shown, searches on request.
+async function compareAll(engine, withSearches) {
   const round = ++comparing, of = {...state, csv: null};
-  compared = [];
-  showCompared(true);
-  // Searches take longest, so they come last.
-  const all = [...catalog.schedules].sort((a, b) => a.is_search - b.is_search);
-  for (const {name} of all) {
-    const result = await background.ask(questionOf('figures', {...of, schedule: name}));
+  // Lanes of a text have their own size.
+  if (state.csv !== null) of.fields = {...of.fields, ranks: String(answer.exact.ranks), microbatches: String(answer.exact.microbatches)};
+  const asked = JSON.stringify([of.fields, of.stageCosts]);
+  if (asked === comparedFor && !withSearches) return showCompared(false);  // the ring has moved
+  const found = [];
+  for (const {name, is_search: isSearch} of [...catalog.schedules].sort((a, b) => a.is_search - b.is_search)) {
+    if (isSearch && !withSearches) continue;
+    const result = await engine.ask(questionOf('figures', {...of, schedule: name}));
     if (round !== comparing || !result) return;
-    compared.push(result.error ? {name, error: result.error.line} : {...result, name});
+    found.push(result.error ? {name, error: result.error.line} : {...result, name});
+    if (!withSearches) continue;
+    compared = found;
     showCompared(true);
   }
+  [compared, comparedFor] = [found, asked];
   showCompared(false);
 }
 function cancelCompare() {
@@ -65,7 +71,7 @@ function frontSvg(good) {
          `<text x="${W / 2}" y="${H - 6}" text-anchor="middle">peak memory of the worst rank</text><text x="4" y="12">makespan</text>${ring}${dots}${labels}</svg>`;
 }
 function listenToCompare() {
-  byId('compare-all').addEventListener('click', compareAll);
+  byId('compare-all').addEventListener('click', () => compareAll(background, true));
   byId('compare-stop').addEventListener('click', cancelCompare);
   byId('compared').addEventListener('click', (event) => {
     const chosen = event.target.closest('[data-choose]');

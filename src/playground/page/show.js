@@ -74,6 +74,10 @@ function showError(error) {
 let toName = 0;
 async function nameIt() {
   if (answer.exact.actions > 20000) return;
+  await sayName();
+  compareAll(naming, false);
+}
+async function sayName() {
   const of = answer, result = await naming.ask(questionOf('name'));
   if (!result || !result.names || of !== answer) return;
   const {names} = result, others = names.filter((name) => state.csv !== null || name !== state.schedule);

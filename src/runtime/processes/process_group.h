@@ -56,6 +56,10 @@ class ProcessGroup {
   // Returns the first process that was lost, or -1.
   int lost() const { return lost_.load(); }
 
+  // Whether messages may have parts in memory of a device, which then need not be copied to the
+  // host before.
+  virtual bool TakesDeviceMessages() const { return false; }
+
   // A thread that waits for a frame may look for it itself, which is faster than to be woken by a
   // thread of the group. Between BeginPoll and EndPoll it calls Poll, which delivers frames that
   // have arrived. They do nothing if the group cannot be polled.

@@ -38,7 +38,9 @@ void BytesTransport::Send(int slot, std::int64_t round, Message message) {
     return;
   }
   slots_.Send(slot, round, Message());
-  if (!aborted()) channel_->Send(process, {kMessage, slot, round}, std::move(message).OnHost());
+  if (aborted()) return;
+  if (!channel_->group().TakesDeviceMessages()) message = std::move(message).OnHost();
+  channel_->Send(process, {kMessage, slot, round}, std::move(message));
 }
 
 bool BytesTransport::Receive(int slot, std::int64_t round, Message& message) {

@@ -1,5 +1,6 @@
 #include "train/stage/tensor_message.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/util/SmallVector.h>
 #include <fmt/format.h>
@@ -109,6 +110,40 @@ void FromMessage(Message message, std::span<const TensorType> types, std::span<a
   const std::unique_ptr<SeveralTensors> several(static_cast<SeveralTensors*>(message.TakeOwner()));
   if (several->ready) several->ready->Await(several->tensors);
   for (std::size_t i = 0; i < types.size(); ++i) to[i] = std::move(several->tensors[i]);
+}
+
+std::span<const at::Tensor> DeviceTensors(const Message& message) {
+  if (message.release() != ReleaseSeveral) return {};
+  const auto* const several = static_cast<const SeveralTensors*>(message.owner());
+  if (!several->ready) return {};
+  return {several->tensors.data(), several->tensors.size()};
+}
+
+void AwaitTensors(const Message& message) {
+  auto* const several = static_cast<SeveralTensors*>(message.owner());
+  several->ready->Await(several->tensors);
+}
+
+Message TypesMessage(std::span<const at::Tensor> tensors) {
+  ByteWriter types;
+  types.Put(static_cast<std::uint64_t>(tensors.size()));
+  for (const at::Tensor& tensor : tensors) {
+    types.Put(tensor.scalar_type());
+    types.PutAll(std::span<const std::int64_t>(tensor.sizes()));
+  }
+  return CopyToMessage(types.bytes());
+}
+
+std::vector<at::Tensor> EmptyTensors(const Message& types, c10::Device device) {
+  const std::string text(TextOf(types));
+  ByteReader reader(text);
+  std::vector<at::Tensor> tensors;
+  for (auto left = reader.Get<std::uint64_t>(); left > 0; --left) {
+    const auto dtype = reader.Get<c10::ScalarType>();
+    const std::vector<std::int64_t> sizes = reader.GetAll<std::int64_t>();
+    tensors.push_back(at::empty(sizes, at::device(device).dtype(dtype)));
+  }
+  return tensors;
 }
 
 // Layout: the length of the types, the types, then the tensors. Message::Pack aligns each part.

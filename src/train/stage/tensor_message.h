@@ -26,6 +26,16 @@ Message ToMessage(std::span<at::Tensor> tensors);
 void FromMessage(Message message, std::span<const TensorType> types, std::span<at::Tensor> to,
                  c10::Device device = c10::kCPU);
 
+// For transports that send tensors of a device without memory of the host. DeviceTensors returns
+// those of a message that ToMessage has made of tensors of a device, and nothing of others. The
+// thread's stream waits until they are computed after AwaitTensors, which requires that there are
+// some. TypesMessage has the types of tensors as bytes, and EmptyTensors makes tensors of these
+// types. EmptyTensors throws std::runtime_error for bytes that are no types.
+std::span<const at::Tensor> DeviceTensors(const Message& message);
+void AwaitTensors(const Message& message);
+Message TypesMessage(std::span<const at::Tensor> tensors);
+std::vector<at::Tensor> EmptyTensors(const Message& types, c10::Device device);
+
 // Messages for a receiver that does not know the types: they are part of the message's bytes.
 Message ToTypedMessage(std::span<const at::Tensor> tensors);
 std::vector<at::Tensor> FromTypedMessage(Message message);
