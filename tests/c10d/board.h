@@ -98,8 +98,8 @@ class BoardBackend final : public c10d::Backend {
 // The two ends of an edge from one process to another, the sender's first.
 inline std::pair<C10dGroup, C10dGroup> MakeEdge(bool to_higher, c10::Device device) {
   const auto end = [&](int rank, const auto& boards) {
-    auto group = c10::make_intrusive<c10d::ProcessGroup>(
-        c10::make_intrusive<c10d::HashStore>(), rank, 2);
+    auto group =
+        c10::make_intrusive<c10d::ProcessGroup>(c10::make_intrusive<c10d::HashStore>(), rank, 2);
     const auto add = [&](c10::DeviceType type, const std::shared_ptr<Board>& board) {
       group->setBackend(type, c10d::ProcessGroup::BackendType::CUSTOM,
                         c10::make_intrusive<BoardBackend>(board, rank));
@@ -113,8 +113,8 @@ inline std::pair<C10dGroup, C10dGroup> MakeEdge(bool to_higher, c10::Device devi
 }
 
 // Emulated processes of this one, which are connected by boards.
-inline std::vector<std::unique_ptr<ProcessGroup>> MakeC10dLoopback(
-    int processes, c10::Device device = c10::kCPU) {
+inline std::vector<std::unique_ptr<ProcessGroup>> MakeC10dLoopback(int processes,
+                                                                   c10::Device device = c10::kCPU) {
   std::vector<C10dPlace> places(static_cast<std::size_t>(processes));
   for (int process = 0; process < processes; ++process) {
     C10dPlace& place = places[static_cast<std::size_t>(process)];

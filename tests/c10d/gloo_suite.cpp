@@ -1,4 +1,5 @@
-// The suites over groups of torch.distributed that Python makes (gloo_test.py), in a library that it loads.
+// The suites over groups of torch.distributed that Python makes (gloo_test.py), in a library that
+// it loads.
 #include <gtest/gtest.h>
 
 #include "tests/runtime/collectives/rank_group_conformance.h"
