@@ -9,8 +9,6 @@
 namespace penstock {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience{100};  // the next process ends after this one
-
 // Makes the groups of so many processes. The one from `a` to `b` has two ends, with the names
 // NUMBER/a/b/sender and NUMBER/a/b/receiver. Returns the number.
 int (*make_groups)(int processes) = nullptr;
@@ -27,7 +25,9 @@ std::vector<std::unique_ptr<ProcessGroup>> OverGloo(int processes) {
       to.push_back(edge(process, other, "sender"));
       from.push_back(edge(other, process, "receiver"));
     }
-    groups.push_back(MakeC10dProcessGroup(process, to, from, c10::kCPU, kPatience).value());
+    C10dPlace place = FindC10dPlace(process, to, from).value();
+    place.patience = std::chrono::milliseconds(100);  // the next process ends after this one
+    groups.push_back(MakeC10dProcessGroup(std::move(place)));
   }
   return groups;
 }

@@ -22,6 +22,7 @@
 #include "graph/ops/random_ops.h"
 #include "schedule/text/text.h"
 #include "tcp/tcp_process_group.h"
+#include "train/c10d/c10d_process_group.h"
 
 namespace {
 
@@ -67,6 +68,18 @@ Processes Connect(TcpListener& listener, int process, std::vector<std::string> a
   const std::shared_ptr<ProcessGroup> group =
       ValueOf(ConnectTcpProcesses(std::move(listener), run));
   return {group, std::make_shared<ProcessMail>(*group), processes, process};
+}
+
+// Over groups of torch.distributed, whose names are by process.
+Processes OverC10d(int process, const std::vector<std::string>& to,
+                   const std::vector<std::string>& from, const std::string& device,
+                   std::vector<std::string> machines) {
+  const nb::gil_scoped_release no_gil;
+  C10dPlace place = ValueOf(FindC10dPlace(process, to, from));
+  place.device = c10::Device(device);
+  place.machines = std::move(machines);
+  const std::shared_ptr<ProcessGroup> group = MakeC10dProcessGroup(std::move(place));
+  return {group, std::make_shared<ProcessMail>(*group), static_cast<int>(to.size()), process};
 }
 
 std::optional<SharedGradient> ToShared(
@@ -145,6 +158,7 @@ NB_MODULE(_engine, module) {
       .def(nb::init<>())
       .def_static("connect", &Connect, "listener"_a, "process"_a, "addresses"_a, "secret"_a,
                   "machine"_a, "seconds"_a)
+      .def_static("over_c10d", &OverC10d, "process"_a, "to"_a, "from"_a, "device"_a, "machines"_a)
       .def("leave",
            [](Processes& self) {
              const nb::gil_scoped_release no_gil;

@@ -104,6 +104,9 @@ class Pipeline(Views):
         timeout: seconds without progress on any rank after which a step fails.
         device: where the stages are and train, ``"cuda"`` or ``torch.device("cuda:1")``. Default:
             where the parameters of the first stage here are. See ``docs/devices.md``.
+        transport: how processes exchange messages. ``"tcp"``: connections of their own.
+            ``"c10d"``: groups of ``torch.distributed``, which move tensors of a device by its
+            backend (NCCL, XCCL) without the host. It needs ``init_process_group`` before.
         outputs: whether `last` has what the last stage returned in a step.
 
     Raises:
@@ -139,13 +142,17 @@ class Pipeline(Views):
         offload: Mapping[str, str | os.PathLike[str]] | None = None,
         timeout: float = 300.0,
         device: torch.device | str | None = None,
+        transport: str = "tcp",
         outputs: bool = False,
     ) -> None:
         given = locals()
         numbers = settings.check(given)
         self._busy = threading.Lock()
         self._stages = settings.stage_list(stages)
-        self._processes = processes.join()
+        if transport == "c10d":
+            self._processes = processes.join(transport, devices.device_of(self._stages, device))
+        else:
+            self._processes = processes.join()
         self.schedule = schedule_of_stages(
             schedule,
             len(self._stages),

@@ -164,21 +164,59 @@ class Processes:
 
 
 @functools.cache
-def join() -> Processes:
-    """Returns the processes of the run. The first call waits until all have called it."""
+def join(transport: str = "tcp", device: torch.device = torch.device("cpu")) -> Processes:
+    """Returns the processes of the run. The first call waits until all have called it.
+
+    Args:
+        transport: how they exchange frames, "tcp" or "c10d".
+        device: whose tensors c10d moves.
+    """
     process, processes = place()
     if processes == 1:
         return Processes(engine.Processes())
+    if transport == "c10d" and not dist.is_initialized():
+        raise Error(
+            "transport is 'c10d', whose groups torch.distributed makes: call "
+            "torch.distributed.init_process_group() before"
+        )
     shared = _shared_store(process, processes)
     shared.set_timeout(timedelta(seconds=_SECONDS))
     store, is_local = open_store(shared, secret.read(), process, processes)
+    if transport == "c10d":
+        handle = _over_c10d(process, processes, store, device)
+    else:
+        handle = _over_tcp(process, processes, store, is_local)
+    atexit.register(handle.leave)
+    return Processes(handle, process, processes, store)
+
+
+def _over_tcp(process: int, processes: int, store: Store, is_local: bool) -> Any:
     listener = engine.listen(_LOOPBACK if is_local else os.environ.get("PENSTOCK_INTERFACE", ""))
     store.set(f"penstock/address/{process}", listener.address)
     addresses = [store.get(f"penstock/address/{other}") for other in range(processes)]
     machine = socket.gethostname()
-    handle = engine.Processes.connect(listener, process, addresses, store.key, machine, _SECONDS)
-    atexit.register(handle.leave)
-    return Processes(handle, process, processes, store)
+    return engine.Processes.connect(listener, process, addresses, store.key, machine, _SECONDS)
+
+
+_groups: list[Any] = []  # torch knows them by weak references
+
+
+def _over_c10d(process: int, processes: int, store: Store, device: torch.device) -> Any:
+    """Makes a group of torch.distributed for each directed edge, which all processes do together."""
+    backend = "gloo"
+    if device.type != "cpu":
+        backend = f"cpu:gloo,{device.type}:{dist.get_default_backend_for_device(device)}"
+    to, from_ = [""] * processes, [""] * processes
+    for sender in range(processes):
+        for receiver in (other for other in range(processes) if other != sender):
+            group = dist.new_group([sender, receiver], backend=backend)
+            if process in (sender, receiver):
+                _groups.append(group)
+                names, other = (to, receiver) if process == sender else (from_, sender)
+                names[other] = group.group_name
+    store.set(f"penstock/machine/{process}", socket.gethostname())
+    machines = [store.get(f"penstock/machine/{other}") for other in range(processes)]
+    return engine.Processes.over_c10d(process, to, from_, str(device), machines)
 
 
 def _shared_store(process: int, processes: int) -> Any:

@@ -53,6 +53,8 @@ def check(given: dict[str, Any]) -> Numbers:
             "zero shards what an optimizer updates, but optimizer is None: leave zero out, or give "
             "an optimizer"
         )
+    if given["transport"] not in ("tcp", "c10d"):
+        raise Error(f"transport is {shown(given['transport'])}: give 'tcp' or 'c10d'")
     for name in ("skip_nonfinite", "exact", "outputs"):
         flag(name, given[name])
     wanted = "give the largest norm, inf to measure it only, or 0 for no limit"

@@ -33,6 +33,9 @@ def build(stage):
     return nn.Sequential(nn.Linear(16, 24), nn.GELU(), nn.Linear(24, 16))
 
 here, count = pt.place()
+transport = os.environ.get("TRANSPORT", "tcp")
+if transport == "c10d" and count > 1:
+    torch.distributed.init_process_group("gloo")
 for each in sys.argv[1].split(","):
     name, ranks = each.split(":")
     is_tied = name == "tied"
@@ -41,7 +44,7 @@ for each in sys.argv[1].split(","):
     modules = [build(s) if is_tied or local[s] else None for s in range(schedule.stages)]
     if is_tied:
         modules[-1][0].weight = modules[0][0].weight
-    pipe = pt.Pipeline(modules, schedule, loss=nn.functional.mse_loss, exact=True, timeout=60)
+    pipe = pt.Pipeline(modules, schedule, loss=nn.functional.mse_loss, exact=True, timeout=60, transport=transport)
     torch.manual_seed(99)
     for step in range(3):
         loss = pipe.step(torch.randn(8, 16), torch.randn(8, 16))
@@ -81,7 +84,9 @@ def _expected(schedules: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return losses
 
 
-def _launch(tmp_path: pathlib.Path, launcher: list[str], schedules: str) -> list[str]:
+def _launch(
+    tmp_path: pathlib.Path, launcher: list[str], schedules: str, transport: str = "tcp"
+) -> list[str]:
     script = tmp_path / "train.py"
     script.write_text(_SCRIPT)
     done = subprocess.run(
@@ -89,22 +94,28 @@ def _launch(tmp_path: pathlib.Path, launcher: list[str], schedules: str) -> list
         capture_output=True,
         text=True,
         timeout=200,
-        env={**_ENVIRONMENT, "XDG_CONFIG_HOME": str(tmp_path)},
+        env={**_ENVIRONMENT, "XDG_CONFIG_HOME": str(tmp_path), "TRANSPORT": transport},
         check=False,
     )
     assert done.returncode == 0, done.stderr
     return _losses(done.stdout)
 
 
+@pytest.mark.parametrize("transport", ["tcp", "c10d"])
 @pytest.mark.parametrize(
     ("processes", "schedules"), [(2, "1f1b:2,zbv:2,1f1b:4,tied:2"), (4, "1f1b:4,zbv:4")]
 )
 def test_torchrun_trains_like_one_process(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, processes: int, schedules: str
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    processes: int,
+    schedules: str,
+    transport: str,
 ) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     torchrun.append(f"--nproc-per-node={processes}")
-    assert _launch(tmp_path, torchrun, schedules) == _expected(schedules, monkeypatch)
+    launched = _launch(tmp_path, torchrun, schedules, transport)
+    assert launched == _expected(schedules, monkeypatch)
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun")
@@ -116,7 +127,10 @@ def test_mpirun_trains_like_one_process(
     assert _launch(tmp_path, mpirun, schedules) == _expected(schedules, monkeypatch)
 
 
-def test_a_killed_process_ends_the_others_with_one_line(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("transport", ["tcp", "c10d"])
+def test_a_killed_process_ends_the_others_with_one_line(
+    tmp_path: pathlib.Path, transport: str
+) -> None:
     script = tmp_path / "train.py"
     script.write_text(_SCRIPT)
     with socket.socket() as free:
@@ -124,7 +138,7 @@ def test_a_killed_process_ends_the_others_with_one_line(tmp_path: pathlib.Path) 
         port = free.getsockname()[1]
     # Without a launcher, which would end the other process itself.
     world = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
-    world["XDG_CONFIG_HOME"] = str(tmp_path)
+    world |= {"XDG_CONFIG_HOME": str(tmp_path), "TRANSPORT": transport}
     processes = [
         subprocess.Popen(
             [sys.executable, str(script), "1f1b:2", "dies"],
@@ -145,4 +159,4 @@ def test_a_killed_process_ends_the_others_with_one_line(tmp_path: pathlib.Path) 
     assert len(_losses(output)) == 2
     assert processes[0].returncode == 1
     last = errors.strip().splitlines()[-1]
-    assert re.fullmatch(r"penstock._core.Error: process 1 on \S+ is gone: .*", last), errors
+    assert re.fullmatch(r"(\[rank0\]: )?penstock._core.Error: process 1 on \S+ is gone: .*", last), errors

@@ -17,7 +17,7 @@ constexpr int kBeatsPerTimeout = 4;
 class C10dProcessGroup final : public ProcessGroup {
  public:
   explicit C10dProcessGroup(C10dPlace place)
-      : ProcessGroup(place.process, static_cast<int>(place.to.size())),
+      : ProcessGroup(place.process, static_cast<int>(place.to.size()), std::move(place.machines)),
         senders_(place.to.size()),
         receivers_(place.to.size()),
         patience_(place.patience),
@@ -94,19 +94,14 @@ std::unique_ptr<ProcessGroup> MakeC10dProcessGroup(C10dPlace place) {
   return std::make_unique<C10dProcessGroup>(std::move(place));
 }
 
-Result<std::unique_ptr<ProcessGroup>> MakeC10dProcessGroup(int process,
-                                                           const std::vector<std::string>& to,
-                                                           const std::vector<std::string>& from,
-                                                           c10::Device device,
-                                                           std::chrono::milliseconds patience) {
+Result<C10dPlace> FindC10dPlace(int process, const std::vector<std::string>& to,
+                                const std::vector<std::string>& from) {
   C10dPlace place;
-  place.patience = patience;
   place.process = process;
-  place.device = device;
   PENSTOCK_TRY(place.timeout, ProcessTimeout());
   PENSTOCK_TRY(place.to, GroupsOf(process, to));
   PENSTOCK_TRY(place.from, GroupsOf(process, from));
-  return MakeC10dProcessGroup(std::move(place));
+  return place;
 }
 
 }  // namespace penstock

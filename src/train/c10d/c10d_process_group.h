@@ -30,6 +30,7 @@ struct C10dPlace {
   // Tensors of this device are sent by the groups' backend for it. A CPU: they are copied to the
   // host, as by other transports.
   c10::Device device = c10::kCPU;
+  std::vector<std::string> machines = {};     // names, by process; empty if unknown
   std::chrono::duration<double> timeout{20};  // a process that does not respond for longer is lost
   std::chrono::milliseconds patience{5000};   // for the others to leave, at the end
 };
@@ -39,12 +40,9 @@ struct C10dPlace {
 // knows no secret: use it in networks that you trust.
 std::unique_ptr<ProcessGroup> MakeC10dProcessGroup(C10dPlace place);
 
-// The same with the groups that torch.distributed knows by these names; empty for this process.
-// Errors: kNotFound for an unknown name, and those of ProcessTimeout.
-Result<std::unique_ptr<ProcessGroup>> MakeC10dProcessGroup(int process,
-                                                           const std::vector<std::string>& to,
-                                                           const std::vector<std::string>& from,
-                                                           c10::Device device,
-                                                           std::chrono::milliseconds patience);
+// Finds the groups of a place: those that torch.distributed knows by these names, which are empty
+// for this process. Errors: kNotFound for an unknown name, and those of ProcessTimeout.
+Result<C10dPlace> FindC10dPlace(int process, const std::vector<std::string>& to,
+                                const std::vector<std::string>& from);
 
 }  // namespace penstock
