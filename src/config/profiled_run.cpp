@@ -8,7 +8,8 @@ namespace penstock {
 namespace {
 
 // Besides the keys of the model.
-constexpr std::array<std::string_view, 11> kProfileKeys = {"batch",
+constexpr std::array<std::string_view, 12> kProfileKeys = {"batch",
+                                                           "device",
                                                            "precision",
                                                            "exact",
                                                            "fuse",

@@ -14,7 +14,7 @@ VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2"
           "--cost": "1,2,3", "--comm": "0.5", "--bandwidth": "1048576", "--time-unit": "s", "--overlap": "sum", "--transfers": "batched", "--offload-sharing": "2", "--launch": "0.1", "--slow-rank": "1=1.5", "--microbatch-lengths": "1,2", "--jitter": "0.1", "--seed": "1", "--runs": "3",
           "--memory-limit": "3", "--activation-bytes": "1GiB",
           "--message-bytes": "1MiB", "--pass": "communication", "--price": "step=2", "--unit": "1ms",
-          "--time-steps": None, "--memory": None, "--explain": None, "--moves": "3", "--repeat": "3", "--dump": "dumps", "--lower": None, "--torch": None, "--width": "300", "--paper": None,
+          "--time-steps": None, "--memory": None, "--explain": None, "--moves": "3", "--repeat": "3", "--dump": "dumps", "--lower": None, "--torch": None, "--width": "300", "--paper": None, "--playground": None,
           "--color": "never", "--format": "csv", "--json": None, "--run": None, "--output": "out.csv",
           "--docs": ".", "--passes": None, "--max-faults": "3", "--schedule": "1f1b", "--csv": "a.csv",
           "--model": "llama-3-8b", "--sweep": "comm=0,1"}

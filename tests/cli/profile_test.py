@@ -109,7 +109,8 @@ class ProfileTest(program.CommandTest):
 
     def test_simulate_refuses_other_models_and_bad_files(self):
         self.profile()
-        for key, wrong in (("batch: 2", "batch: 1"), ("dim: 16", "dim: 32"), ("steps: 4", "steps: 4\nprecision: bf16")):
+        for key, wrong in (("batch: 2", "batch: 1"), ("dim: 16", "dim: 32"), ("steps: 4", "steps: 4\nprecision: bf16"),
+                           ("steps: 4", "steps: 4\ndevice: cuda")):
             other = self.write("other.yaml", CONFIG.replace(key, wrong))
             error = self.refuse("simulate", other, "--machine", "machine.yaml")
             self.assertIn("profile", error)

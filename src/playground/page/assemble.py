@@ -35,7 +35,10 @@ def page(module):
 
 def main(module, target):
     text = page(pathlib.Path(module).read_bytes())
-    pathlib.Path(target).write_text(text, encoding="utf-8")
+    # Whoever reads it meanwhile has the page before.
+    written = pathlib.Path(target + ".part")
+    written.write_text(text, encoding="utf-8")
+    written.replace(target)
 
 
 main(*sys.argv[1:])

@@ -129,7 +129,12 @@ PrimusSchedules SchedulesOf(PrimusConfig primus) {
 Status CheckProfiled(const std::string& path, const TrainConfig& config, const Scenario& scenario,
                      const StageProfile& profile) {
   const std::vector<std::pair<std::string, std::string>> own = KeysOfProfile(config);
-  for (const auto& [key, value] : profile.run) {
+  std::vector<std::pair<std::string, std::string>> run = profile.run;
+  // Profiles of CPUs had no such key.
+  if (std::ranges::find(run, "device", &std::pair<std::string, std::string>::first) == run.end()) {
+    run.emplace_back("device", "cpu");
+  }
+  for (const auto& [key, value] : run) {
     const auto found = std::ranges::find(own, key, &std::pair<std::string, std::string>::first);
     if (found != own.end() && found->second == value) continue;
     return InvalidParameter("machine", "{}: its profile is of {} {}, {} has {}; profile it again",
