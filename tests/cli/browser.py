@@ -129,6 +129,17 @@ class Browser:
         self._pointer("mouseReleased", x1, y1, button="left", clickCount=1)
         self.settle()
 
+    def touch(self, x0, y0, x1, y1):
+        """Drags by a finger."""
+        self._call("Emulation.setTouchEmulationEnabled", enabled=True)
+        self._call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x0, "y": y0}])
+        for share in (0.3, 0.7, 1):
+            point = {"x": x0 + share * (x1 - x0), "y": y0 + share * (y1 - y0)}
+            self._call("Input.dispatchTouchEvent", type="touchMove", touchPoints=[point])
+        self._call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+        self._call("Emulation.setTouchEmulationEnabled", enabled=False)
+        self.settle()
+
     def wheel(self, x, y, by):
         self._pointer("mouseWheel", x, y, deltaX=0, deltaY=by)
         self.settle()

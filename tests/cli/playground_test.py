@@ -146,6 +146,15 @@ class PlaygroundTest(program.CommandTest):
         self.after(lambda: self.browser.press("#redo"))
         self.assertEqual(self.answer(), moved)
 
+    def test_an_action_is_moved_by_a_finger(self):
+        figures = self.after(lambda: self.type_csv(POOR))
+        steps = self.run_steps(self.browser.evaluate("penstock.answer().csv"))
+        at = {step["action"]: (step["start"] + step["end"]) / 2 for step in steps[0]}
+        start, stop = (self.position(0, at[name], figures["makespan"], 3) for name in ("0W0", "0I1"))
+        self.after(lambda: self.browser.touch(*start, stop[0] + 6, stop[1]))
+        lane = self.browser.evaluate("penstock.answer().csv").split("\n")[0].split(",")
+        self.assertEqual(lane.index("0W0"), lane.index("0I1") + 1)
+
     def test_an_illegal_place_says_why(self):
         figures = self.answer()
         start = self.position(3, 3.5, figures["makespan"], 4)
