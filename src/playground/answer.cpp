@@ -43,14 +43,9 @@ Json DrawnPositions(const Simulated& simulated) {
 
 // The command that prints the same figures.
 std::string CommandOf(const Question& question) {
-  Scenario scenario = question.scenario;
-  if (question.csv) {
-    scenario.schedules = {{Candidate::Kind::kFile, "edited.csv"}};
-    scenario.ranks = scenario.chunks = scenario.microbatches = std::nullopt;
-    scenario.group = scenario.slices = scenario.waves = scenario.steps = std::nullopt;
-    scenario.split = std::nullopt;
-    scenario.objective = std::nullopt;
-  }
+  if (!question.csv) return CommandLineOf(question.scenario);
+  Scenario scenario = WithoutShape(question.scenario);
+  scenario.schedules = {{Candidate::Kind::kFile, "edited.csv"}};
   return CommandLineOf(scenario);
 }
 
@@ -98,11 +93,7 @@ Result<std::string> ShowText(const Question& question, Subject subject) {
   all.push_back(std::move(one));
   AddMemory(all);
   const Simulated& simulated = all.front();
-  ReportInput input;
-  input.schedule = &simulated.chosen.schedule;
-  input.time_unit = simulated.chosen.time_unit;
-  input.memory_unit = simulated.chosen.memory_unit;
-  input.costs = CostsText(simulated.chosen);
+  ReportInput input = ReportOf(simulated);
   input.runs = {RunOf(simulated, simulated.chosen.label, simulated.chosen.schedule)};
   const ReportRun& run = input.runs.front();
   Json answer = {{"csv", WriteCsv(subject.schedule)},

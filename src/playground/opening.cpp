@@ -102,10 +102,7 @@ bool Reproduces(const Json& state, const Simulated& simulated) {
 
 // The other run as the page's answers have it.
 Json KeptOf(const Simulated& simulated) {
-  ReportInput input;
-  input.schedule = &simulated.chosen.schedule;
-  input.time_unit = simulated.chosen.time_unit;
-  input.memory_unit = simulated.chosen.memory_unit;
+  ReportInput input = ReportOf(simulated);
   input.runs = {RunOf(simulated, simulated.chosen.label, simulated.chosen.schedule)};
   Json answer = {{"caption", CaptionText(input, input.runs.front())},
                  {"exact", ToJson(simulated, false)},

@@ -10,16 +10,6 @@ namespace {
 
 constexpr Purpose kPurpose = {};
 
-// The scenario of a schedule that exists, whose size its lanes determine.
-Scenario OfFile(Scenario scenario) {
-  scenario.schedules.clear();
-  scenario.ranks = scenario.chunks = scenario.microbatches = std::nullopt;
-  scenario.group = scenario.slices = scenario.waves = scenario.steps = std::nullopt;
-  scenario.split = std::nullopt;
-  scenario.objective = std::nullopt;
-  return scenario;
-}
-
 Result<Subject> ReadText(const Question& question) {
   Subject subject;
   PENSTOCK_TRY(subject.schedule, ParseCsv(*question.csv));
@@ -35,8 +25,17 @@ Result<Subject> ReadText(const Question& question) {
 
 }  // namespace
 
+Scenario WithoutShape(Scenario scenario) {
+  scenario.schedules.clear();
+  scenario.ranks = scenario.chunks = scenario.microbatches = std::nullopt;
+  scenario.group = scenario.slices = scenario.waves = scenario.steps = std::nullopt;
+  scenario.split = std::nullopt;
+  scenario.objective = std::nullopt;
+  return scenario;
+}
+
 Result<PricedSchedule> PriceOther(const Question& question, Schedule schedule) {
-  PENSTOCK_TRY(PricedSchedule priced, Price(OfFile(question.scenario), std::move(schedule)));
+  PENSTOCK_TRY(PricedSchedule priced, Price(WithoutShape(question.scenario), std::move(schedule)));
   priced.label = "edited";
   return priced;
 }

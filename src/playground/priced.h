@@ -23,6 +23,9 @@ struct Subject {
 // field, and for a text that has no schedule, with the line and the column.
 Result<Subject> SubjectOf(const Question& question);
 
+// Returns the scenario of a schedule that exists, whose size its lanes determine.
+Scenario WithoutShape(Scenario scenario);
+
 // Prices other lanes of the same shape with the question's fields.
 Result<PricedSchedule> PriceOther(const Question& question, Schedule schedule);
 

@@ -87,7 +87,7 @@ Status SetTopology(const Json& levels, Scenario& scenario) {
   return {};
 }
 
-// Of a schedule of the catalog with these fields, at most.
+// Refuses a schedule of the catalog that would have more actions than a page shows.
 Status RefuseTooLarge(const Scenario& scenario) {
   PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(scenario.schedules.front().name));
   const double chunks = scenario.chunks.value_or(algorithm->supported.default_chunks);
@@ -97,8 +97,7 @@ Status RefuseTooLarge(const Scenario& scenario) {
   if (actions <= kMostActions) return {};
   return InvalidArgument(
       "the schedule has up to {:.0f} actions, the playground shows at most {:.0f}: take fewer "
-      "ranks "
-      "or microbatches, or 'penstock simulate', which has no such limit",
+      "ranks or microbatches, or 'penstock simulate', which has no such limit",
       actions, kMostActions);
 }
 

@@ -128,7 +128,7 @@ class PlaygroundTest(program.CommandTest):
         end = figures["makespan"]
         steps = self.run_steps(csv)
         at = {step["action"]: (step["start"] + step["end"]) / 2 for step in steps[0]}
-        # 0W0 goes behind 0I1: nobody waits for it.
+        # 0W0 may follow 0I1, because no action waits for a W.
         start, stop = (self.position(0, at[name], end, 3) for name in ("0W0", "0I1"))
         self.browser.evaluate("window.before = penstock.answer()")
         self.browser._pointer("mousePressed", *start, button="left", clickCount=1)

@@ -76,11 +76,7 @@ Plot MemoryOfAll(const std::vector<Simulated>& all) {
 // One schedule with its figures, or several below each other on the same time axis.
 ReportInput InputOf(const std::vector<Simulated>& all) {
   const Simulated& first = all.front();
-  ReportInput input;
-  input.schedule = &first.chosen.schedule;
-  input.time_unit = first.chosen.time_unit;
-  input.memory_unit = first.chosen.memory_unit;
-  input.costs = CostsText(first.chosen);
+  ReportInput input = ReportOf(first);
   for (const Simulated& simulated : all) {
     if (!input.title.empty()) input.title += ", ";
     input.title += simulated.chosen.label;
@@ -150,12 +146,7 @@ class ReportCommand : public Command {
     PENSTOCK_TRY(std::vector<Simulated> all, options_.Simulate());
     all = WithMeasured(std::move(all));
     AddMemory(all);
-    if (playground_) return WritePlayground(all);
-    ReportInput input = InputOf(all);
-    input.width = width_.value_or(input.width);
-    input.for_paper = paper_;
-    PENSTOCK_TRY_STATUS(AddSources(input));
-    PENSTOCK_TRY_STATUS(WriteReport(input, output_));
+    PENSTOCK_TRY_STATUS(playground_ ? WritePlayground(all) : WriteInput(InputOf(all)));
     if (json_) {
       PrintObject({{"files", {output_}}, {"schedules", SchedulesJson(all, false)}});
     } else {
@@ -165,16 +156,17 @@ class ReportCommand : public Command {
   }
 
  private:
-  Result<int> WritePlayground(const std::vector<Simulated>& all) const {
+  Status WriteInput(ReportInput input) const {
+    input.width = width_.value_or(input.width);
+    input.for_paper = paper_;
+    PENSTOCK_TRY_STATUS(AddSources(input));
+    return WriteReport(input, output_);
+  }
+
+  Status WritePlayground(const std::vector<Simulated>& all) const {
     PENSTOCK_TRY(const std::string page, ReadPlayground());
     PENSTOCK_TRY(const std::string opened, playground::OpenWith(page, options_.scenario, all));
-    PENSTOCK_TRY_STATUS(WriteFileAtomically(output_, opened));
-    if (json_) {
-      PrintObject({{"files", {output_}}, {"schedules", SchedulesJson(all, false)}});
-    } else {
-      fmt::print("wrote {}\n", output_);
-    }
-    return kExitOk;
+    return WriteFileAtomically(output_, opened);
   }
 
   Status RefusePictureOptions() const {

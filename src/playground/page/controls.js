@@ -18,15 +18,15 @@ function makeControls() {
   byId('stages').addEventListener('change', toggleStages);
   byId('stage-costs').addEventListener('input', readStages);
 }
+// Lanes of a text have their own size, so they have an end if one of these changes (priced.h: WithoutShape).
+const SHAPES = ['ranks', 'chunks', 'microbatches', 'group', 'slices', 'waves', 'steps', 'split', 'objective'];
 // Passes and prices are lists, with blanks between.
 const LISTS = ['pass', 'price', 'slow_rank'];
 function setField(name, text) {
   const value = LISTS.includes(name) ? text.split(/\s+/).filter(Boolean) : text;
   const fields = {...state.fields, [name]: value};
   if (!value.length) delete fields[name];
-  // Lanes of a text have their own size.
-  const shapes = ['ranks', 'chunks', 'microbatches', 'group', 'slices', 'waves', 'steps', 'split', 'objective'].includes(name);
-  change({fields, csv: shapes ? null : state.csv});
+  change({fields, csv: SHAPES.includes(name) ? null : state.csv});
 }
 function showControls() {
   byId('schedule').value = state.schedule;

@@ -60,9 +60,8 @@ function save(name, text, type) {
 function yamlText() {
   const scalar = (text) => /^[\w.,+-]+$/.test(text) ? text : JSON.stringify(text);
   const lines = [state.csv === null ? `schedule: ${state.schedule}` : 'schedule: edited.csv'];
-  const shapes = ['ranks', 'chunks', 'microbatches', 'group', 'slices', 'waves', 'steps', 'split', 'objective'];
   for (const [name, value] of Object.entries(state.fields)) {
-    if (!value.length || (state.csv !== null && shapes.includes(name)) || (state.stageCosts && name === 'cost')) continue;
+    if (!value.length || (state.csv !== null && SHAPES.includes(name)) || (state.stageCosts && name === 'cost')) continue;
     lines.push(`${name}: ${Array.isArray(value) ? `[${value.map((each) => JSON.stringify(each)).join(', ')}]` : name === 'cost' ? `[${value}]` : scalar(value)}`);
   }
   if (state.stageCosts) {

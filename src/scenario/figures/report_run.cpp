@@ -51,6 +51,15 @@ std::string CostsText(const PricedSchedule& chosen) {
   return line;
 }
 
+ReportInput ReportOf(const Simulated& simulated) {
+  ReportInput input;
+  input.schedule = &simulated.chosen.schedule;
+  input.time_unit = simulated.chosen.time_unit;
+  input.memory_unit = simulated.chosen.memory_unit;
+  input.costs = CostsText(simulated.chosen);
+  return input;
+}
+
 ReportRun RunOf(const Simulated& simulated, std::string label, const Schedule& schedule) {
   const Costs& costs = simulated.chosen.costs;
   return {std::move(label),

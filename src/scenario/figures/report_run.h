@@ -15,6 +15,9 @@ std::string CostsText(const PricedSchedule& chosen);
 // What the page of one schedule shows first: makespan, bubble, peak memory, messages.
 std::vector<KeyFigure> KeyFiguresOf(const Simulated& simulated);
 
+// A report without runs, with the units and costs of the schedule, to which it refers.
+ReportInput ReportOf(const Simulated& simulated);
+
 // The run refers to `simulated` and `schedule`, which must outlive it. Requires: as ExplanationOf.
 ReportRun RunOf(const Simulated& simulated, std::string label, const Schedule& schedule);
 

@@ -70,6 +70,17 @@ void FromBytes(Message message, std::span<const TensorType> types, std::span<at:
   }
 }
 
+// The number of tensors, then the dtype and the sizes of each.
+std::string TypesOf(std::span<const at::Tensor> tensors) {
+  ByteWriter types;
+  types.Put(static_cast<std::uint64_t>(tensors.size()));
+  for (const at::Tensor& tensor : tensors) {
+    types.Put(tensor.scalar_type());
+    types.PutAll(std::span<const std::int64_t>(tensor.sizes()));
+  }
+  return types.Take();
+}
+
 }  // namespace
 
 std::size_t MessageBytes(std::span<const TensorType> types) {
@@ -125,13 +136,7 @@ void AwaitTensors(const Message& message) {
 }
 
 Message TypesMessage(std::span<const at::Tensor> tensors) {
-  ByteWriter types;
-  types.Put(static_cast<std::uint64_t>(tensors.size()));
-  for (const at::Tensor& tensor : tensors) {
-    types.Put(tensor.scalar_type());
-    types.PutAll(std::span<const std::int64_t>(tensor.sizes()));
-  }
-  return CopyToMessage(types.bytes());
+  return CopyToMessage(TypesOf(tensors));
 }
 
 std::vector<at::Tensor> EmptyTensors(const Message& types, c10::Device device) {
@@ -149,15 +154,9 @@ std::vector<at::Tensor> EmptyTensors(const Message& types, c10::Device device) {
 // Layout: the length of the types, the types, then the tensors. Message::Pack aligns each part.
 Message ToTypedMessage(std::span<const at::Tensor> tensors) {
   std::vector<at::Tensor> values;
-  ByteWriter types;
-  types.Put(static_cast<std::uint64_t>(tensors.size()));
-  for (const at::Tensor& tensor : tensors) {
-    const at::Tensor& value = values.emplace_back(tensor.cpu().contiguous());
-    types.Put(value.scalar_type());
-    types.PutAll(std::span<const std::int64_t>(value.sizes()));
-  }
+  for (const at::Tensor& tensor : tensors) values.push_back(tensor.cpu().contiguous());
   ByteWriter head;
-  head.PutText(types.bytes());
+  head.PutText(TypesOf(values));
   std::string text = head.Take();
   std::vector<MessagePart> parts = {{text.data(), text.size()}};
   for (const at::Tensor& value : values) parts.push_back(PartOf(value));
