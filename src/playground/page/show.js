@@ -61,7 +61,7 @@ function showTimelines() {
   view.hover = null;
   if (whole || view.t0 >= end) [view.t0, view.t1] = [0, end];
   view.t1 = Math.min(view.t1, end);
-  layout();
+  if (shown.every((canvas) => canvas.w)) drawShown(); else layout();
   fillTexts();
 }
 function showError(error) {

@@ -29,6 +29,7 @@ function placeOf(fault, text) {
   return cell ? [starts[line] + cell.start, starts[line] + cell.end] : [starts[line], starts[line] + lines[line].length];
 }
 function showFaults(list, error) {
+  if (!list.length && !error && !faults.length) return;
   const where = error && /line (\d+), column (\d+)/.exec(error.line);
   faults = list.map((fault) => ({...fault, words: fault.line, line: undefined}));
   if (where) faults.push({line: Number(where[1]), column: Number(where[2]), words: error.line});

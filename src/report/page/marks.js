@@ -27,8 +27,8 @@ function drawRun(canvas, pen) {
     drawMemoryAxis(canvas, pen, rank);
   });
 }
-function draw(canvas) {
-  const pen = canvas.base.getContext('2d');
+function draw(canvas, onto) {
+  const pen = onto.getContext('2d');
   pen.setTransform(canvas.ratio, 0, 0, canvas.ratio, 0, 0);
   pen.clearRect(0, 0, canvas.w, heightOf(canvas.run));
   drawRun(canvas, pen);
@@ -69,14 +69,20 @@ function drawMarked(canvas, pen, mark) {
     drawArrow(canvas, pen, rank, index);
   });
 }
-// Copies the picture, and draws the marked microbatch over it.
+// Draws the run, and the marked microbatch over it. What changes with the pointer lies over a copy of the picture in `base`,
+// which is drawn when it is first needed: a copy takes as long as the picture where no GPU draws.
 function compose(canvas) {
-  const pen = canvas.getContext('2d'), mark = view.hover || view.pinned, box = selectedBox(canvas);
+  const mark = view.hover || view.pinned, box = selectedBox(canvas);
+  const until = view.until ?? null;  // what comes later is covered
+  const covered = mark || box || until !== null;
+  if (!covered && !canvas.hasBase) return draw(canvas, canvas);
+  if (!canvas.hasBase) draw(canvas, canvas.base);
+  canvas.hasBase = true;
+  const pen = canvas.getContext('2d');
   pen.setTransform(1, 0, 0, 1, 0, 0);
   pen.clearRect(0, 0, canvas.width, canvas.height);
   pen.drawImage(canvas.base, 0, 0);
-  const until = view.until ?? null;  // what comes later is covered
-  if (!mark && !box && until === null) return;
+  if (!covered) return;
   pen.setTransform(canvas.ratio, 0, 0, canvas.ratio, 0, 0);
   pen.save();
   pen.beginPath();
@@ -95,13 +101,14 @@ const onScreen = new Set();
 let waiting = false, stale = new Set();
 function redraw(all = true) {
   if (all) stale = new Set(shown);
+  for (const canvas of stale) canvas.hasBase = false;
   if (waiting) return;
   waiting = true;
   requestAnimationFrame(() => {
     waiting = false;
     for (const canvas of shown) {
       if (!onScreen.has(canvas)) continue;
-      if (stale.delete(canvas)) draw(canvas);
+      stale.delete(canvas);
       compose(canvas);
     }
   });
@@ -112,11 +119,19 @@ const observer = new IntersectionObserver((entries) => {
   }
   if (stale.size) redraw(false);
 });
-function layout() {
-  readStyle();
-  hatches.clear();
+// Draws what is shown at once. Widths, fonts and colors are as layout() read them.
+function drawShown() {
   shown.forEach(resize);
-  shown.forEach(draw);
   shown.forEach(compose);
   stale.clear();
 }
+// The page, its width or its colors have changed.
+function layout() {
+  readStyle();
+  hatches.clear();
+  for (const canvas of shown) canvas.w = canvas.clientWidth;
+  drawShown();
+}
+const widths = new ResizeObserver((entries) => {
+  if (entries.some(({target}) => shown.includes(target) && target.w !== target.clientWidth)) layout();
+});

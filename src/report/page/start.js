@@ -7,6 +7,7 @@ function canvasOf(run, index) {
     listenTo(canvas);
     onScreen.add(canvas);
     observer.observe(canvas);
+    widths.observe(canvas);
     document.getElementById('text' + index).addEventListener('toggle', fillTexts);
   }
   canvas.run = run;

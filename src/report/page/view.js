@@ -23,13 +23,14 @@ const rowTop = (run, rank) => AXIS + rank * pitch(run);
 const stripTop = (run, rank) => rowTop(run, rank) + rowHeight + linksHeight(run) + 2;
 
 function resize(canvas) {
-  const ratio = window.devicePixelRatio || 1;
-  const height = heightOf(canvas.run);
+  const ratio = window.devicePixelRatio || 1, height = heightOf(canvas.run);
+  const pixels = {width: Math.round(canvas.w * ratio), height: Math.round(height * ratio)};
   canvas.style.height = height + 'px';
-  canvas.w = canvas.clientWidth;  // reading it lays out the page, so only here
-  canvas.width = canvas.base.width = Math.round(canvas.w * ratio);
-  canvas.height = canvas.base.height = Math.round(height * ratio);
+  for (const picture of [canvas, canvas.base]) {
+    if (picture.width !== pixels.width || picture.height !== pixels.height) Object.assign(picture, pixels);  // empties it
+  }
   canvas.ratio = ratio;
+  canvas.hasBase = false;
 }
 function toX(canvas, time) {
   return LEFT + (time - view.t0) / (view.t1 - view.t0) * (canvas.w - LEFT - RIGHT);
