@@ -8,7 +8,7 @@ build_packages="g++ cmake ninja-build mold ccache python3-venv libfmt-dev libyam
   libssl-dev libsentencepiece-dev fortunes fortunes-min"
 mpi_packages="libopenmpi-dev openmpi-bin"  # without them, a run has one process
 test_packages="$mpi_packages python3-dev clang-format clang-tidy clang libclang-rt-14-dev librsvg2-bin universal-ctags
-  chromium-headless-shell iproute2 zsh fish groff"
+  chromium-headless-shell firefox-esr iproute2 zsh fish groff"
 playground_packages="clang-19 lld-19 libc++-19-dev-wasm32 libclang-rt-19-dev-wasm32 wasi-libc"  # tools/playground
 bench_packages="libbenchmark-dev"
 

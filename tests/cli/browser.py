@@ -45,6 +45,9 @@ class Browser:
     def pid(self):
         return self._process.pid
 
+    def clear_console(self):
+        self.console.clear()
+
     def close(self):
         os.close(self._to)
         self._process.terminate()

@@ -22,9 +22,11 @@ POOR = """0F0,0F1,0F2,0I0,0W0,0F3,0I1,0W1,0I2,0W2,0I3,0W3
 
 @unittest.skipIf(MISSING, MISSING)
 class PlaygroundTest(program.CommandTest):
+    start_browser = browser.Browser
+
     @classmethod
     def setUpClass(cls):
-        cls.browser = browser.Browser()
+        cls.browser = cls.start_browser()
         cls.addClassCleanup(cls.browser.close)
 
     def setUp(self):
@@ -36,7 +38,7 @@ class PlaygroundTest(program.CommandTest):
         super().tearDown()
 
     def open(self, link="", page=PAGE, width=1400):
-        self.browser.console.clear()
+        self.browser.clear_console()
         self.browser.open(f"file://{page}{link}", width)
         self.wait("document.body.dataset.ready === 'true'")
 
@@ -222,10 +224,10 @@ class PlaygroundTest(program.CommandTest):
         self.after(lambda: self.set(comm="0.25"))
         self.after(lambda: self.set(**{"pass": "optimizer"}))
         figures = self.answer()
-        self.browser.evaluate("""window.saved = ''; URL.createObjectURL = (blob) => { window.blob = blob; return '#'; };
-                                 HTMLAnchorElement.prototype.click = () => {}; 0""")
+        self.browser.evaluate("""(() => { window.URL.createObjectURL = (blob) => { window.blob = blob; return '#'; };
+                                 window.HTMLAnchorElement.prototype.click = () => {}; })()""")
         self.browser.press("#save-yaml")
-        yaml = self.browser.evaluate("blob.text()")
+        yaml = self.browser.evaluate("window.blob.text()")
         (self.folder / "c.yaml").write_text(yaml)
         (theirs,) = self.run_json("simulate", "c.yaml")["schedules"]
         self.assertEqual(theirs["makespan"], figures["makespan"])
