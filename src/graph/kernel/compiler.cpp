@@ -4,15 +4,14 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstdlib>
-#include <filesystem>
 #include <vector>
 
 #include "base/digest.h"
 #include "base/files.h"
 #include "base/first_line.h"
 #include "base/system/run_command.h"
+#include "graph/kernel/code_cache.h"
 #include "graph/kernel/processor.h"
 
 namespace penstock {
@@ -29,32 +28,6 @@ constexpr std::array kFlags = {"-O3",
                                "-w"};
 
 std::string March() { return "-march=" + ChooseKernels(ThisProcessor()).march; }
-
-// Returns null if the environment variable is not set or empty.
-const char* EnvironmentVariable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr || *value == '\0' ? nullptr : value;
-}
-
-Result<OwnedFolder> CacheFolder() {
-  std::filesystem::path folder;
-  if (const char* cache = EnvironmentVariable("XDG_CACHE_HOME")) {
-    folder = cache;
-  } else if (const char* home = EnvironmentVariable("HOME")) {
-    folder = std::filesystem::path(home) / ".cache";
-  } else {
-    return MakeError(ErrorCode::kUnavailable,
-                     "there is no cache folder; set XDG_CACHE_HOME or HOME");
-  }
-  return OwnedFolder::Open((folder / "penstock").string());
-}
-
-// Prints once per process, because all stages have the same reason.
-void WarnNotCached(const std::string& reason) {
-  static std::atomic<bool> warned = false;
-  if (warned.exchange(true)) return;
-  fmt::print(stderr, "penstock: compiled kernels are not cached for later runs: {}\n", reason);
-}
 
 // Identifies the processor, on which the code of -march=native depends.
 std::string ProcessorKey() {
@@ -73,8 +46,8 @@ std::string ProcessorKey() {
 }
 
 std::string CompilerName() {
-  const char* const named = EnvironmentVariable("PENSTOCK_CXX");
-  return named == nullptr ? "c++" : named;
+  const char* const named = std::getenv("PENSTOCK_CXX");
+  return named == nullptr || *named == '\0' ? "c++" : named;
 }
 
 // Returns, for example, "g++ (Debian ...) 12.2.0". The output goes through a file in `scratch`.
@@ -89,14 +62,6 @@ Result<std::string> CompilerVersion(const std::string& compiler, const OwnedFold
     return MakeError(ErrorCode::kUnavailable, "cannot run the C++ compiler {}", compiler);
   }
   return FirstLine(*text);
-}
-
-// A library file is the shared object followed by the digest of its bytes.
-constexpr std::size_t kDigestSize = 32;
-bool IsComplete(std::string_view file) {
-  if (file.size() < kDigestSize) return false;
-  const std::string_view object = file.substr(0, file.size() - kDigestSize);
-  return Digest(object) == file.substr(object.size());
 }
 
 // Returns the content of the library file.
@@ -115,8 +80,7 @@ Result<std::string> Compile(std::string_view source, const std::string& compiler
     return MakeError(ErrorCode::kUnavailable, "{} cannot compile a kernel: {}", compiler,
                      FirstLine(ReadFile(log).value_or("")));
   }
-  *content += Digest(*content);
-  return content;
+  return CacheFileOf(*std::move(content));
 }
 
 // Errors: kUnavailable if the library cannot be loaded or lacks a function.
@@ -146,8 +110,8 @@ Result<CompiledLibrary> CompileToLibrary(std::string_view source, const Compiler
   for (const char* flag : kFlags) key += flag;
   key += March();
   const std::string name = Digest(key) + ".so";
-  Result<OwnedFolder> cache = CacheFolder();
-  if (cache && !options.recompile && IsComplete(cache->Read(name).value_or(""))) {
+  Result<OwnedFolder> cache = OpenKernelCache();
+  if (cache && !options.recompile && ReadCachedCode(*cache, name)) {
     return CompiledLibrary{*std::move(cache), name, false};
   }
   PENSTOCK_TRY(const std::string content, Compile(source, compiler, scratch, options.limit));

@@ -10,13 +10,16 @@
 #include <stdexcept>
 #include <vector>
 
+#include "base/digest.h"
 #include "base/mutex.h"
+#include "graph/kernel/code_cache.h"
 
 namespace penstock {
 namespace {
 
 // The functions of NVRTC and of the CUDA driver that are called. They return 0 for success.
 struct Functions {
+  int (*version)(int* major, int* minor) = nullptr;
   int (*create)(void** program, const char* source, const char* name, int headers,
                 const char* const* texts, const char* const* names) = nullptr;
   int (*compile)(void* program, int options, const char* const* texts) = nullptr;
@@ -45,6 +48,7 @@ Result<Functions> FindFunctions() {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
     if (function == nullptr) missing = name;
   };
+  find(found.version, "nvrtcVersion");
   find(found.create, "nvrtcCreateProgram");
   find(found.compile, "nvrtcCompileProgram");
   find(found.log_size, "nvrtcGetProgramLogSize");
@@ -72,6 +76,32 @@ std::string LogOf(const Functions& functions, void* program) {
   std::string log(bytes, '\0');
   if (functions.log(program, log.data()) != 0) return "it gives no reason";
   return log.substr(0, log.find('\n'));
+}
+
+const std::string kStandard = "-std=c++17";
+
+Result<std::string> Compile(const Functions& functions, const std::string& source,
+                            const std::string& architecture) {
+  void* program = nullptr;
+  if (functions.create(&program, source.c_str(), "penstock.cu", 0, nullptr, nullptr) != 0) {
+    return MakeError(ErrorCode::kUnavailable, "NVRTC does not create a program");
+  }
+  const std::array options = {architecture.c_str(), kStandard.c_str()};
+  Result<std::string> code;
+  std::size_t bytes = 0;
+  if (functions.compile(program, static_cast<int>(options.size()), options.data()) != 0) {
+    code =
+        MakeError(ErrorCode::kUnavailable, "NVRTC refuses a kernel: {}", LogOf(functions, program));
+  } else if (functions.code_size(program, &bytes) != 0 || bytes == 0) {
+    code = MakeError(ErrorCode::kUnavailable, "NVRTC has no code for {}", architecture);
+  } else {
+    code = std::string(bytes, '\0');
+    if (functions.code(program, code->data()) != 0) {
+      code = MakeError(ErrorCode::kUnavailable, "NVRTC does not return a kernel's code");
+    }
+  }
+  functions.destroy(&program);
+  return code;
 }
 
 Result<std::string> ArchitectureOf(const Functions& functions, c10::Device device) {
@@ -138,24 +168,19 @@ bool IsAligned(const void* address) {
 Result<std::string> CompileCuda(const std::string& source, const std::string& architecture) {
   if (!TheFunctions()) return tl::unexpected(TheFunctions().error());
   const Functions& functions = *TheFunctions();
-  void* program = nullptr;
-  if (functions.create(&program, source.c_str(), "penstock.cu", 0, nullptr, nullptr) != 0) {
-    return MakeError(ErrorCode::kUnavailable, "NVRTC does not create a program");
-  }
+  int major = 0, minor = 0;
+  functions.version(&major, &minor);
   const std::string option = "-arch=" + architecture;
-  const std::array options = {option.c_str(), "-std=c++17"};
-  Result<std::string> code;
-  std::size_t bytes = 0;
-  if (functions.compile(program, static_cast<int>(options.size()), options.data()) != 0) {
-    code =
-        MakeError(ErrorCode::kUnavailable, "NVRTC refuses a kernel: {}", LogOf(functions, program));
-  } else if (functions.code_size(program, &bytes) != 0 || bytes == 0) {
-    code = MakeError(ErrorCode::kUnavailable, "NVRTC has no code for {}", architecture);
-  } else {
-    code = std::string(bytes, '\0');
-    if (functions.code(program, code->data()) != 0) code = std::string();
+  const std::string name =
+      Digest(fmt::format("{}\nNVRTC {}.{}\n{}{}", source, major, minor, option, kStandard)) +
+      ".cubin";
+  const Result<OwnedFolder> cache = OpenKernelCache();
+  if (cache) {
+    if (std::optional<std::string> code = ReadCachedCode(*cache, name)) return *std::move(code);
   }
-  functions.destroy(&program);
+  PENSTOCK_TRY(std::string code, Compile(functions, source, option));
+  const Status cached = cache ? cache->Write(name, CacheFileOf(code)) : tl::unexpected(cache.error());
+  if (!cached) WarnNotCached(cached.error().line());
   return code;
 }
 

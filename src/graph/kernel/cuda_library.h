@@ -37,7 +37,8 @@ const CudaKernel* FindCudaKernel(std::string_view text, c10::Device device);
 void RunCudaKernel(const CudaKernel& kernel, c10::Device device,
                    std::span<const void* const> inputs, std::span<void* const> outputs);
 
-// Returns the machine code of a source for an architecture such as "sm_90", without a device.
+// Returns the machine code of a source for an architecture such as "sm_90", from the cache folder
+// (code_cache.h) if this version of NVRTC has compiled it before. Needs no device.
 Result<std::string> CompileCuda(const std::string& source, const std::string& architecture);
 
 }  // namespace penstock

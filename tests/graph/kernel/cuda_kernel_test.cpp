@@ -3,9 +3,14 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
+#include "base/files.h"
 #include "graph/device/device_queue.h"
 #include "graph/kernel/cuda_library.h"
 #include "graph/kernel/fused_op.h"
+#include "graph/kernel/code_cache.h"
+#include "tests/graph/kernel/kernel_cache.h"
 
 namespace penstock {
 namespace {
@@ -88,6 +93,7 @@ const std::vector<CudaCase>& Cases() {
 class CudaKernels : public ::testing::TestWithParam<CudaCase> {};
 
 TEST_P(CudaKernels, Compile) {
+  const testing::KernelCache empty;
   const Result<Kernel> kernel = KernelOf(GetParam().kernel);
   ASSERT_TRUE(kernel) << kernel.error().line();
   ASSERT_TRUE(CanRunOnCuda(*kernel));
@@ -101,6 +107,24 @@ TEST_P(CudaKernels, Compile) {
     ASSERT_TRUE(code) << code.error().line() << "\n" << source;
     EXPECT_GT(code->size(), 100);
   }
+}
+
+// A later run takes the code from the cache folder unless it is damaged.
+TEST(CudaKernelCache, KeepsCode) {
+  const testing::KernelCache cache;
+  const Result<Kernel> kernel = KernelOf(Cases().front().kernel);
+  const std::string source = std::string(CudaPrelude()) + CudaSourceOf(*kernel, "kernel", 1);
+  const auto code = CompileCuda(source, "sm_90");
+  if (!code) GTEST_SKIP() << code.error().line();
+  ASSERT_EQ(cache.Files(), 1);
+  const std::filesystem::path file = std::filesystem::directory_iterator(cache.folder())->path();
+  EXPECT_TRUE(CompileCuda(source, "sm_80"));
+  EXPECT_EQ(cache.Files(), 2);
+  ASSERT_TRUE(WriteFileAtomically(file.string(), CacheFileOf("other code")));
+  EXPECT_EQ(CompileCuda(source, "sm_90"), "other code");
+  ASSERT_TRUE(WriteFileAtomically(file.string(), "other code"));
+  EXPECT_EQ(CompileCuda(source, "sm_90"), *code);
+  EXPECT_EQ(ReadFile(file.string()), CacheFileOf(*code));
 }
 
 TEST_P(CudaKernels, ComputeWhatAtenDoes) {
