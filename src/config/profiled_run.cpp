@@ -8,8 +8,9 @@ namespace penstock {
 namespace {
 
 // Besides the keys of the model.
-constexpr std::array<std::string_view, 12> kProfileKeys = {"batch",
+constexpr std::array<std::string_view, 13> kProfileKeys = {"batch",
                                                            "device",
+                                                           "device_graphs",
                                                            "precision",
                                                            "exact",
                                                            "fuse",

@@ -161,6 +161,9 @@ struct TrainConfig {
   // Where the ranks' tensors are and their work runs: "cpu", "cuda", "cuda:1" or another device of
   // PyTorch.
   std::string device = "cpu";
+  // Starts the ops of a forward or backward by one call, as a graph of the device that was recorded
+  // in an earlier step. Only on devices that have a plugin.
+  bool device_graphs = false;
   // Limit for the estimated memory need of the run: "auto" (what is available), bytes with a unit,
   // or "none" (no check).
   std::string max_memory = "auto";

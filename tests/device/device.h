@@ -24,6 +24,7 @@ struct DeviceReport {
   std::vector<std::string> races;
   std::vector<std::string> host_operations;  // ops for which the host waited
   std::int64_t tasks = 0, recorded_uses = 0;
+  std::int64_t recordings = 0, replays = 0;  // of graphs
   // How often streams waited for events: where that ordered something, and for the default stream.
   std::int64_t waits = 0, default_waits = 0;
   bool dropped = false;  // a wait or a use

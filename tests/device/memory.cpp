@@ -27,9 +27,9 @@ DeviceMemory::DeviceMemory() {
   shadow_ = map(PROT_READ | PROT_WRITE);
 }
 
-Block* DeviceMemory::Allocate(std::size_t bytes, int stream) {
+Block* DeviceMemory::Allocate(std::size_t bytes, int stream, int pool) {
   const std::size_t size = std::bit_ceil(std::max(bytes, kLeastBlock));
-  std::vector<Block*>& free = free_[{stream, size}];
+  std::vector<Block*>& free = free_[{stream, pool, size}];
   if (!free.empty()) {
     Block* const block = free.back();
     free.pop_back();
@@ -40,6 +40,7 @@ Block* DeviceMemory::Allocate(std::size_t bytes, int stream) {
   block->address = device_ + used_;
   block->bytes = size;
   block->stream = stream;
+  block->pool = pool;
   used_ += size;
   return (blocks_[block->address] = std::move(block)).get();
 }

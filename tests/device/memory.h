@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "tests/device/order.h"
@@ -13,7 +14,9 @@ namespace penstock::testing {
 struct Block {
   char* address = nullptr;  // on the device
   std::size_t bytes = 0;
-  int stream = -1;  // that allocated it, and may use it again once it is freed
+  int stream = -1;                  // that allocated it, and may use it again once it is freed
+  int pool = 0;                     // of graphs, which alone may use it again; 0: none
+  const void* recording = nullptr;  // that allocated it
   Accesses accesses;
   std::vector<int> uses = {};  // other streams
 };
@@ -24,8 +27,8 @@ class DeviceMemory {
   DeviceMemory();
 
   // Aborts if nothing is left.
-  Block* Allocate(std::size_t bytes, int stream);
-  void Free(Block* block) { free_[{block->stream, block->bytes}].push_back(block); }
+  Block* Allocate(std::size_t bytes, int stream, int pool);
+  void Free(Block* block) { free_[{block->stream, block->pool, block->bytes}].push_back(block); }
 
   // The block that contains the address, nullptr if it is not the device's.
   Block* At(const void* address);
@@ -38,7 +41,7 @@ class DeviceMemory {
   char* shadow_ = nullptr;
   std::size_t used_ = 0;
   std::map<char*, std::unique_ptr<Block>> blocks_;
-  std::map<std::pair<int, std::size_t>, std::vector<Block*>> free_;
+  std::map<std::tuple<int, int, std::size_t>, std::vector<Block*>> free_;
 };
 
 }  // namespace penstock::testing

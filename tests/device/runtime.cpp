@@ -1,5 +1,7 @@
 #include "tests/device/runtime.h"
 
+#include <c10/util/Exception.h>
+
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -60,7 +62,37 @@ int Device::NewStream() {
 void Device::Start(int stream, const std::string& name, const std::vector<Access>& accesses,
                    std::function<void()> task) {
   const std::lock_guard lock(mutex_);
+  if (const auto found = recordings_.find(stream); found != recordings_.end()) {
+    found->second->tasks.push_back({name, accesses, std::move(task)});
+    return;
+  }
   StartLocked(stream, name, accesses, std::move(task));
+}
+
+void Device::RefuseRecording(int stream, const std::string& what) {
+  const auto found = recordings_.find(stream);
+  if (found == recordings_.end()) return;
+  found->second->failed = true;
+  TORCH_CHECK(false, "the test device cannot record: ", what);
+}
+
+void Device::BeginRecording(int stream, std::shared_ptr<Recording> recording) {
+  const std::lock_guard lock(mutex_);
+  TORCH_CHECK(recordings_.emplace(stream, std::move(recording)).second);
+}
+
+void Device::EndRecording(int stream) {
+  const std::lock_guard lock(mutex_);
+  TORCH_CHECK(recordings_.erase(stream) == 1);
+  ++report_.recordings;
+}
+
+void Device::Replay(int stream, const Recording& recording) {
+  const std::lock_guard lock(mutex_);
+  ++report_.replays;
+  for (const Recording::Task& task : recording.tasks) {
+    StartLocked(stream, task.name, task.accesses, task.run);
+  }
 }
 
 void Device::StartLocked(int stream, const std::string& name, const std::vector<Access>& accesses,
@@ -79,6 +111,7 @@ void Device::StartLocked(int stream, const std::string& name, const std::vector<
 
 std::shared_ptr<Event> Device::Record(int stream) {
   const std::lock_guard lock(mutex_);
+  RefuseRecording(stream, "an event");
   auto event = std::make_shared<Event>();
   event->stream = stream;
   event->after = order_.After(stream);
@@ -92,6 +125,7 @@ std::shared_ptr<Event> Device::Record(int stream) {
 
 void Device::Await(int stream, const std::shared_ptr<Event>& event) {
   const std::lock_guard lock(mutex_);
+  RefuseRecording(stream, "a wait for an event");
   if (event->stream == 0) {
     ++report_.default_waits;
     if (drops_default_waits_) return;
@@ -111,6 +145,7 @@ void Device::SynchronizeStream(int stream, const std::string& reason) {
   Clock after;
   {
     const std::lock_guard lock(mutex_);
+    RefuseRecording(stream, reason);
     report_.host_operations.push_back(reason);
     order_.Begin(stream);
     after = order_.After(stream);
@@ -131,7 +166,12 @@ void Device::SynchronizeEvent(const Event& event) {
 void* Device::Allocate(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   FreeUnused();
-  return memory_.Allocate(bytes, CurrentStream())->address;
+  const int stream = CurrentStream();
+  const auto found = recordings_.find(stream);
+  if (found == recordings_.end()) return memory_.Allocate(bytes, stream, 0)->address;
+  Block* const block = memory_.Allocate(bytes, stream, found->second->pool);
+  block->recording = found->second.get();
+  return block->address;
 }
 
 void Device::Free(void* address) {
@@ -150,9 +190,15 @@ void Device::Free(void* address) {
 
 // Poisons the block in the order of its stream, and allows that stream to use it again.
 void Device::FreeBlock(Block* block) {
-  char* const begin = Shadow(block->address);
-  StartLocked(block->stream, "free", {{block->address, true}},
-              [begin, bytes = block->bytes] { std::memset(begin, kPoison, bytes); });
+  auto poison = [begin = Shadow(block->address), bytes = block->bytes] {
+    std::memset(begin, kPoison, bytes);
+  };
+  const auto found = recordings_.find(block->stream);
+  if (found != recordings_.end() && found->second.get() == block->recording) {
+    found->second->tasks.push_back({"free", {{block->address, true}}, std::move(poison)});
+  } else {
+    StartLocked(block->stream, "free", {{block->address, true}}, std::move(poison));
+  }
   memory_.Free(block);
 }
 

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -50,6 +51,19 @@ struct Access {
   bool writes = false;
 };
 
+// What a stream is asked to do while it records.
+struct Recording {
+  struct Task {
+    std::string name;
+    std::vector<Access> accesses;
+    std::function<void()> run;
+  };
+
+  int pool = 0;  // where its allocations come from
+  std::vector<Task> tasks = {};
+  bool failed = false;  // an op could not be recorded
+};
+
 // Threads: any.
 class Device {
  public:
@@ -70,6 +84,11 @@ class Device {
   void SynchronizeStream(int stream, const std::string& reason);
   void SynchronizeEvent(const Event& event);
 
+  // From Begin to End, tasks of the stream go to the recording and do not run.
+  void BeginRecording(int stream, std::shared_ptr<Recording> recording);
+  void EndRecording(int stream);
+  void Replay(int stream, const Recording& recording);
+
   void* Allocate(std::size_t bytes);
   void Free(void* address);
   void RecordUse(const void* address, int stream);
@@ -88,6 +107,8 @@ class Device {
   void StartLocked(int stream, const std::string& name, const std::vector<Access>& accesses,
                    std::function<void()> task);
   void FreeBlock(Block* block);
+  // Fails, as the recording then does, if the stream records.
+  void RefuseRecording(int stream, const std::string& what);
   void FreeUnused();
 
   // A freed block, and what other streams must have done before it is used again.
@@ -99,6 +120,7 @@ class Device {
   std::mutex mutex_;
   DeviceMemory memory_;
   std::deque<std::unique_ptr<Queue>> queues_;
+  std::map<int, std::shared_ptr<Recording>> recordings_;  // by stream
   Order order_;
   std::vector<Freed> freed_;
   DeviceReport report_;

@@ -66,26 +66,42 @@ void ExpectNear(const TrainedModel& expected, const TrainedModel& trained) {
 class TrainOnDevice : public ::testing::TestWithParam<TrainCase> {
  protected:
   void SetUp() override { at::globalContext().setSDPUseFlash(false); }
+
+  static DeviceReport ExpectAsOnTheCpu(bool graphs);
 };
 
-TEST_P(TrainOnDevice, IsAsOnTheCpu) {
+DeviceReport TrainOnDevice::ExpectAsOnTheCpu(bool graphs) {
   TrainConfig config = ConfigOf(GetParam());
   const TrainedModel expected = TrainWith(config);
   config.device = "test_device";
+  config.device_graphs = graphs;
   TakeReport();
   const TrainedModel trained = TrainWith(config);
-  const DeviceReport report = TakeReport();
+  DeviceReport report = TakeReport();
   EXPECT_TRUE(report.races.empty()) << report.races.size() << ": " << report.races.front();
   const HostWaits waits = WaitsOf(report);
   EXPECT_TRUE(waits.within_steps.empty()) << waits.within_steps.front();
   // The norms of each stage's gradients, and the losses, of all replicas.
   const std::size_t most = trained.saved.size() * Index(GetParam().updates) + 2;
-  if (GetParam().has_experts) return ExpectNear(expected, trained);
+  if (GetParam().has_experts) {
+    ExpectNear(expected, trained);
+    return report;
+  }
   EXPECT_LE(waits.reads, static_cast<int>(trained.losses.size() * most));
   EXPECT_EQ(expected.losses, trained.losses);
   for (const auto& [name, value] : expected.parameters) {
     EXPECT_TRUE(at::equal(value, trained.parameters.at(name).cpu())) << name;
   }
+  return report;
+}
+
+TEST_P(TrainOnDevice, IsAsOnTheCpu) { ExpectAsOnTheCpu(/*graphs=*/false); }
+
+// With recorded forwards and backwards, except those that cannot be recorded.
+TEST_P(TrainOnDevice, IsAsOnTheCpuWithGraphs) {
+  const DeviceReport report = ExpectAsOnTheCpu(/*graphs=*/true);
+  EXPECT_GT(report.replays, 0);
+  std::fprintf(stderr, "%s: %ld recordings, %ld replays\n", GetParam().name, report.recordings, report.replays);
 }
 
 INSTANTIATE_TEST_SUITE_P(

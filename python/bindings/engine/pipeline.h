@@ -34,6 +34,7 @@ namespace penstock::python {
 struct PipelineOptions {
   ParallelConfig parallel;         // only `data` and `zero` matter
   c10::Device device = c10::kCPU;  // of the weights, and where stages run
+  bool graphs = false;             // see TrainConfig::device_graphs
   TorchStageOptions stage;         // of all stages; the schedule and Build add the rest
   UpdateRule update;
   int threads = 1;               // intra-op threads of each rank

@@ -215,7 +215,7 @@ Result<Pipeline> BuildPipeline(const RunContext& run, const BatchSource& source)
   PENSTOCK_TRY(const c10::Device device, OpenDevice(config.device));
   PENSTOCK_TRY(const StageAssembly assembly,
                StageAssembly::Make(schedule, config.parallel, OffloadFolder(config), run.ranks,
-                                   run.processes.group(), device));
+                                   run.processes.group(), device, config.device_graphs));
   pipeline.zero = assembly.zero();
   pipeline.replicas_per_shard = assembly.replicas_per_shard();
   pipeline.rank_shards = assembly.rank_shards();

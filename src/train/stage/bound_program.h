@@ -14,6 +14,7 @@
 #include "base/index.h"
 #include "graph/compile.h"
 #include "graph/run/interpret.h"
+#include "graph/run/program_replays.h"
 
 namespace penstock {
 
@@ -24,6 +25,7 @@ struct BoundPiece {
   std::vector<at::Tensor> inputs;
   std::vector<at::Tensor> outputs;
   std::vector<at::Tensor> leaving;  // the outputs that leave the stage
+  std::optional<ProgramReplays> replays = {};
 
   BoundPiece(StagePiece from, const GraphBinding& binding)
       : piece(std::move(from)),
@@ -39,13 +41,34 @@ struct BoundPiece {
       at::Tensor& value = slots[piece.inputs[i]];
       inputs[i] = piece.last[i] ? std::move(value) : value;
     }
-    program.Run(inputs, outputs);
+    if (replays) {
+      replays->Run(program, inputs, outputs);
+    } else {
+      program.Run(inputs, outputs);
+    }
     std::size_t left = 0;
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       const int slot = piece.outputs[i];
       (slot < 0 ? leaving[left++] : slots[slot]) = std::move(outputs[i]);
     }
     return leaving;
+  }
+
+  // From here on, runs are graphs of the device, unless it cannot record them. `from_outside` has
+  // the slots that no piece of the stage computes.
+  void Replay(std::span<const int> from_outside, const GraphBinding& binding,
+              const std::shared_ptr<RankRecorder>& rank) {
+    const std::string reason = ProgramReplays::WhyNot(piece.graph);
+    if (!reason.empty()) {
+      rank->refusals.push_back(piece.graph.name + ": " + reason);
+      return;
+    }
+    ProgramPorts ports;
+    for (const int slot : piece.inputs) {
+      ports.from_outside.push_back(std::ranges::find(from_outside, slot) != from_outside.end());
+    }
+    for (const int slot : piece.outputs) ports.leaves.push_back(slot < 0);
+    replays.emplace(piece.graph, binding, std::move(ports), rank);
   }
 };
 
@@ -61,7 +84,9 @@ struct BoundProgram {
   std::int64_t input_bytes = 0;            // of the stage's inputs
   std::vector<int> gradient_slots;         // slots of the output gradients; -1: not read
 
-  BoundProgram(StageProgram from, const GraphBinding& binding)
+  // `recorder` is null unless runs are recorded as graphs of the device.
+  BoundProgram(StageProgram from, const GraphBinding& binding,
+               const std::shared_ptr<RankRecorder>& recorder)
       : program(std::move(from)),
         forward(program.forward, binding),
         backward_input(program.backward_input, binding),
@@ -74,6 +99,12 @@ struct BoundProgram {
       if (!output.has_gradient) continue;
       gradient_types.push_back(output.type);
       gradient_slots.push_back(output.slot);
+    }
+    if (!recorder) return;
+    std::vector<int> from_outside = gradient_slots;
+    for (const StagePort& input : program.inputs) from_outside.push_back(input.slot);
+    for (BoundPiece* const piece : {&forward, &backward_input, &backward_weight}) {
+      piece->Replay(from_outside, binding, recorder);
     }
   }
 

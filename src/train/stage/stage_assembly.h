@@ -22,11 +22,14 @@ class StageAssembly {
  public:
   // Creates the groups of replicas and experts, the pools of OFFLOAD with their files in
   // `offload_folder`, and the queues of ranks on a device. Every process calls it at the same place
-  // of its start. `processes` is null for a single process, and must outlive the object. Errors: as
-  // MakeReplicaGroups, MakeExpertGroups and MakePools.
+  // of its start. `processes` is null for a single process, and must outlive the object. With
+  // `graphs`, each rank records graphs of the device. Errors: as MakeReplicaGroups,
+  // MakeExpertGroups, MakePools and OpenDevicePlugin; kInvalidArgument for graphs of a CPU or with
+  // OFFLOAD.
   static Result<StageAssembly> Make(const Schedule& schedule, const ParallelConfig& parallel,
                                     const std::string& offload_folder, const LocalRanks& ranks,
-                                    ProcessGroup* processes, c10::Device device = c10::kCPU);
+                                    ProcessGroup* processes, c10::Device device = c10::kCPU,
+                                    bool graphs = false);
 
   // Sets the options of a stage of this process: its group, pool, queue and rank.
   void Join(int stage, TorchStageOptions& options) const;
@@ -44,6 +47,7 @@ class StageAssembly {
   std::vector<std::shared_ptr<RankShards>> rank_shards_;  // by rank
   std::vector<std::shared_ptr<ActivationPool>> pools_;    // by rank
   std::vector<std::shared_ptr<DeviceQueue>> queues_;      // by rank; null on CPUs
+  std::vector<std::shared_ptr<RankRecorder>> recorders_;  // by rank; null without graphs
 };
 
 }  // namespace penstock

@@ -50,7 +50,8 @@ class CompiledStage final : public TorchStage {
     if (options.rank.queue) clock_.emplace(options.rank.device());
     if (GroupEnd* group = weights_.expert_group()) binding_.groups = {{kExpertGroup, group}};
     for (StageProgram& program : programs) {
-      programs_.push_back(std::make_unique<BoundProgram>(std::move(program), binding_));
+      programs_.push_back(
+          std::make_unique<BoundProgram>(std::move(program), binding_, options_.rank.recorder));
     }
     for (int program = 0; program < options.lengths.CountPrograms(); ++program) {
       loss_shares_.push_back(static_cast<float>(ShareOfProgram(options, program)));
@@ -254,7 +255,8 @@ class CompiledStage final : public TorchStage {
   }
   void AddShape(std::int64_t shape, StageProgram program) override {
     weights_.AddProgram(program);
-    shapes_[shape] = std::make_unique<BoundProgram>(std::move(program), binding_);
+    shapes_[shape] =
+        std::make_unique<BoundProgram>(std::move(program), binding_, options_.rank.recorder);
   }
   void DropShape(std::int64_t shape) override {
     const auto dropped = shapes_.extract(shape);

@@ -29,6 +29,7 @@ namespace penstock {
 class ActivationPool;
 class DeviceQueue;
 class RankGroup;
+struct RankRecorder;
 struct RankShards;
 class StageModule;
 class TorchVocabulary;
@@ -179,6 +180,8 @@ struct StageRank {
   std::shared_ptr<TorchVocabulary> vocabulary;
   // The rank's queue on the device that has its tensors; null if that is the CPU.
   std::shared_ptr<DeviceQueue> queue = nullptr;
+  // Records runs as graphs of the device; null unless device_graphs is set.
+  std::shared_ptr<RankRecorder> recorder = nullptr;
 
   c10::Device device() const;
 };
