@@ -93,6 +93,9 @@ if(PENSTOCK_ENGINE)
   install(FILES ${PROJECT_SOURCE_DIR}/cmake/FindTorch.cmake DESTINATION ${package_folder} COMPONENT engine)
 endif()
 install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program OPTIONAL)
+if(PENSTOCK_CUDA)
+  install(TARGETS penstock_cuda LIBRARY DESTINATION lib/penstock COMPONENT program OPTIONAL)
+endif()
 # What tools/playground has built, if it has.
 install(FILES ${PROJECT_SOURCE_DIR}/build/playground.html DESTINATION ${CMAKE_INSTALL_DATADIR}/penstock COMPONENT program OPTIONAL)
 

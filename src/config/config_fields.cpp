@@ -45,6 +45,8 @@ std::vector<Field> RunFields(TrainConfig& c) {
        "Device that trains: cpu, or PyTorch's name of another one: cuda, cuda:1, xpu"},
       {"device_graphs", &c.device_graphs, kPrograms,
        "Start forwards and backwards as recorded graphs of the device (CUDA graphs)"},
+      {"device_parts", &c.device_parts, kPrograms,
+       "Give each rank its own part of the device's processors (CUDA green contexts)"},
       {"max_memory", &c.max_memory, kFiles,
        "Memory that the run may need: auto (what is available), a size (16GiB), or none (no "
        "check)"},

@@ -8,9 +8,10 @@ namespace penstock {
 namespace {
 
 // Besides the keys of the model.
-constexpr std::array<std::string_view, 13> kProfileKeys = {"batch",
+constexpr std::array<std::string_view, 14> kProfileKeys = {"batch",
                                                            "device",
                                                            "device_graphs",
+                                                           "device_parts",
                                                            "precision",
                                                            "exact",
                                                            "fuse",

@@ -164,6 +164,9 @@ struct TrainConfig {
   // Starts the ops of a forward or backward by one call, as a graph of the device that was recorded
   // in an earlier step. Only on devices that have a plugin.
   bool device_graphs = false;
+  // Gives each rank of this process its own part of the device's processors, in place of sharing
+  // all of them. Only on devices that have a plugin.
+  bool device_parts = false;
   // Limit for the estimated memory need of the run: "auto" (what is available), bytes with a unit,
   // or "none" (no check).
   std::string max_memory = "auto";

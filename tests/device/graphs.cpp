@@ -44,10 +44,17 @@ class TestPool final : public GraphPool {
   std::shared_ptr<Recording> recording_;
 };
 
+constexpr int kMostParts = 4;
+
 class TestPlugin final : public DevicePlugin {
  public:
   std::unique_ptr<GraphPool> MakeGraphPool(c10::Device) override {
     return std::make_unique<TestPool>();
+  }
+  c10::Stream MakePartStream(c10::Device device, int part, int parts) override {
+    TORCH_CHECK(part >= 0 && part < parts && parts <= kMostParts, "the test device has ",
+                kMostParts, " parts");
+    return c10::Stream(c10::Stream::UNSAFE, device, Device::Get().NewStream());
   }
 };
 

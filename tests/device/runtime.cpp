@@ -292,5 +292,6 @@ extern "C" const char* penstock_test_device_report() {
   const penstock::testing::DeviceReport report = penstock::testing::TakeReport();
   for (const std::string& race : report.races) text += "race: " + race + "\n";
   for (const std::string& each : report.host_operations) text += "host: " + each + "\n";
+  if (report.replays > 0) text += "replays\n";
   return text.c_str();
 }

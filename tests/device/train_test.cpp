@@ -2,6 +2,7 @@
 #include "train/train.h"
 
 #include <ATen/Context.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
@@ -16,6 +17,7 @@
 #include "tests/train/run/trained_model.h"
 #include "tests/train/sentences.h"
 #include "tests/train/temp_folder.h"
+#include "train/stage/stage_assembly.h"
 
 namespace penstock::testing {
 namespace {
@@ -101,7 +103,6 @@ TEST_P(TrainOnDevice, IsAsOnTheCpu) { ExpectAsOnTheCpu(/*graphs=*/false); }
 TEST_P(TrainOnDevice, IsAsOnTheCpuWithGraphs) {
   const DeviceReport report = ExpectAsOnTheCpu(/*graphs=*/true);
   EXPECT_GT(report.replays, 0);
-  std::fprintf(stderr, "%s: %ld recordings, %ld replays\n", GetParam().name, report.recordings, report.replays);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -161,6 +162,33 @@ INSTANTIATE_TEST_SUITE_P(
                   1,
                   true}),
     [](const auto& info) { return info.param.name; });
+
+TEST(PartsOfDevice, TrainAsTheCpu) {
+  at::globalContext().setSDPUseFlash(false);
+  TrainConfig config = ConfigOf({"parts", {}});
+  const TrainedModel expected = TrainWith(config);
+  config.device = "test_device";
+  config.device_parts = true;
+  TakeReport();
+  EXPECT_EQ(expected.losses, TrainWith(config).losses);
+  EXPECT_TRUE(TakeReport().races.empty());
+}
+
+TEST(PartsOfDevice, AreRefusedWhereThereAreNone) {
+  ScheduleParams params;
+  params.ranks = params.microbatches = 8;  // the test device has four parts
+  const Schedule schedule = Generate("1f1b", params).value();
+  const auto error = [&](const DeviceUse& use) {
+    const auto made = StageAssembly::Make(schedule, {}, "", LocalRanks(params.ranks), nullptr, use);
+    return made ? std::string() : made.error().line();
+  };
+  const c10::Device device("test_device:0");
+  EXPECT_THAT(error({device, false, true}),
+              ::testing::HasSubstr("device_parts: the test device has 4 parts"));
+  EXPECT_THAT(error({c10::kCPU, false, true}), ::testing::HasSubstr("device_parts needs a device"));
+  EXPECT_THAT(error({c10::kCPU, true, false}),
+              ::testing::HasSubstr("device_graphs needs a device"));
+}
 
 // OFFLOAD, which copies activations to the host and back on streams of its own.
 TEST(OffloadOnDevice, IsAsOnTheCpu) {

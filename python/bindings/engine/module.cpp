@@ -117,8 +117,12 @@ NB_MODULE(_engine, module) {
   nb::class_<PipelineOptions>(module, "PipelineOptions")
       .def(nb::init<>())
       .def_rw("threads", &PipelineOptions::threads)
-      .def("set_device", [](PipelineOptions& self,
-                            const std::string& name) { self.device = ValueOf(OpenDevice(name)); })
+      .def(
+          "set_device",
+          [](PipelineOptions& self, const std::string& name, bool graphs, bool parts) {
+            self.device = {ValueOf(OpenDevice(name)), graphs, parts};
+          },
+          "name"_a, "graphs"_a, "parts"_a)
       .def(
           "set_stages",
           [](PipelineOptions& self, bool exact, bool bf16_gradients, std::uint64_t seed) {

@@ -95,8 +95,7 @@ EnginePipeline::EnginePipeline(Schedule schedule, PipelineOptions options,
       collectives_(processes_.get()),
       ranks_(ranks),
       assembly_(ValueOf(StageAssembly::Make(schedule_, options_.parallel, options_.offload_folder,
-                                            ranks_, processes_.get(), options_.device,
-                                            options_.graphs))),
+                                            ranks_, processes_.get(), options_.device))),
       stages_(Index(schedule_.stages())),
       sources_(stages_.size()),
       programs_(Index(schedule_.placement.chain_length())),
@@ -204,8 +203,7 @@ Tensors EnginePipeline::BuildShape(int stage, StageFunctions functions, Tensors 
     CheckBuffers(stage, program);
     found = built_.emplace(model_stage, std::move(program)).first;
   }
-  return source.options.schedule.last ? Tensors()
-                                      : ExamplesOf(found->second.outputs, options_.device);
+  return source.options.schedule.last ? Tensors() : ExamplesOf(found->second.outputs, device());
 }
 
 void EnginePipeline::AddShape(std::int64_t shape) {
@@ -275,7 +273,7 @@ void EnginePipeline::AfterStep(int rank, std::int64_t step) {
 }
 
 bool EnginePipeline::FitsLast(const nb::object& inputs, const nb::object& targets) const {
-  if (c10::InferenceMode::is_enabled() || Autocast::OfThread(options_.device) != last_autocast_)
+  if (c10::InferenceMode::is_enabled() || Autocast::OfThread(device()) != last_autocast_)
     return false;
   std::size_t kinds = 0;
   for (const nb::object* given : {&inputs, &targets}) {
@@ -359,7 +357,7 @@ std::vector<double> EnginePipeline::Run(std::vector<Batch> batches,
   Status status;
   {
     const nb::gil_scoped_release no_gil;
-    AwaitCaller(options_.device);
+    AwaitCaller(device());
     status = Start();
     if (status) session_->Begin(std::ssize(batches_));
   }
@@ -401,7 +399,7 @@ bool EnginePipeline::ForgetStep() {
 }
 
 void EnginePipeline::Remember(const Batch& batch) {
-  last_autocast_ = Autocast::OfThread(options_.device);
+  last_autocast_ = Autocast::OfThread(device());
   last_kinds_.clear();
   for (const Tensors* tensors : {&batch.first, &batch.second}) {
     for (const at::Tensor& tensor : *tensors) last_kinds_.emplace_back(tensor);

@@ -104,6 +104,10 @@ class Pipeline(Views):
         timeout: seconds without progress on any rank after which a step fails.
         device: where the stages are and train, ``"cuda"`` or ``torch.device("cuda:1")``. Default:
             where the parameters of the first stage here are. See ``docs/devices.md``.
+        device_graphs: whether forwards and backwards are recorded as graphs of the device (CUDA
+            graphs) and started by one call. Needs the device's plugin.
+        device_parts: whether each rank of this process has a part of the device's processors (CUDA
+            green contexts), in place of sharing all of them. Needs the device's plugin.
         transport: how processes exchange messages. ``"tcp"``: connections of their own.
             ``"c10d"``: groups of ``torch.distributed``, which move tensors of a device by its
             backend (NCCL, XCCL) without the host. It needs ``init_process_group`` before.
@@ -142,6 +146,8 @@ class Pipeline(Views):
         offload: Mapping[str, str | os.PathLike[str]] | None = None,
         timeout: float = 300.0,
         device: torch.device | str | None = None,
+        device_graphs: bool = False,
+        device_parts: bool = False,
         transport: str = "tcp",
         outputs: bool = False,
     ) -> None:
@@ -185,7 +191,7 @@ class Pipeline(Views):
         self._loss_tensors = loss_tensors(loss, self._stages)
         self._device = devices.device_of([self._stages[s % chain] for s in self._local], device)
         options = engine.PipelineOptions()
-        options.set_device(str(self._device))
+        options.set_device(str(self._device), device_graphs, device_parts)
         local_ranks = {self.schedule.rank_of_stage[stage] for stage in self._local}
         # Sums depend on the number of threads: exact results need as many as autograd has.
         options.threads = numbers.threads or (

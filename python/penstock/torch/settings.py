@@ -55,7 +55,7 @@ def check(given: dict[str, Any]) -> Numbers:
         )
     if given["transport"] not in ("tcp", "c10d"):
         raise Error(f"transport is {shown(given['transport'])}: give 'tcp' or 'c10d'")
-    for name in ("skip_nonfinite", "exact", "outputs"):
+    for name in ("skip_nonfinite", "exact", "outputs", "device_graphs", "device_parts"):
         flag(name, given[name])
     wanted = "give the largest norm, inf to measure it only, or 0 for no limit"
     norm = number("clip_grad_norm", given["clip_grad_norm"], wanted)

@@ -37,6 +37,8 @@ def _arguments() -> dict[str, Any]:
         "slices": 1,
         "recompute": None,
         "timeout": 60.0,
+        "device_graphs": False,
+        "device_parts": False,
         "outputs": False,
     }
 

@@ -177,6 +177,32 @@ def test_steps_are_those_of_the_cpu(name: str) -> None:
     assert_same(tensors(model), tensors(there))
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_recorded_steps_are_those_of_the_cpu(name: str) -> None:
+    case = CASES[name]
+    torch.manual_seed(1)
+    model = case.make()
+    there = copy.deepcopy(model)
+    _, expected = train(case, model, "cpu", 6)
+    recorded = dataclasses.replace(case, options={**case.options, "device_graphs": True})
+    take_report()
+    _, found = train(recorded, there, DEVICE, 6)
+    assert_same(expected, found)
+    assert_same(tensors(model), tensors(there))
+    report = take_report()
+    assert [line for line in report if line.startswith("race")] == []
+    assert ("replays" in report) == (name not in {"dropout", "checkpoint"})
+
+
+def test_each_rank_has_a_part_of_the_device() -> None:
+    torch.manual_seed(1)
+    model = stages()
+    there = copy.deepcopy(model)
+    _, expected = train(Case(), model, "cpu")
+    _, found = train(Case(options={"device_parts": True}), there, DEVICE)
+    assert_same(expected, found)
+
+
 def test_no_rank_waits_for_the_host_within_steps() -> None:
     case = Case()
     model = [stage.to(DEVICE) for stage in stages()]

@@ -42,7 +42,7 @@ Result<DevicePluginFunction> FindPlugin(const std::string& name) {
   }
   return MakeError(ErrorCode::kUnavailable,
                    "there is no plugin for {}: {}; build it with -DPENSTOCK_CUDA=ON, or set "
-                   "device_graphs to false",
+                   "device_graphs and device_parts to false",
                    name, reason);
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/core/Stream.h>
 
 #include <memory>
 
@@ -23,6 +24,9 @@ class DevicePlugin {
   virtual int version() const { return kDevicePluginVersion; }
   virtual ~DevicePlugin() = default;
   virtual std::unique_ptr<GraphPool> MakeGraphPool(c10::Device device) = 0;
+  // A new stream that uses the part-th of `parts` parts of the device's processors, which do not
+  // overlap. Throws std::exception if the device cannot be divided so.
+  virtual c10::Stream MakePartStream(c10::Device device, int part, int parts) = 0;
 };
 using DevicePluginFunction = DevicePlugin* (*)();
 

@@ -38,6 +38,7 @@ class DeviceQueue {
  public:
   // Requires: the device is not a CPU.
   explicit DeviceQueue(c10::Device device);
+  explicit DeviceQueue(c10::Stream stream) : stream_(stream) {}
 
   c10::Device device() const { return stream_.device(); }
 

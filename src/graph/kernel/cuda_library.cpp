@@ -179,7 +179,8 @@ Result<std::string> CompileCuda(const std::string& source, const std::string& ar
     if (std::optional<std::string> code = ReadCachedCode(*cache, name)) return *std::move(code);
   }
   PENSTOCK_TRY(std::string code, Compile(functions, source, option));
-  const Status cached = cache ? cache->Write(name, CacheFileOf(code)) : tl::unexpected(cache.error());
+  const Status cached =
+      cache ? cache->Write(name, CacheFileOf(code)) : tl::unexpected(cache.error());
   if (!cached) WarnNotCached(cached.error().line());
   return code;
 }

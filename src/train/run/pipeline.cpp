@@ -215,7 +215,8 @@ Result<Pipeline> BuildPipeline(const RunContext& run, const BatchSource& source)
   PENSTOCK_TRY(const c10::Device device, OpenDevice(config.device));
   PENSTOCK_TRY(const StageAssembly assembly,
                StageAssembly::Make(schedule, config.parallel, OffloadFolder(config), run.ranks,
-                                   run.processes.group(), device, config.device_graphs));
+                                   run.processes.group(),
+                                   {device, config.device_graphs, config.device_parts}));
   pipeline.zero = assembly.zero();
   pipeline.replicas_per_shard = assembly.replicas_per_shard();
   pipeline.rank_shards = assembly.rank_shards();

@@ -18,18 +18,23 @@
 
 namespace penstock {
 
+// How ranks use their device.
+struct DeviceUse {
+  c10::Device device = c10::kCPU;
+  bool graphs = false;  // TrainConfig::device_graphs
+  bool parts = false;   // TrainConfig::device_parts
+};
+
 class StageAssembly {
  public:
   // Creates the groups of replicas and experts, the pools of OFFLOAD with their files in
   // `offload_folder`, and the queues of ranks on a device. Every process calls it at the same place
-  // of its start. `processes` is null for a single process, and must outlive the object. With
-  // `graphs`, each rank records graphs of the device. Errors: as MakeReplicaGroups,
-  // MakeExpertGroups, MakePools and OpenDevicePlugin; kInvalidArgument for graphs of a CPU or with
-  // OFFLOAD.
+  // of its start. `processes` is null for a single process, and must outlive the object. Errors: as
+  // MakeReplicaGroups, MakeExpertGroups, MakePools and OpenDevicePlugin; kInvalidArgument for
+  // graphs or parts of a CPU, or graphs with OFFLOAD; kUnavailable if the device cannot be divided.
   static Result<StageAssembly> Make(const Schedule& schedule, const ParallelConfig& parallel,
                                     const std::string& offload_folder, const LocalRanks& ranks,
-                                    ProcessGroup* processes, c10::Device device = c10::kCPU,
-                                    bool graphs = false);
+                                    ProcessGroup* processes, const DeviceUse& use = {});
 
   // Sets the options of a stage of this process: its group, pool, queue and rank.
   void Join(int stage, TorchStageOptions& options) const;

@@ -7,9 +7,9 @@
 
 #include "base/files.h"
 #include "graph/device/device_queue.h"
+#include "graph/kernel/code_cache.h"
 #include "graph/kernel/cuda_library.h"
 #include "graph/kernel/fused_op.h"
-#include "graph/kernel/code_cache.h"
 #include "tests/graph/kernel/kernel_cache.h"
 
 namespace penstock {
