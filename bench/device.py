@@ -25,8 +25,10 @@ SHAPE = {
 RUNS = {
     "penstock": ["pipeline.chunks=1"],
     "penstock without fused kernels": ["pipeline.chunks=1", "fuse=false"],
+    "penstock with graphs": ["pipeline.chunks=1", "device_graphs=true"],
     "penstock, zbv on 2 ranks": ["pipeline.schedule=zbv", "pipeline.ranks=2", "pipeline.chunks=2"],
     "penstock, 1f1b on 4 ranks": ["pipeline.ranks=4", "pipeline.chunks=1"],
+    "penstock, 1f1b on 4 parts": ["pipeline.ranks=4", "pipeline.chunks=1", "device_parts=true"],
 }
 PEERS = ["compiled", "eager", "eager bf16 weights"]
 BASELINE = "eager"

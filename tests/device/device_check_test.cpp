@@ -19,7 +19,7 @@ TEST(DeviceCheck, PassesOnADeviceThatTrainsRight) {
     EXPECT_TRUE(check.passed()) << check.name << ": " << check.difference << " " << check.error;
   });
   ASSERT_TRUE(status) << status.error().line();
-  EXPECT_GE(checks, 20);
+  EXPECT_GE(checks, 24);
   EXPECT_TRUE(TakeReport().races.empty());
 }
 

@@ -3,9 +3,11 @@
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceType.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <algorithm>
 #include <mutex>
 #include <set>
 
@@ -75,7 +77,7 @@ C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 
 void Free(void* address) { Device::Get().Free(address); }
 
-class DeviceAllocator final : public c10::Allocator {
+class TestAllocator final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     if (bytes == 0) return {nullptr, kTestDevice};
@@ -86,8 +88,27 @@ class DeviceAllocator final : public c10::Allocator {
   void copy_data(void*, const void*, std::size_t) const override {
     TORCH_CHECK(false, "copies of storages run as ops on the test device");
   }
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
+    Device::Get().RecordUse(data.get(), static_cast<int>(stream.id()));
+  }
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex) override {
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    const auto [now, peak] = Device::Get().Bytes();
+    auto& bytes = stats.allocated_bytes[0];  // of all kinds
+    bytes.current = static_cast<std::int64_t>(now);
+    bytes.peak = static_cast<std::int64_t>(peak);
+    return stats;
+  }
+  void resetAccumulatedStats(DeviceIndex) override {}
+  void resetPeakStats(DeviceIndex) override { Device::Get().ResetPeakBytes(); }
+  std::pair<std::size_t, std::size_t> getMemoryInfo(DeviceIndex) override {
+    constexpr std::size_t kBytes = std::size_t{1} << 34;
+    return {kBytes - std::min(kBytes, Device::Get().Bytes().first), kBytes};
+  }
 };
-DeviceAllocator allocator;
+TestAllocator allocator;
 REGISTER_ALLOCATOR(DeviceType::PrivateUse1, &allocator)
 
 // Pinned memory of the host, which asynchronous copies access.

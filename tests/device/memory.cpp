@@ -29,6 +29,7 @@ DeviceMemory::DeviceMemory() {
 
 Block* DeviceMemory::Allocate(std::size_t bytes, int stream, int pool) {
   const std::size_t size = std::bit_ceil(std::max(bytes, kLeastBlock));
+  peak_ = std::max(peak_, allocated_ += size);
   std::vector<Block*>& free = free_[{stream, pool, size}];
   if (!free.empty()) {
     Block* const block = free.back();
@@ -43,6 +44,11 @@ Block* DeviceMemory::Allocate(std::size_t bytes, int stream, int pool) {
   block->pool = pool;
   used_ += size;
   return (blocks_[block->address] = std::move(block)).get();
+}
+
+void DeviceMemory::Free(Block* block) {
+  allocated_ -= block->bytes;
+  free_[{block->stream, block->pool, block->bytes}].push_back(block);
 }
 
 Block* DeviceMemory::At(const void* address) {

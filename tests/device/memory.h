@@ -28,7 +28,12 @@ class DeviceMemory {
 
   // Aborts if nothing is left.
   Block* Allocate(std::size_t bytes, int stream, int pool);
-  void Free(Block* block) { free_[{block->stream, block->pool, block->bytes}].push_back(block); }
+  void Free(Block* block);
+
+  // Bytes that are allocated, now and at most since the last call of ResetPeak.
+  std::size_t allocated() const { return allocated_; }
+  std::size_t peak() const { return peak_; }
+  void ResetPeak() { peak_ = allocated_; }
 
   // The block that contains the address, nullptr if it is not the device's.
   Block* At(const void* address);
@@ -40,6 +45,7 @@ class DeviceMemory {
   char* device_ = nullptr;
   char* shadow_ = nullptr;
   std::size_t used_ = 0;
+  std::size_t allocated_ = 0, peak_ = 0;
   std::map<char*, std::unique_ptr<Block>> blocks_;
   std::map<std::tuple<int, int, std::size_t>, std::vector<Block*>> free_;
 };

@@ -188,6 +188,16 @@ void Device::Free(void* address) {
   freed_.push_back(std::move(freed));
 }
 
+std::pair<std::size_t, std::size_t> Device::Bytes() {
+  const std::lock_guard lock(mutex_);
+  return {memory_.allocated(), memory_.peak()};
+}
+
+void Device::ResetPeakBytes() {
+  const std::lock_guard lock(mutex_);
+  memory_.ResetPeak();
+}
+
 // Poisons the block in the order of its stream, and allows that stream to use it again.
 void Device::FreeBlock(Block* block) {
   auto poison = [begin = Shadow(block->address), bytes = block->bytes] {

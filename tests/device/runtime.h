@@ -93,6 +93,9 @@ class Device {
   void Free(void* address);
   void RecordUse(const void* address, int stream);
   char* Shadow(const void* address) const { return memory_.Shadow(address); }
+  // Bytes that are allocated, now and at most since ResetPeakBytes.
+  std::pair<std::size_t, std::size_t> Bytes();
+  void ResetPeakBytes();
 
   DeviceReport TakeReport();
   void SetDelays(int most_microseconds, std::uint32_t seed);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/files.h"
 #include "schedule/catalog.h"
 #include "schedule/passes/passes.h"
 #include "schedule/text/text.h"
@@ -257,6 +258,28 @@ TEST(CommandsOnDevice, AreAsOnTheCpu) {
   EXPECT_EQ(evaluated["cpu"].step, 6);
   EXPECT_DOUBLE_EQ(evaluated["cpu"].held_out_loss, evaluated["test_device"].held_out_loss);
   EXPECT_EQ(written["cpu"], written["test_device"]);
+}
+
+TEST(CommandsOnDevice, LogMemoryAndGraphs) {
+  at::globalContext().setSDPUseFlash(false);
+  TempFolder folder;
+  std::vector<std::string> settings =
+      TinySettings(folder.Write("text", Sentences()), folder / "runs");
+  settings.insert(settings.end(), {"device=test_device", "device_graphs=true", "device_parts=true",
+                                   "model.name=gpt2", "model.dropout=0.1"});
+  TrainOptions options;
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> log(
+      std::fopen((folder / "log").c_str(), "w"), std::fclose);
+  options.log = log.get();
+  const auto trained = Train(ParseTrainConfig("", "none", settings).value(), options);
+  ASSERT_TRUE(trained) << trained.error().line();
+  std::fflush(log.get());
+  const std::string lines = ReadFile(folder / "log").value();
+  EXPECT_THAT(lines,
+              ::testing::ContainsRegex("device test_device:0: [0-9.]+ MiB allocated at most\n"));
+  EXPECT_THAT(lines, ::testing::ContainsRegex("rank 0: [1-9][0-9]* graphs, which ran [1-9]"));
+  EXPECT_THAT(lines,
+              ::testing::HasSubstr("rank 0 has no graph of forward: it draws random numbers"));
 }
 
 // The tests above would report an order that is missing: each wait for an event, and each recorded

@@ -30,6 +30,10 @@ Result<c10::Device> OpenDevice(std::string_view name);
 // Returns the bytes of the device's memory that are free; nothing if it does not tell.
 std::optional<std::int64_t> FreeMemory(c10::Device device);
 
+// Returns the most bytes that this process has allocated on the device at a time; nothing if the
+// device does not tell.
+std::optional<std::int64_t> PeakMemory(c10::Device device);
+
 // Returns a generator of random numbers for ops on the device.
 at::Generator MakeGenerator(c10::Device device);
 

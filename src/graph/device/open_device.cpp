@@ -69,6 +69,11 @@ Result<c10::Device> Parse(std::string_view name) {
                          name);
 }
 
+// Returns null if the device's allocator has no statistics.
+c10::DeviceAllocator* AllocatorOf(c10::Device device) {
+  return dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
+}
+
 }  // namespace
 
 Result<c10::Device> OpenDevice(std::string_view name) {
@@ -83,8 +88,15 @@ Result<c10::Device> OpenDevice(std::string_view name) {
                    "device {}: PyTorch finds {} devices of this type on this machine", name, count);
 }
 
+std::optional<std::int64_t> PeakMemory(c10::Device device) {
+  c10::DeviceAllocator* const allocator = AllocatorOf(device);
+  if (allocator == nullptr) return std::nullopt;
+  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return allocator->getDeviceStats(device.index()).allocated_bytes[kAll].peak;
+}
+
 std::optional<std::int64_t> FreeMemory(c10::Device device) {
-  auto* const allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
+  c10::DeviceAllocator* const allocator = AllocatorOf(device);
   if (allocator == nullptr) return std::nullopt;
   return static_cast<std::int64_t>(allocator->getMemoryInfo(device.index()).first);
 }

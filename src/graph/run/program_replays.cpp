@@ -196,7 +196,7 @@ ProgramReplays::Recording* ProgramReplays::Record(GraphProgram& program,
   }
   if (refusal) {
     refused_ = true;
-    rank_->refusals.push_back(name_ + ": " + *refusal);
+    rank_->refusals.insert(name_ + ": " + *refusal);
     return nullptr;
   }
   recording->Keep(read, outputs);

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_set>
@@ -30,7 +31,7 @@ struct RankRecorder {
   std::function<std::unique_ptr<GraphPool>()> new_pool;
   std::unordered_set<const void*> memory = {};  // where the outputs of recordings begin
   std::int64_t recordings = 0, replays = 0;
-  std::vector<std::string> refusals = {};  // why programs are not recorded, once each
+  std::set<std::string> refusals = {};  // which programs are not recorded, and why
 };
 
 // How a rank uses a program.

@@ -12,7 +12,9 @@
 #include "base/exception_line.h"
 #include "base/index.h"
 #include "config/run_schedule.h"
+#include "graph/device/device_plugin.h"
 #include "graph/device/device_queue.h"
+#include "graph/run/program_replays.h"
 #include "model_spec/model_config.h"
 #include "runtime/executor/run.h"
 #include "runtime/measure/measure.h"
@@ -27,6 +29,7 @@ struct CheckCase {
   std::string name;
   std::vector<std::string> settings;
   double limit = kRounding;
+  std::vector<std::string> on_device = {};  // further settings, there alone
 };
 
 std::vector<CheckCase> Cases() {
@@ -51,17 +54,39 @@ std::vector<CheckCase> Cases() {
   return cases;
 }
 
+// What needs the device's plugin.
+std::vector<CheckCase> PluginCases() {
+  const std::vector<std::string> graphs = {"device_graphs=true"};
+  return {{"graphs, 1f1b", {"schedule=1f1b"}, kRounding, graphs},
+          {"graphs, zbv", {"schedule=zbv", "chunks=2"}, kRounding, graphs},
+          {"graphs, bf16", {"precision=bf16"}, kBf16Rounding, graphs},
+          {"parts of the device", {}, kRounding, {"device_parts=true"}}};
+}
+
 struct CheckedRun {
   std::vector<double> losses;
   double seconds = 0;        // that passed
   double event_seconds = 0;  // of all steps, by the trace
 };
 
+// Checks that each rank that may record graphs has run some.
+Status CheckGraphs(const Pipeline& pipeline) {
+  for (const auto& recorder : pipeline.recorders) {
+    if (recorder == nullptr || recorder->replays > 0) continue;
+    return MakeError(ErrorCode::kUnavailable, "no graph was run: {}",
+                     fmt::join(recorder->refusals, "; "));
+  }
+  return {};
+}
+
 Result<CheckedRun> TrainOn(const std::string& device, const CheckCase& of) {
   std::vector<std::string> settings = {
       "dim=32",  "heads=2", "layers=8", "sequence=16", "batch=2",    "microbatches=4",
       "ranks=2", "steps=3", "warmup=1", "dropout=0",   "fuse=false", "device=" + device};
   settings.insert(settings.end(), of.settings.begin(), of.settings.end());
+  if (device != "cpu") {
+    settings.insert(settings.end(), of.on_device.begin(), of.on_device.end());
+  }
   PENSTOCK_TRY(TrainConfig config, ParseTrainConfig("", "check-device", settings));
   std::mt19937 random(1);
   std::vector<std::uint8_t> text(1000);
@@ -87,6 +112,7 @@ Result<CheckedRun> TrainOn(const std::string& device, const CheckCase& of) {
   PENSTOCK_TRY_STATUS(RunRanks(schedule, pipeline.pointers(), options));
   run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   run.event_seconds = MeasureRun(trace).makespan;
+  PENSTOCK_TRY_STATUS(CheckGraphs(pipeline));
   return run;
 }
 
@@ -144,8 +170,10 @@ std::string TorchVersion() { return TORCH_VERSION; }
 Status CheckDevice(const std::string& device,
                    const std::function<void(const DeviceCheck&)>& report) {
   PENSTOCK_TRY(const c10::Device opened, OpenDevice(device));
-  static_cast<void>(opened);
   for (const CheckCase& each : Cases()) report(Compare(device, each));
+  if (!opened.is_cpu() && OpenDevicePlugin(opened)) {
+    for (const CheckCase& each : PluginCases()) report(Compare(device, each));
+  }
   report(CheckTimes(device));
   return {};
 }

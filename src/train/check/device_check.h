@@ -20,7 +20,8 @@ struct DeviceCheck {
 };
 
 // Trains each model that the program has, five schedules, and the options of `train` that move
-// data in ways of their own, for three steps each and with exact: true. Then it compares the times
+// data in ways of their own, for three steps each and with exact: true; with the device's plugin,
+// also graphs and parts of the device. Then it compares the times
 // of the device's events with the time that passed. Calls `report` after each check.
 // Threads: sets torch's number of threads; no run of this process may train meanwhile. Errors: the
 // device cannot be used.

@@ -220,6 +220,8 @@ Result<Pipeline> BuildPipeline(const RunContext& run, const BatchSource& source)
   pipeline.zero = assembly.zero();
   pipeline.replicas_per_shard = assembly.replicas_per_shard();
   pipeline.rank_shards = assembly.rank_shards();
+  pipeline.device = device;
+  pipeline.recorders = assembly.recorders();
   pipeline.rate = std::make_shared<LearningRate>(LearningRate{config.optimizer, config.steps});
   PENSTOCK_TRY(const std::vector<LayerRange> ranges, StageRanges(config, length));
   const at::Tensor tokens =

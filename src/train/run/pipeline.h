@@ -26,6 +26,8 @@ struct Pipeline {
   std::vector<std::shared_ptr<Optimizer>> optimizers;
   std::vector<std::shared_ptr<RankShards>>
       rank_shards;  // by rank; null for ranks of other processes
+  c10::Device device = c10::kCPU;
+  std::vector<std::shared_ptr<RankRecorder>> recorders;  // by rank; null without graphs
   // By rank; null for ranks of other processes, and empty unless the vocabulary is sharded.
   std::vector<std::shared_ptr<TorchVocabulary>> vocabulary;
   std::vector<SharedParameter> shared;  // parameters that several stages hold

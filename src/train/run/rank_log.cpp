@@ -8,6 +8,8 @@
 #include "base/log.h"
 #include "base/system/machine_name.h"
 #include "base/units.h"
+#include "graph/device/device_queue.h"
+#include "graph/run/program_replays.h"
 #include "schedule/data_parallel.h"
 #include "train/memory/shard_bytes.h"
 
@@ -56,6 +58,27 @@ Status LogMemory(const RunContext& run, const Pipeline& pipeline) {
     Log(run.log(), "  rank {}: weights {}, gradients {}, optimizer {}\n", rank,
         text(&RankBytes::weights), text(&RankBytes::gradients), text(&RankBytes::optimizer));
   }
+  return {};
+}
+
+Status LogDevice(const RunContext& run, const Pipeline& pipeline) {
+  if (pipeline.device.is_cpu()) return {};
+  std::string lines;
+  if (const auto peak = PeakMemory(pipeline.device)) {
+    lines =
+        fmt::format("device {}: {} allocated at most\n", pipeline.device.str(), FormatBytes(*peak));
+  }
+  for (std::size_t rank = 0; rank < pipeline.recorders.size(); ++rank) {
+    const RankRecorder* const recorder = pipeline.recorders[rank].get();
+    if (recorder == nullptr) continue;
+    lines += fmt::format("rank {}: {} graphs, which ran {} times\n", rank, recorder->recordings,
+                         recorder->replays);
+    for (const std::string& refusal : recorder->refusals) {
+      lines += fmt::format("rank {} has no graph of {}\n", rank, refusal);
+    }
+  }
+  PENSTOCK_TRY(const std::vector<std::string> all, run.processes.ToLeader(std::move(lines)));
+  for (const std::string& of_process : all) Log(run.log(), "{}", of_process);
   return {};
 }
 

@@ -16,4 +16,8 @@ Status LogMesh(const RunContext& run);
 // logs.
 Status LogMemory(const RunContext& run, const Pipeline& pipeline);
 
+// Logs the most bytes that each process has allocated on its device, and what was recorded there.
+// Called on all processes, while no rank runs; the leader logs. Errors: as LogMesh.
+Status LogDevice(const RunContext& run, const Pipeline& pipeline);
+
 }  // namespace penstock

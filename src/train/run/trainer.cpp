@@ -273,6 +273,7 @@ Result<TrainSummary> TrainFrom(const RunContext& run, const TrainingData& data, 
   PENSTOCK_TRY_STATUS(RunSteps(run, first, runner, log, checkpoints, summary));
   if (summary.interrupted) return summary;
   PENSTOCK_TRY_STATUS(LogMemory(run, pipeline));
+  PENSTOCK_TRY_STATUS(LogDevice(run, pipeline));
   GatherWeights(pipeline, run.schedule);
   PENSTOCK_TRY_STATUS(Finish(run, data, runner, log, evaluation, pipeline.model, summary));
   return summary;

@@ -60,7 +60,7 @@ struct BoundPiece {
               const std::shared_ptr<RankRecorder>& rank) {
     const std::string reason = ProgramReplays::WhyNot(piece.graph);
     if (!reason.empty()) {
-      rank->refusals.push_back(piece.graph.name + ": " + reason);
+      rank->refusals.insert(piece.graph.name + ": " + reason);
       return;
     }
     ProgramPorts ports;

@@ -43,6 +43,8 @@ class StageAssembly {
   int replicas_per_shard() const { return replicas_per_shard_; }  // consecutive ones, of a stage
   // By rank; null for ranks of other processes.
   const std::vector<std::shared_ptr<RankShards>>& rank_shards() const { return rank_shards_; }
+  // By rank; null without graphs.
+  const std::vector<std::shared_ptr<RankRecorder>>& recorders() const { return recorders_; }
 
  private:
   Placement placement_;

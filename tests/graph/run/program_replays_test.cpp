@@ -85,14 +85,14 @@ class Replays : public ::testing::Test {
     replays.Run(program, inputs, outputs);
     return outputs;
   }
-  std::vector<at::Tensor> Run() { return Run(RandomData(spec, 7).inputs); }
+  std::vector<at::Tensor> Run() { return Run(data.inputs); }
   void ExpectRunsOpByOp() {
-    const Data data = RandomData(spec, 9);
     EXPECT_TRUE(at::equal(Run(data.inputs)[0], RunAutograd(spec, data).outputs[0]));
   }
 
   Script script;
   StageSpec spec;
+  Data data = RandomData(spec, 7);  // kept, so that it is nowhere where a recording's outputs were
   Graph graph;
   GraphBinding binding;
   GraphProgram program;
@@ -131,7 +131,7 @@ TEST_F(Replays, RecordAgainOnceAParameterHasMoved) {
   GraphProgram moved(graph, binding);
   ProgramReplays again(graph, binding, Ports(), rank);
   for (int run = 0; run < 2; ++run) {
-    std::vector<at::Tensor> inputs = RandomData(spec, 7).inputs, outputs(graph.outputs.size());
+    std::vector<at::Tensor> inputs = data.inputs, outputs(graph.outputs.size());
     again.Run(moved, inputs, outputs);
   }
   EXPECT_EQ(rank->recordings, 2);
@@ -141,7 +141,7 @@ TEST_F(Replays, AreGivenUpIfPlacesOfInputsNeverRepeat) {
   Run();
   std::vector<std::vector<at::Tensor>> kept;
   for (int run = 0; run < 100; ++run) {
-    kept.push_back(RandomData(spec, 7).inputs);
+    kept.push_back({data.inputs[0].clone()});
     for (const at::Tensor& input : kept.back()) rank->memory.insert(input.storage().data());
     Run(kept.back());
   }
@@ -154,7 +154,7 @@ TEST_F(Replays, NeedInputsWhosePlaceIsKnown) {
   inside.from_outside.assign(graph.inputs.size(), false);
   ProgramReplays of_inside(graph, binding, inside, rank);
   for (int run = 0; run < 3; ++run) {
-    std::vector<at::Tensor> inputs = RandomData(spec, 7).inputs, outputs(graph.outputs.size());
+    std::vector<at::Tensor> inputs = data.inputs, outputs(graph.outputs.size());
     of_inside.Run(program, inputs, outputs);  // the inputs are in the memory of no recording
   }
   EXPECT_EQ(script.pools, 0);
@@ -192,9 +192,8 @@ class ReplaysOfTheFirstStage : public Replays {
 
 TEST_F(ReplaysOfTheFirstStage, EndTheRecordingIfAnOpThrows) {
   ExpectRunsOpByOp();
-  std::vector<at::Tensor> tokens = RandomData(spec, 7).inputs;
+  const std::vector<at::Tensor> tokens = {data.inputs[0].add(kVocabulary)};
   rank->memory.insert(tokens[0].storage().data());  // so that they are read where they are
-  tokens[0].fill_(kVocabulary);
   script.end_throws = "the recording is invalid";
   EXPECT_ANY_THROW(Run(tokens));
   EXPECT_EQ(script.ended, 1);
