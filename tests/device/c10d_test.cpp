@@ -10,6 +10,7 @@
 #include "runtime/transports/transports.h"
 #include "tests/c10d/board.h"
 #include "tests/device/device.h"
+#include "tests/device/drop_each.h"
 #include "tests/runtime/random_schedule.h"
 #include "train/stage/tensor_message.h"
 
@@ -76,28 +77,15 @@ TEST(TensorsBetweenProcesses, AreOrderedByEvents) {
   SetDelays(0, 0);
 }
 
-// Drops the n-th wait or use, for every n. Returns how many there are, and how many were missed.
-std::pair<int, int> DropEach(void (*drop)(std::int64_t)) {
-  for (int n = 0, missed = 0;; ++n) {
-    TakeReport();
-    drop(n);
-    SumsOfRounds();
-    drop(-1);
-    const DeviceReport report = TakeReport();
-    if (!report.dropped) return {n, missed};
-    if (!report.races.empty()) ++missed;
-  }
-}
-
 TEST(TensorsBetweenProcesses, NeedEveryWait) {
-  const auto [waits, missed] = DropEach(DropWait);
+  const auto [waits, missed] = DropEach(DropWait, SumsOfRounds);
   EXPECT_EQ(waits, missed);
   EXPECT_GE(waits, kRounds);  // those of the edges and of the receiving rank that order something
 }
 
 // The sender keeps a message until it is sent, so the uses of its edge are recorded needlessly.
 TEST(TensorsBetweenProcesses, NeedTheUsesOfTheReceiver) {
-  const auto [uses, missed] = DropEach(DropRecordedUse);
+  const auto [uses, missed] = DropEach(DropRecordedUse, SumsOfRounds);
   EXPECT_LE(missed, uses);
   EXPECT_GE(missed, kRounds);
 }

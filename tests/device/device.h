@@ -3,8 +3,9 @@
 //
 // Loading this library registers it as PyTorch's device "test_device". Each stream is a thread
 // with a queue, and a call of an op returns before the op has run. The host cannot access memory of
-// the device: a pointer to it faults. Freed memory is filled with NaN. Order that only events or
-// waits of the host establish is checked (order.h).
+// the device: a pointer to it faults. There are two of them, and only copies access memory of both.
+// Freed memory is filled with NaN. Order that only events or waits of the host establish is checked
+// (order.h).
 //
 // Nothing but tests links it.
 #pragma once
@@ -17,7 +18,9 @@
 
 namespace penstock::testing {
 
+constexpr int kTestDevices = 2;
 inline const c10::Device kTestDevice{c10::DeviceType::PrivateUse1, 0};
+inline const c10::Device kSecondTestDevice{c10::DeviceType::PrivateUse1, 1};
 
 // What happened since the last call of TakeReport.
 struct DeviceReport {

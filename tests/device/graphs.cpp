@@ -54,7 +54,7 @@ class TestPlugin final : public DevicePlugin {
   c10::Stream MakePartStream(c10::Device device, int part, int parts) override {
     TORCH_CHECK(part >= 0 && part < parts && parts <= kMostParts, "the test device has ",
                 kMostParts, " parts");
-    return c10::Stream(c10::Stream::UNSAFE, device, Device::Get().NewStream());
+    return c10::Stream(c10::Stream::UNSAFE, device, Device::Get().NewStream(device.index()));
   }
 };
 

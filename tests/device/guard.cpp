@@ -20,30 +20,46 @@ using c10::DeviceIndex;
 using c10::DeviceType;
 using EventPointer = std::shared_ptr<Event>;
 
-c10::Stream StreamOf(int id) { return c10::Stream(c10::Stream::UNSAFE, kTestDevice, id); }
 int IdOf(const c10::Stream& stream) { return static_cast<int>(stream.id()); }
+c10::Device DeviceAt(int index) {
+  return {DeviceType::PrivateUse1, static_cast<DeviceIndex>(index)};
+}
+int IndexOf(c10::Device device) {
+  return device.has_index() ? device.index() : Device::CurrentDevice();
+}
+c10::Stream StreamOf(int id) {
+  return c10::Stream(c10::Stream::UNSAFE, DeviceAt(Device::Get().DeviceOf(id)), id);
+}
 
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
   static constexpr DeviceType static_type = DeviceType::PrivateUse1;
 
   DeviceType type() const override { return static_type; }
-  c10::Device exchangeDevice(c10::Device) const override { return kTestDevice; }
-  c10::Device getDevice() const override { return kTestDevice; }
-  void setDevice(c10::Device) const override {}
-  void uncheckedSetDevice(c10::Device) const noexcept override {}
-  DeviceIndex deviceCount() const noexcept override { return 1; }
-
-  c10::Stream getStream(c10::Device) const override { return StreamOf(Device::CurrentStream()); }
-  c10::Stream getDefaultStream(c10::Device) const override { return StreamOf(0); }
-  c10::Stream getNewStream(c10::Device, int) const override {
-    return StreamOf(Device::Get().NewStream());
+  c10::Device exchangeDevice(c10::Device device) const override {
+    return DeviceAt(std::exchange(Device::CurrentDevice(), IndexOf(device)));
   }
-  c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override {
-    return StreamOf(Device::Get().NewStream());
+  c10::Device getDevice() const override { return DeviceAt(Device::CurrentDevice()); }
+  void setDevice(c10::Device device) const override { Device::CurrentDevice() = IndexOf(device); }
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    Device::CurrentDevice() = IndexOf(device);
+  }
+  DeviceIndex deviceCount() const noexcept override { return kTestDevices; }
+
+  c10::Stream getStream(c10::Device device) const override {
+    return StreamOf(Device::CurrentStream(IndexOf(device)));
+  }
+  c10::Stream getDefaultStream(c10::Device device) const override {
+    return StreamOf(IndexOf(device));
+  }
+  c10::Stream getNewStream(c10::Device device, int) const override {
+    return StreamOf(Device::Get().NewStream(IndexOf(device)));
+  }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
+    return StreamOf(Device::Get().NewStream(IndexOf(device)));
   }
   c10::Stream exchangeStream(c10::Stream stream) const override {
-    return StreamOf(std::exchange(Device::CurrentStream(), IdOf(stream)));
+    return StreamOf(std::exchange(Device::CurrentStream(IndexOf(stream.device())), IdOf(stream)));
   }
   void synchronizeStream(const c10::Stream& stream) const override {
     Device::Get().SynchronizeStream(IdOf(stream), "wait for a stream");
@@ -80,9 +96,10 @@ void Free(void* address) { Device::Get().Free(address); }
 class TestAllocator final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
-    if (bytes == 0) return {nullptr, kTestDevice};
+    const c10::Device device = DeviceAt(Device::CurrentDevice());
+    if (bytes == 0) return {nullptr, device};
     void* const address = Device::Get().Allocate(bytes);
-    return {address, address, &Free, kTestDevice};
+    return {address, address, &Free, device};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &Free; }
   void copy_data(void*, const void*, std::size_t) const override {
@@ -151,7 +168,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(DeviceIndex) const override { return true; }
-  DeviceIndex deviceCount() const override { return 1; }
+  DeviceIndex deviceCount() const override { return kTestDevices; }
   at::Generator getNewGenerator(DeviceIndex) const override {
     return at::detail::createCPUGenerator();
   }

@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/NativeFunctions.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
@@ -111,9 +112,9 @@ Stack ShapesOf(const c10::OperatorHandle& op, const Stack& arguments) {
   }
 }
 
-at::Tensor EmptyLike(const at::Tensor& shape) {
+at::Tensor EmptyLike(const at::Tensor& shape, c10::Device device) {
   if (!shape.defined()) return shape;
-  return at::empty_strided(shape.sizes(), shape.strides(), shape.options().device(kTestDevice));
+  return at::empty_strided(shape.sizes(), shape.strides(), shape.options().device(device));
 }
 
 const at::Tensor& Resize(const at::Tensor& self, at::IntArrayRef sizes,
@@ -140,11 +141,29 @@ Stack WithGenerator(const c10::OperatorHandle& op, Stack arguments) {
   return arguments;
 }
 
+// Returns the device of the first tensor or, if there is none, the one that is named or chosen.
+c10::Device DeviceOf(const Stack& arguments) {
+  std::optional<c10::Device> found, named;
+  for (const IValue& value : arguments) {
+    ForEachTensor(value, [&](const at::Tensor& tensor) {
+      if (!found && IsOnDevice(tensor)) found = tensor.device();
+    });
+    if (value.isDevice() && value.toDevice().has_index()) named = value.toDevice();
+  }
+  if (!found) found = named;
+  if (found) return *found;
+  return {kTestDevice.type(), static_cast<c10::DeviceIndex>(Device::CurrentDevice())};
+}
+
 // What one call of an op accesses and returns.
 class Call {
  public:
   Call(const c10::OperatorHandle& op, Stack arguments)
-      : op_(op), schema_(op.schema()), arguments_(WithGenerator(op, std::move(arguments))) {}
+      : op_(op),
+        schema_(op.schema()),
+        arguments_(WithGenerator(op, std::move(arguments))),
+        device_(DeviceOf(arguments_)),
+        guard_(device_) {}
 
   Stack Run() {
     const std::string name = toString(schema_.operator_name());
@@ -183,8 +202,7 @@ class Call {
     Device::Get().SynchronizeStream(Device::CurrentStream(), name);
     Stack values = Changed(arguments_, at::kCPU, ShadowOf);
     op_.callBoxed(values);
-    return Changed(values, kTestDevice,
-                   [](const at::Tensor& result) { return result.to(kTestDevice); });
+    return Changed(values, device_, [&](const at::Tensor& result) { return result.to(device_); });
   }
 
   // Gives `out` tensors that the op would resize their memory. Those of two losses have the
@@ -235,8 +253,8 @@ class Call {
       return Arguments();
     }
     if (schema_.returns().empty()) return results;
-    results = Changed(ShapesOf(op_, arguments_), kTestDevice, [&](const at::Tensor& shape) {
-      fresh_.push_back(EmptyLike(shape));
+    results = Changed(ShapesOf(op_, arguments_), device_, [&](const at::Tensor& shape) {
+      fresh_.push_back(EmptyLike(shape, device_));
       if (shape.defined()) accesses_.push_back({BytesOf(fresh_.back()), true});
       return fresh_.back();
     });
@@ -258,6 +276,8 @@ class Call {
   const c10::OperatorHandle op_;
   const c10::FunctionSchema& schema_;
   const Stack arguments_;
+  const c10::Device device_;
+  const c10::DeviceGuard guard_;
   std::vector<Access> accesses_;
   std::vector<at::Tensor> fresh_;  // that the results are copied to
   Stack probe_;                    // the arguments with other `out` tensors; empty: as they are
@@ -272,7 +292,8 @@ void Fallback(const c10::OperatorHandle& op, Stack* stack) {
 
 at::Tensor EmptyStrided(at::IntArrayRef sizes, at::IntArrayRef strides,
                         std::optional<at::ScalarType> type, std::optional<at::Layout>,
-                        std::optional<at::Device>, std::optional<bool>) {
+                        std::optional<at::Device> device, std::optional<bool>) {
+  const c10::OptionalDeviceGuard guard(device);
   constexpr c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
   return at::detail::empty_strided_generic(sizes, strides,
                                            c10::GetAllocator(c10::DeviceType::PrivateUse1), keys,
@@ -280,14 +301,16 @@ at::Tensor EmptyStrided(at::IntArrayRef sizes, at::IntArrayRef strides,
 }
 
 at::Tensor Empty(at::IntArrayRef sizes, std::optional<at::ScalarType> type,
-                 std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>,
+                 std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>,
                  std::optional<at::MemoryFormat> format) {
+  const c10::OptionalDeviceGuard guard(device);
   constexpr c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
   return at::detail::empty_generic(sizes, c10::GetAllocator(c10::DeviceType::PrivateUse1), keys,
                                    type.value_or(at::kFloat), format);
 }
 
 at::Tensor CopyFrom(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  const c10::DeviceGuard guard(IsOnDevice(to) ? to.device() : from.device());
   const int stream = Device::CurrentStream();
   if (!IsOnDevice(to) && non_blocking && to.is_pinned()) {
     Device::Get().Start(stream, "copy to pinned memory", {{BytesOf(from), false}},
@@ -310,10 +333,15 @@ at::Tensor CopyFrom(const at::Tensor& from, const at::Tensor& to, bool non_block
   } else {
     source = from.is_pinned() ? from : from.clone();  // pageable memory is read at once
   }
-  Device::Get().Start(stream, "copy", accesses, [source, target = ShadowOf(to)] {
+  auto copy = [source, target = ShadowOf(to)] {
     const at::AutoDispatchBelowADInplaceOrView below;
     target.copy_(source);
-  });
+  };
+  if (IsOnDevice(from) && from.device() != to.device()) {
+    Device::Get().CopyBetween(Device::CurrentStream(from.device().index()), stream, accesses, copy);
+  } else {
+    Device::Get().Start(stream, "copy", accesses, copy);
+  }
   return to;
 }
 

@@ -14,6 +14,7 @@ namespace penstock::testing {
 struct Block {
   char* address = nullptr;  // on the device
   std::size_t bytes = 0;
+  int device = 0;
   int stream = -1;                  // that allocated it, and may use it again once it is freed
   int pool = 0;                     // of graphs, which alone may use it again; 0: none
   const void* recording = nullptr;  // that allocated it

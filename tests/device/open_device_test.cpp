@@ -17,6 +17,7 @@ TEST(Devices, AreNamedAsInPyTorch) {
   EXPECT_EQ(OpenDevice("cpu").value(), c10::Device(c10::kCPU));
   EXPECT_EQ(OpenDevice("test_device").value(), kTestDevice);
   EXPECT_EQ(OpenDevice("test_device:0").value(), kTestDevice);
+  EXPECT_EQ(OpenDevice("test_device:1").value(), kSecondTestDevice);
 }
 
 TEST(Devices, ThatAreMissingAreRefused) {
@@ -24,7 +25,7 @@ TEST(Devices, ThatAreMissingAreRefused) {
        {"", "gpu", "cuda:", "cuda:x", "cuda:-1", "meta", "test_device:99999"}) {
     EXPECT_NE(ErrorOf(name).find("is none that PyTorch knows"), std::string::npos) << name;
   }
-  EXPECT_NE(ErrorOf("test_device:1").find("PyTorch finds 1 devices"), std::string::npos);
+  EXPECT_NE(ErrorOf("test_device:2").find("PyTorch finds 2 devices"), std::string::npos);
   EXPECT_NE(ErrorOf("xpu").find("device xpu: "), std::string::npos);
 }
 

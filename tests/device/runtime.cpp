@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +13,7 @@ namespace penstock::testing {
 namespace {
 
 constexpr int kPoison = 0xff;  // a NaN in every floating-point type
+const std::string kCopyBetween = "copy between devices";
 
 }  // namespace
 
@@ -48,15 +50,30 @@ Device& Device::Get() {
   return *device;
 }
 
-int& Device::CurrentStream() {
-  thread_local int stream = 0;
-  return stream;
+Device::Device() {
+  for (int device = 0; device < kTestDevices; ++device) NewStream(device);
 }
 
-int Device::NewStream() {
+int& Device::CurrentDevice() {
+  thread_local int device = 0;
+  return device;
+}
+
+int& Device::CurrentStream(int device) {
+  thread_local std::array<int, kTestDevices> streams = {0, 1};
+  return streams.at(static_cast<std::size_t>(device));
+}
+
+int Device::NewStream(int device) {
   const std::lock_guard lock(mutex_);
   queues_.push_back(std::make_unique<Queue>());
+  devices_.push_back(device);
   return static_cast<int>(queues_.size()) - 1;
+}
+
+int Device::DeviceOf(int stream) {
+  const std::lock_guard lock(mutex_);
+  return devices_.at(static_cast<std::size_t>(stream));
 }
 
 void Device::Start(int stream, const std::string& name, const std::vector<Access>& accesses,
@@ -102,11 +119,34 @@ void Device::StartLocked(int stream, const std::string& name, const std::vector<
   for (const auto& [address, writes] : accesses) {
     Block* const block = memory_.At(address);
     if (block == nullptr) continue;
+    if (block->device != devices_.at(static_cast<std::size_t>(stream)) && name != kCopyBetween) {
+      report_.races.push_back(name + " accesses memory of another device");
+    }
     std::string race = writes ? order_.Write(block->accesses, stream, name)
                               : order_.Read(block->accesses, stream, name);
     if (!race.empty()) report_.races.push_back(std::move(race));
   }
   QueueOf(stream).Add(std::move(task));
+}
+
+void Device::WaitLocked(int stream, int other) {
+  auto event = std::make_shared<Event>();
+  order_.Wait(stream, order_.After(other));
+  QueueOf(other).Add([event] {
+    event->reached = true;
+    event->reached.notify_all();
+  });
+  QueueOf(stream).Add([event] { event->reached.wait(false); });
+}
+
+void Device::CopyBetween(int from, int to, const std::vector<Access>& accesses,
+                         std::function<void()> task) {
+  const std::lock_guard lock(mutex_);
+  RefuseRecording(from, kCopyBetween);
+  RefuseRecording(to, kCopyBetween);
+  WaitLocked(from, to);
+  StartLocked(from, kCopyBetween, accesses, std::move(task));
+  WaitLocked(to, from);
 }
 
 std::shared_ptr<Event> Device::Record(int stream) {
@@ -126,7 +166,7 @@ std::shared_ptr<Event> Device::Record(int stream) {
 void Device::Await(int stream, const std::shared_ptr<Event>& event) {
   const std::lock_guard lock(mutex_);
   RefuseRecording(stream, "a wait for an event");
-  if (event->stream == 0) {
+  if (event->stream < kTestDevices) {
     ++report_.default_waits;
     if (drops_default_waits_) return;
   } else if (!order_.IsAfter(stream, event->after)) {
@@ -168,9 +208,10 @@ void* Device::Allocate(std::size_t bytes) {
   FreeUnused();
   const int stream = CurrentStream();
   const auto found = recordings_.find(stream);
-  if (found == recordings_.end()) return memory_.Allocate(bytes, stream, 0)->address;
-  Block* const block = memory_.Allocate(bytes, stream, found->second->pool);
-  block->recording = found->second.get();
+  const bool is_recording = found != recordings_.end();
+  Block* const block = memory_.Allocate(bytes, stream, is_recording ? found->second->pool : 0);
+  block->device = CurrentDevice();
+  if (is_recording) block->recording = found->second.get();
   return block->address;
 }
 

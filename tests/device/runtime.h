@@ -70,13 +70,21 @@ class Device {
   // The only one, which is never destroyed, since its threads run until the process ends.
   static Device& Get();
 
-  // The stream that this thread has chosen; 0 is the default one.
-  static int& CurrentStream();
-  int NewStream();
+  // The device and, on each device, the stream that this thread has chosen. The streams 0 to
+  // kTestDevices - 1 are the default ones.
+  static int& CurrentDevice();
+  static int& CurrentStream(int device);
+  static int CurrentStream() { return CurrentStream(CurrentDevice()); }
+  int NewStream(int device);
+  int DeviceOf(int stream);
 
   // Runs the task on the stream later. `name` is that of the op.
   void Start(int stream, const std::string& name, const std::vector<Access>& accesses,
              std::function<void()> task);
+  // Copies on a stream of the source's device, as CUDA does: after what both streams have before
+  // it.
+  void CopyBetween(int from, int to, const std::vector<Access>& accesses,
+                   std::function<void()> task);
   std::shared_ptr<Event> Record(int stream);
   void Await(int stream, const std::shared_ptr<Event>& event);
 
@@ -105,10 +113,12 @@ class Device {
   void Delay();
 
  private:
-  Device() { queues_.push_back(std::make_unique<Queue>()); }
+  Device();
   Queue& QueueOf(int stream) { return *queues_.at(static_cast<std::size_t>(stream)); }
   void StartLocked(int stream, const std::string& name, const std::vector<Access>& accesses,
                    std::function<void()> task);
+  // `stream` waits for what `other` has before.
+  void WaitLocked(int stream, int other);
   void FreeBlock(Block* block);
   // Fails, as the recording then does, if the stream records.
   void RefuseRecording(int stream, const std::string& what);
@@ -122,7 +132,8 @@ class Device {
 
   std::mutex mutex_;
   DeviceMemory memory_;
-  std::deque<std::unique_ptr<Queue>> queues_;
+  std::deque<std::unique_ptr<Queue>> queues_;             // by stream
+  std::vector<int> devices_;                              // by stream
   std::map<int, std::shared_ptr<Recording>> recordings_;  // by stream
   Order order_;
   std::vector<Freed> freed_;

@@ -276,8 +276,9 @@ TEST(CommandsOnDevice, LogMemoryAndGraphs) {
   std::fflush(log.get());
   const std::string lines = ReadFile(folder / "log").value();
   EXPECT_THAT(lines,
-              ::testing::ContainsRegex("device test_device:0: [0-9.]+ MiB allocated at most\n"));
-  EXPECT_THAT(lines, ::testing::ContainsRegex("rank 0: [1-9][0-9]* graphs, which ran [1-9]"));
+              ::testing::ContainsRegex("device test_device:0: [0-9.]+ [KM]iB allocated at most\n"));
+  EXPECT_THAT(lines,
+              ::testing::ContainsRegex("rank 0: graphs: [1-9][0-9]*, runs of graphs: [1-9]"));
   EXPECT_THAT(lines,
               ::testing::HasSubstr("rank 0 has no graph of forward: it draws random numbers"));
 }

@@ -118,11 +118,15 @@ NB_MODULE(_engine, module) {
       .def(nb::init<>())
       .def_rw("threads", &PipelineOptions::threads)
       .def(
-          "set_device",
-          [](PipelineOptions& self, const std::string& name, bool graphs, bool parts) {
-            self.device = {ValueOf(OpenDevice(name)), graphs, parts};
+          "set_devices",
+          [](PipelineOptions& self, const std::vector<std::string>& names, bool graphs,
+             bool parts) {
+            self.devices = {c10::kCPU, graphs, parts};
+            for (const std::string& name : names) {
+              self.devices.by_rank.push_back(ValueOf(OpenDevice(name)));
+            }
           },
-          "name"_a, "graphs"_a, "parts"_a)
+          "by_rank"_a, "graphs"_a, "parts"_a)
       .def(
           "set_stages",
           [](PipelineOptions& self, bool exact, bool bf16_gradients, std::uint64_t seed) {

@@ -95,13 +95,17 @@ EnginePipeline::EnginePipeline(Schedule schedule, PipelineOptions options,
       collectives_(processes_.get()),
       ranks_(ranks),
       assembly_(ValueOf(StageAssembly::Make(schedule_, options_.parallel, options_.offload_folder,
-                                            ranks_, processes_.get(), options_.device))),
+                                            ranks_, processes_.get(), options_.devices))),
       stages_(Index(schedule_.stages())),
       sources_(stages_.size()),
       programs_(Index(schedule_.placement.chain_length())),
       after_step_(Index(schedule_.ranks())),
       step_(options_.first_step) {
   KeepFreedMemory();
+}
+
+c10::Device EnginePipeline::DeviceOf(int stage) const {
+  return options_.devices.by_rank[Index(schedule_.placement.rank_of(stage))];
 }
 
 void EnginePipeline::SetShared(std::vector<std::vector<int>> stages) {
@@ -203,7 +207,8 @@ Tensors EnginePipeline::BuildShape(int stage, StageFunctions functions, Tensors 
     CheckBuffers(stage, program);
     found = built_.emplace(model_stage, std::move(program)).first;
   }
-  return source.options.schedule.last ? Tensors() : ExamplesOf(found->second.outputs, device());
+  return source.options.schedule.last ? Tensors()
+                                      : ExamplesOf(found->second.outputs, DeviceOf(stage));
 }
 
 void EnginePipeline::AddShape(std::int64_t shape) {
@@ -273,7 +278,7 @@ void EnginePipeline::AfterStep(int rank, std::int64_t step) {
 }
 
 bool EnginePipeline::FitsLast(const nb::object& inputs, const nb::object& targets) const {
-  if (c10::InferenceMode::is_enabled() || Autocast::OfThread(device()) != last_autocast_)
+  if (c10::InferenceMode::is_enabled() || Autocast::OfThread(DeviceOf(0)) != last_autocast_)
     return false;
   std::size_t kinds = 0;
   for (const nb::object* given : {&inputs, &targets}) {
@@ -357,7 +362,7 @@ std::vector<double> EnginePipeline::Run(std::vector<Batch> batches,
   Status status;
   {
     const nb::gil_scoped_release no_gil;
-    AwaitCaller(device());
+    for (const int rank : ranks_.here()) AwaitCaller(options_.devices.by_rank[Index(rank)]);
     status = Start();
     if (status) session_->Begin(std::ssize(batches_));
   }
@@ -399,7 +404,7 @@ bool EnginePipeline::ForgetStep() {
 }
 
 void EnginePipeline::Remember(const Batch& batch) {
-  last_autocast_ = Autocast::OfThread(device());
+  last_autocast_ = Autocast::OfThread(DeviceOf(0));
   last_kinds_.clear();
   for (const Tensors* tensors : {&batch.first, &batch.second}) {
     for (const at::Tensor& tensor : *tensors) last_kinds_.emplace_back(tensor);

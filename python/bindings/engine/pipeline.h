@@ -33,7 +33,7 @@ namespace penstock::python {
 
 struct PipelineOptions {
   ParallelConfig parallel;  // only `data` and `zero` matter
-  DeviceUse device = {};    // of the weights, and where stages run
+  DeviceUse devices = {};   // of the weights, and where stages run
   TorchStageOptions stage;  // of all stages; the schedule and Build add the rest
   UpdateRule update;
   int threads = 1;               // intra-op threads of each rank
@@ -182,7 +182,7 @@ class EnginePipeline {
   void CheckBuffers(int stage, const StageProgram& program) const;
   // Called on a rank's thread.
   void AfterStep(int rank, std::int64_t step);
-  c10::Device device() const { return options_.device.device; }
+  c10::Device DeviceOf(int stage) const;
   bool IsLastOfRun(std::int64_t step) const { return step - step_ == std::ssize(batches_) - 1; }
   // Returns the losses of the process that runs the last stage, and sets figures_. Collective.
   Result<std::vector<double>> FromLastStage();

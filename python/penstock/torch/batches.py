@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -89,12 +90,13 @@ class Layout:
 
 
 def check(
-    inputs: Any, targets: Any, microbatches: int, slices: int, device: torch.device
+    inputs: Any, targets: Any, microbatches: int, slices: int, devices: Sequence[torch.device]
 ) -> tuple[Layout, list[torch.Tensor], list[torch.Tensor]]:
     """Returns the tensors of a batch, which divide into microbatches and slices.
 
     A tensor without dimensions belongs to every microbatch. Tensors are on the CPU, from which the
-    engine copies microbatches, or on the device.
+    engine copies microbatches, or inputs on the device of the first stage and targets on that of
+    the last one. ``devices`` are those of the stages.
     """
     samples = sample_lists.count(inputs, targets) if microbatches > 1 else None
     if samples is not None and sample_lists.is_one(inputs, "inputs", samples):
@@ -123,8 +125,8 @@ def check(
             target_samples = target_tensors[0].shape[0]
     return (
         layout,
-        [_checked(each, "inputs", samples, slices, device) for each in input_tensors],
-        [_checked(each, "targets", target_samples, slices, device) for each in target_tensors],
+        [_checked(each, "inputs", samples, slices, devices[0]) for each in input_tensors],
+        [_checked(each, "targets", target_samples, slices, devices[-1]) for each in target_tensors],
     )
 
 
@@ -218,8 +220,9 @@ def _checked(
     # Autograd cannot save tensors that were made under torch.inference_mode.
     tensor = tensor.clone() if tensor.is_inference() else tensor.detach()
     if tensor.device.type != "cpu" and tensor.device != device:
+        end = "first" if name == "inputs" else "last"
         raise Error(
-            f"step: {name} are on {tensor.device}, but the pipeline trains on {device}: "
+            f"step: {name} are on {tensor.device}, but the {end} stage is on {device}: "
             f"use .to('{device}')"
         )
     if tensor.layout != torch.strided:

@@ -53,7 +53,7 @@ class Model:
     loss_tensors: LossTensors
     is_sharded: bool  # whether replicas divide the states of optimizers
     casts: Casts | None  # of parameters, if stages compute in another dtype
-    device: torch.device
+    devices: Sequence[torch.device]  # by stage of the model
 
     def module(self, index: int) -> nn.Module:
         module = self.modules[index]
@@ -193,10 +193,14 @@ class Compiled:
                     continue
                 if index > 0 and previous is None:
                     received, *others = model.processes.receive_examples(number, stage - 1)
-                    previous = ([on_device(each, model.device) for each in received], *others)
+                    previous = (received, *others)
                 if index == 0:
                     previous = inputs, self._layout.inputs, 0
                 examples, structure, random_op = previous
+                device = model.devices[index]
+                examples = [
+                    each if each.device == device else on_device(each, device) for each in examples
+                ]
                 is_last = index == chain - 1
                 if index not in codes:
                     codes[index] = self._code(index, structure)
@@ -217,7 +221,10 @@ class Compiled:
         """Returns the first slice of a microbatch of the shape."""
         schedule = self._model.schedule
         lists = []
-        for tensors, kinds in zip(batch, (shape.inputs, shape.targets), strict=True):
+        ends = self._model.devices[0], self._model.devices[-1]
+        for tensors, kinds, device in zip(
+            batch, (shape.inputs, shape.targets), ends, strict=True
+        ):
             parts = []
             for tensor, (sizes, _) in zip(tensors, kinds, strict=False):
                 if tensor.dim() > 0 and sizes:
@@ -226,7 +233,7 @@ class Compiled:
                     tensor = tensor[: sizes[0]] if sizes[0] == of_all[0] else tensor[-sizes[0] :]
                     if schedule.slices > 1:
                         tensor = tensor[:, : tensor.shape[1] // schedule.slices]
-                parts.append(tensor.to(self._model.device))
+                parts.append(tensor.to(device))
             lists.append(parts)
         return lists[0], lists[1]
 
@@ -241,7 +248,7 @@ class Compiled:
             self._layout.targets if is_last else None,
             is_last,
             model.schedule.slices,
-            model.device,
+            model.devices[index],
         )
         code.is_weighted, code.reports_outputs = self._is_weighted, model.reports_outputs
         code.may_be_unweighted = model.may_be_unweighted

@@ -1,4 +1,4 @@
-"""The device that a Pipeline trains on."""
+"""The devices that a Pipeline trains on."""
 
 from __future__ import annotations
 
@@ -13,40 +13,83 @@ from penstock import Error
 from penstock.torch.arguments import in_code_of, shown
 
 
-def device_of(stages: Sequence[nn.Module | None], given: Any) -> torch.device:
-    """Returns the device of the stages' first tensor, which must be the one that is given, if any.
+def of_stages(stages: Sequence[nn.Module | None], given: Any = None) -> list[torch.device]:
+    """Returns the device of each stage's first tensor, which must fit what is given, if anything.
 
-    StageWeights checks the other tensors.
+    A stage without tensors, or of another process, is where its neighbors are. StageWeights checks
+    the other tensors.
     """
-    named = (
-        (f"stage {index}: {kind} '{name}'", tensor.device)
-        for index, module in enumerate(stages)
-        if module is not None
-        for kind, tensors in (
-            ("parameter", module.named_parameters()),
-            ("buffer", module.named_buffers()),
-        )
-        for name, tensor in tensors
-    )
-    what, found = next(named, ("", None))
-    if found is not None and found.type == "meta":
-        raise Error(
-            f"{what} is on meta, which has no values: call to_empty on the modules, and load their "
-            "weights"
-        )
+    wanted = _wanted(given)
+    found: list[torch.device | None] = []
+    for index, module in enumerate(stages):
+        what, device = _first_tensor(module)
+        found.append(device)
+        if device is None:
+            continue
+        what = f"stage {index}: {what}"
+        if device.type == "meta":
+            raise Error(
+                f"{what} is on meta, which has no values: call to_empty on the modules, and load "
+                "their weights"
+            )
+        first = next(each for each in found if each is not None)
+        if wanted is not None and not _fits(device, wanted):
+            raise Error(
+                f"device is {wanted}, but {what} is on {device}: move the stages "
+                f"(module.to('{wanted}')), or leave device out"
+            )
+        if device.type != first.type:
+            raise Error(
+                f"{what} is on {device}, but the pipeline trains on {first}: move all stages and "
+                "the loss to devices of one type (module.to(device))"
+            )
+    if wanted is None:
+        wanted = torch.device("cpu")
+    elif wanted.type != "cpu":
+        wanted = torch.device(wanted.type, wanted.index or 0)
+    near = next((each for each in found if each is not None), wanted)
+    return [near := each or near for each in found]
+
+
+def of_ranks(
+    devices: Sequence[torch.device], rank_of_stage: Sequence[int], local: Sequence[int]
+) -> list[torch.device]:
+    """Returns the device of each rank that runs one of the ``local`` stages, others the first.
+
+    ``devices`` are those of the model's stages.
+    """
+    of_rank: dict[int, tuple[int, torch.device]] = {}
+    for stage in local:
+        index, rank = stage % len(devices), rank_of_stage[stage]
+        other, device = of_rank.setdefault(rank, (index, devices[index]))
+        if device != devices[index]:
+            raise Error(
+                f"rank {rank} trains stages {other} and {index}, which are on {device} and "
+                f"{devices[index]}: move them to one device, or choose a schedule that gives them "
+                "to two ranks"
+            )
+    first = devices[local[0] % len(devices)] if local else devices[0]
+    return [of_rank.get(rank, (0, first))[1] for rank in range(max(rank_of_stage) + 1)]
+
+
+def _wanted(given: Any) -> torch.device | None:
     if given is None:
-        return torch.device("cpu") if found is None else found
+        return None
     with in_code_of(f"device is {shown(given)}"):
-        wanted = torch.device(given)
-    if found is None:
-        index = wanted.index or 0
-        return wanted if wanted.type == "cpu" else torch.device(wanted.type, index)
-    if wanted.type != found.type or wanted.index not in (None, found.index):
-        raise Error(
-            f"device is {wanted}, but the stages are on {found}: move them "
-            f"(module.to('{wanted}')), or leave device out"
-        )
-    return found
+        return torch.device(given)
+
+
+def _fits(device: torch.device, wanted: torch.device) -> bool:
+    return device.type == wanted.type and wanted.index in (None, device.index)
+
+
+def _first_tensor(module: nn.Module | None) -> tuple[str, torch.device | None]:
+    if module is not None:
+        for name, parameter in module.named_parameters():
+            return f"parameter '{name}'", parameter.device
+        for name, buffer in module.named_buffers():
+            return f"buffer '{name}'", buffer.device
+    return "", None
 
 
 def on_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -55,11 +98,12 @@ def on_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def forked_random(device: torch.device) -> Iterator[None]:
-    """Restores torch's random states, of the CPU and of a device, at the end."""
-    if device.type == "cpu":
+def forked_random(*devices: torch.device) -> Iterator[None]:
+    """Restores torch's random states, of the CPU and of devices of one type, at the end."""
+    others = sorted({each for each in devices if each.type != "cpu"}, key=str)
+    if not others:
         with torch.random.fork_rng(devices=[]):
             yield
     else:
-        with torch.random.fork_rng([device], device_type=device.type):
+        with torch.random.fork_rng(others, device_type=others[0].type):
             yield

@@ -33,7 +33,7 @@ class Evaluated:
     reports_outputs: bool
     timeout: float  # seconds that a process waits for the others
     casts: Casts | None  # of parameters, if stages compute in another dtype
-    device: torch.device
+    devices: Sequence[torch.device]  # by stage
 
     def step(self, inputs: Any, targets: Any, microbatches: int) -> LastStep:
         """Returns what a step without backward computes, on every process."""
@@ -44,12 +44,10 @@ class Evaluated:
             raise Error("eval_step: the inputs have 0 samples: pass at least 1")
         count = min(microbatches, samples or 1)
         layout, input_tensors, target_tensors = batches.check(
-            inputs, targets, count, 1, self.device
+            inputs, targets, count, 1, self.devices
         )
-        input_tensors, target_tensors = (
-            [tensor.to(self.device) for tensor in tensors]
-            for tensors in (input_tensors, target_tensors)
-        )
+        input_tensors = [tensor.to(self.devices[0]) for tensor in input_tensors]
+        target_tensors = [tensor.to(self.devices[-1]) for tensor in target_tensors]
         all_inputs = batches.parts(layout.inputs, input_tensors, count)
         all_targets: list[tuple[Any] | None] = [None] * count
         if layout.targets is not None:
@@ -119,7 +117,7 @@ def _evaluate(of: Evaluated, inputs: Sequence[Any], finish: Finish) -> list[Any]
         if process == of.processes.process and module is not None
     ]
     try:
-        with _nothing_changed(own, of.device), contextlib.ExitStack() as stack:
+        with _nothing_changed(own, of.devices), contextlib.ExitStack() as stack:
             if of.casts is not None:
                 for module in own:
                     stack.enter_context(of.casts.in_place(module))
@@ -151,7 +149,8 @@ def _run(of: Evaluated, letters: _Letters, inputs: Sequence[Any], finish: Finish
             value = values.pop((stage, microbatch))
         else:
             value = letters.receive((stage, microbatch))
-            value = pytree.tree_map_only(torch.Tensor, lambda each: each.to(of.device), value)
+        if stage > 0:
+            value = _moved(value, of.devices[stage])
         value = _call(modules[stage], stage, value)
         if stage == stages - 1:
             if casts is not None:
@@ -167,6 +166,10 @@ def _run(of: Evaluated, letters: _Letters, inputs: Sequence[Any], finish: Finish
     return list(letters.receive((stages, 0)))
 
 
+def _moved(value: Any, device: torch.device) -> Any:
+    return pytree.tree_map_only(torch.Tensor, lambda each: each.to(device), value)
+
+
 def _in_fp32(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.float() if tensor.is_floating_point() else tensor
 
@@ -180,7 +183,9 @@ def _call(module: nn.Module | None, stage: int, value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _nothing_changed(modules: Sequence[nn.Module], device: torch.device) -> Iterator[None]:
+def _nothing_changed(
+    modules: Sequence[nn.Module], devices: Sequence[torch.device]
+) -> Iterator[None]:
     """Restores buffers and torch's random state, also what forward assigns to buffers."""
     places = [
         (each._buffers, key, buffer)
@@ -194,7 +199,7 @@ def _nothing_changed(modules: Sequence[nn.Module], device: torch.device) -> Iter
     versions = [buffer._version for buffer in buffers]
     copies = [buffer.detach().clone() for buffer in buffers]
     try:
-        with forked_random(device), torch.no_grad():
+        with forked_random(*devices), torch.no_grad():
             yield
     finally:
         for holder, key, buffer in places:

@@ -103,7 +103,8 @@ class Pipeline(Views):
             a configuration. Default: a temporary folder.
         timeout: seconds without progress on any rank after which a step fails.
         device: where the stages are and train, ``"cuda"`` or ``torch.device("cuda:1")``. Default:
-            where the parameters of the first stage here are. See ``docs/devices.md``.
+            where their parameters are, which may be several devices of one type: a rank trains
+            where its stages are. See ``docs/devices.md``.
         device_graphs: whether forwards and backwards are recorded as graphs of the device (CUDA
             graphs) and started by one call. Needs the device's plugin.
         device_parts: whether each rank of this process has a part of the device's processors (CUDA
@@ -156,7 +157,7 @@ class Pipeline(Views):
         self._busy = threading.Lock()
         self._stages = settings.stage_list(stages)
         if transport == "c10d":
-            self._processes = processes.join(transport, devices.device_of(self._stages, device))
+            self._processes = processes.join(transport, devices.of_stages(self._stages, device)[0])
         else:
             self._processes = processes.join()
         self.schedule = schedule_of_stages(
@@ -189,9 +190,13 @@ class Pipeline(Views):
         ]
         self._check_modules()
         self._loss_tensors = loss_tensors(loss, self._stages)
-        self._device = devices.device_of([self._stages[s % chain] for s in self._local], device)
+        here = {stage % chain for stage in self._local}
+        self._devices = devices.of_stages(
+            [each if index in here else None for index, each in enumerate(self._stages)], device
+        )
+        by_rank = devices.of_ranks(self._devices, self.schedule.rank_of_stage, self._local)
         options = engine.PipelineOptions()
-        options.set_device(str(self._device), device_graphs, device_parts)
+        options.set_devices([str(each) for each in by_rank], device_graphs, device_parts)
         local_ranks = {self.schedule.rank_of_stage[stage] for stage in self._local}
         # Sums depend on the number of threads: exact results need as many as autograd has.
         options.threads = numbers.threads or (
@@ -241,7 +246,7 @@ class Pipeline(Views):
             self._loss_tensors,
             self._zero > 0,
             self._casts,
-            self._device,
+            self._devices,
         )
         #: The optimizer of each stage; None for stages of other processes and stages that train
         #: nothing. Empty without an optimizer.
@@ -408,14 +413,14 @@ class Pipeline(Views):
             raise Error("step: targets are given, but the Pipeline has no loss: pass loss=")
         divisors = self.schedule.microbatches, self.schedule.slices
         layout, input_tensors, target_tensors = batches.check(
-            inputs, targets, *divisors, self._device
+            inputs, targets, *divisors, self._devices
         )
         if self._batch is not None and layout != self._batch:
             raise Error(
                 "step: the inputs or targets have another structure, or other values that are not "
                 "tensors, than in the first step: make a new Pipeline for them"
             )
-        autocast = autocast_setting(self._device)
+        autocast = autocast_setting(self._devices[0])
         if self._batch is not None and autocast != self._autocast:
             raise Error(
                 f"step: torch.autocast is {autocast or 'off'}, but was "
@@ -454,7 +459,7 @@ class Pipeline(Views):
                 weights.end_build()
         self._compiled, self._built, self._number = compiled, compiled.engine, compiled.number
         self._last_code, self._is_weighted = compiled.last_code, is_weighted
-        self._batch, self._autocast = batch.layout, autocast_setting(self._device)
+        self._batch, self._autocast = batch.layout, autocast_setting(self._devices[0])
         self._is_plain = batch.layout.is_plain and not is_weighted
 
     def _add_shapes(
@@ -586,7 +591,7 @@ class Pipeline(Views):
                 extra,
                 self._storage,
                 self._casts,
-                self._device,
+                self._devices[index],
             )
             steppers[stage] = StageOptimizer(of_stage, make, self._zero > 0)
         return weights, steppers

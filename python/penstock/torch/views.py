@@ -42,7 +42,7 @@ class Views:
     _last_code: StageCode | None
     _weights: Sequence[StageWeights | None]
     _casts: Casts | None
-    _device: torch.device
+    _devices: Sequence[torch.device]  # by stage of the model
     _is_shed: bool  # whether the modules' parameters have no memory
 
     @exclusive
@@ -77,7 +77,7 @@ class Views:
             self._reports_outputs,
             self._timeout,
             self._casts,
-            self._device,
+            self._devices,
         )
         self._gather()
         self._last = evaluated.step(inputs, targets, self.schedule.microbatches)

@@ -1,4 +1,4 @@
-"""Loads the test device of tests/device, an asynchronous device on the CPU.
+"""Loads the test device of tests/device, asynchronous devices on the CPU.
 
 It stays registered in the process, so these tests run in one of their own.
 """
@@ -26,7 +26,7 @@ def _module() -> types.ModuleType:
     module = types.ModuleType("torch.test_device")
     table = {
         "is_available": lambda: True,
-        "device_count": lambda: 1,
+        "device_count": lambda: 2,
         "current_device": lambda: 0,
         "device": lambda _: contextlib.nullcontext(),
         # Its random ops are those of the CPU.

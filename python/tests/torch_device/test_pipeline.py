@@ -86,15 +86,17 @@ class Case:
     loss: Callable[..., Any] = mse
     shape: tuple[int, ...] = (8, 16)
     batch_on_device: bool = True
+    # By stage: which of two devices has it. The stages of a rank are on one device.
+    places: tuple[int, ...] = (0, 1, 0, 1)
 
 
 CASES = {
     "plain": Case(),
     "batch on the CPU": Case(batch_on_device=False),
     "zb-h1": Case(schedule="zb-h1"),
-    "zbv": Case(schedule="zbv", options={"ranks": 2}),
-    "dualpipev": Case(schedule="dualpipev", options={"ranks": 2}),
-    "dualpipe": Case(schedule="dualpipe", options={"microbatches": 8}),
+    "zbv": Case(schedule="zbv", options={"ranks": 2}, places=(0, 1, 1, 0)),
+    "dualpipev": Case(schedule="dualpipev", options={"ranks": 2}, places=(0, 1, 1, 0)),
+    "dualpipe": Case(schedule="dualpipe", options={"microbatches": 8}, places=(0, 1, 1, 0)),
     "interleaved": Case(schedule="interleaved", options={"ranks": 2}),
     "replicas": Case(options={"data_parallel": 2, "microbatches": 8}),
     "zero 1": Case(options={"data_parallel": 2, "microbatches": 8, "zero": 1}),
@@ -106,7 +108,7 @@ CASES = {
     "dropout": Case(lambda: stages(lambda: mlp(dropout=0.3))),
     "checkpoint": Case(lambda: stages(Checkpointed)),
     "running statistics": Case(lambda: stages(Running)),
-    "shared": Case(tied),
+    "shared": Case(tied, places=(0, 1, 1, 0)),
     "sgd": Case(options={"optimizer": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)}),
     "torch's adamw": Case(options={"optimizer": torch.optim.AdamW}),
     "schedulers": Case(
@@ -128,20 +130,25 @@ def pipeline(case: Case, model: list[nn.Module]) -> pt.Pipeline:
     return pt.Pipeline(model, case.schedule, exact=True, threads=1, seed=5, **options)
 
 
-def data(case: Case, device: str, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+def data(case: Case, device: str, step: int, last: str = "") -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns inputs on the device, and targets there or on the device of the last stage."""
     generator = torch.Generator().manual_seed(step)
-    pair = (torch.randn(case.shape, generator=generator) for _ in range(2))
-    x, y = (each.to(device if case.batch_on_device else "cpu") for each in pair)
-    return x, y
+    x, y = (torch.randn(case.shape, generator=generator) for _ in range(2))
+    return (x.to(device), y.to(last or device)) if case.batch_on_device else (x, y)
 
 
-def train(case: Case, model: list[nn.Module], device: str, steps: int = 3) -> Any:
+def places(case: Case) -> list[str]:
+    return [f"test_device:{place}" for place in case.places]
+
+
+def train(case: Case, model: list[nn.Module], device: str | list[str], steps: int = 3) -> Any:
     """Returns the pipeline, and the losses, metrics, outputs and norms of its steps."""
-    for stage in model:
-        stage.to(device)
+    there = device if isinstance(device, list) else [device] * len(model)
+    for stage, place in zip(model, there, strict=True):
+        stage.to(place)
     pipe, found = pipeline(case, model), []
     for step in range(steps):
-        loss = pipe.step(*data(case, device, step))
+        loss = pipe.step(*data(case, there[0], step, there[-1]))
         last = pipe.last
         outputs = None if last.outputs is None else last.outputs.cpu()
         norm = None if last.grad_norm is None else round(last.grad_norm, 6)  # sums of another order
@@ -191,7 +198,99 @@ def test_recorded_steps_are_those_of_the_cpu(name: str) -> None:
     assert_same(tensors(model), tensors(there))
     report = take_report()
     assert [line for line in report if line.startswith("race")] == []
-    assert ("replays" in report) == (name not in {"dropout", "checkpoint"})
+    assert "replays" in report
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_steps_on_two_devices_are_those_of_the_cpu(name: str) -> None:
+    case = CASES[name]
+    torch.manual_seed(1)
+    model = case.make()
+    there = copy.deepcopy(model)
+    _, expected = train(case, model, "cpu")
+    pipe, found = train(case, there, places(case))
+    assert_same(expected, found)
+    assert_same(tensors(model), tensors(there))
+    for stage, place in zip(there, places(case), strict=True):
+        assert {each.device for each in stage.parameters()} == {torch.device(place)}
+    for step in range(3, 6):  # which take the batch as it is
+        pipe.step(*data(case, places(case)[0], step, places(case)[-1]))
+
+
+def test_two_devices_with_graphs_and_parts() -> None:
+    torch.manual_seed(1)
+    model = stages()
+    there = copy.deepcopy(model)
+    case = Case(schedule="zb-h1")
+    _, expected = train(case, model, "cpu", 5)
+    case.options = {"device_graphs": True, "device_parts": True}
+    _, found = train(case, there, places(case), 5)
+    assert_same(expected, found)
+
+
+def test_no_rank_waits_for_messages_between_devices() -> None:
+    case = Case(loss=mse)
+    there = places(case)
+    model = [stage.to(place) for stage, place in zip(stages(), there, strict=True)]
+    pipe = pipeline(case, model)
+    batches = [data(case, there[0], step, there[-1]) for step in range(5)]
+    pipe.step(*batches[0])
+    take_report()
+    pipe.steps(batches)
+    waits = [line for line in take_report() if line.startswith("host")]
+    allowed = {"host: copy to the host", "host: wait for an event", "host: wait for a stream"}
+    assert set(waits) <= allowed
+    assert waits.count("host: copy to the host") <= 5 * (4 + 2)
+
+
+def test_evaluation_on_two_devices() -> None:
+    case = Case()
+    torch.manual_seed(1)
+    model = stages()
+    there = copy.deepcopy(model)
+    pipe, _ = train(case, model, "cpu", 1)
+    on_devices, _ = train(case, there, places(case), 1)
+    x, y = data(Case(batch_on_device=False), DEVICE, 3)
+    assert pipe.eval_step(x, y) == on_devices.eval_step(x, y)
+    assert pipe.eval_step(x, y) == on_devices.eval_step(x.to(DEVICE), y.to("test_device:1"))
+
+
+def test_a_state_moves_to_two_devices() -> None:
+    case = Case()
+    torch.manual_seed(1)
+    model = stages()
+    there = copy.deepcopy(model)
+    pipe, _ = train(case, model, "cpu", 2)
+    for stage, place, trained in zip(there, places(case), model, strict=True):
+        stage.load_state_dict(trained.state_dict())
+        stage.to(place)
+    resumed = pipeline(case, there)
+    resumed.load_state_dict(pipe.state_dict())
+    x, y = data(Case(batch_on_device=False), DEVICE, 9)
+    assert pipe.step(x, y) == resumed.step(x, y)
+
+
+def test_what_two_devices_cannot_do() -> None:
+    model = stages()
+    for index, stage in enumerate(model):
+        stage.to(f"test_device:{index % 2}")
+    with pytest.raises(penstock.Error, match="rank 1 trains stages 1 and 2, which are on test_dev"):
+        pt.Pipeline(model, "zbv", ranks=2, microbatches=4, loss=mse)
+    with pytest.raises(penstock.Error, match="device is test_device:0, but stage 1: parameter"):
+        pt.Pipeline(model, ranks=4, microbatches=4, loss=mse, device=DEVICE)
+    pipe = pt.Pipeline(model, ranks=4, microbatches=4, loss=mse, device="test_device")
+    x = torch.randn(8, 16)
+    with pytest.raises(penstock.Error, match="targets are on test_device:0, but the last stage is"):
+        pipe.step(x.to(DEVICE), x.to(DEVICE))
+    with pytest.raises(penstock.Error, match="inputs are on test_device:1, but the first stage is"):
+        pipe.step(x.to("test_device:1"), x)
+    assert pipe.step(x, x) > 0
+    model[2].add_module("more", nn.Linear(16, 16).to("test_device:1"))
+    with pytest.raises(penstock.Error, match="stage 2: parameter 'more.weight' is on test_device:1"):
+        pt.Pipeline(model, ranks=4, microbatches=4, loss=mse)
+    model = [*stages(count=3), mlp().to(DEVICE)]
+    with pytest.raises(penstock.Error, match="stage 3: parameter '0.weight' is on test_device:0, but"):
+        pt.Pipeline(model, ranks=4, microbatches=4, loss=mse)
 
 
 def test_each_rank_has_a_part_of_the_device() -> None:
@@ -287,7 +386,7 @@ def test_models_of_transformers() -> None:
 
 def test_what_is_refused() -> None:
     model = stages()
-    with pytest.raises(penstock.Error, match="device is test_device:0, but the stages are on cpu"):
+    with pytest.raises(penstock.Error, match="device is test_device:0, but stage 0: parameter '0.weight' is"):
         pt.Pipeline(model, ranks=4, microbatches=4, loss=mse, device=DEVICE)
     with pytest.raises(penstock.Error, match="device is 'abacus'"):
         pt.Pipeline(model, ranks=4, microbatches=4, loss=mse, device="abacus")

@@ -1,5 +1,6 @@
 #include "graph/device/device_queue.h"
 
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace penstock {
@@ -8,9 +9,8 @@ namespace {
 using c10::impl::VirtualGuardImpl;
 
 c10::Stream NewStream(c10::Device device) {
-  const VirtualGuardImpl impl(device.type());
-  impl.setDevice(device);
-  return impl.getNewStream(device);
+  const c10::DeviceGuard guard(device);
+  return VirtualGuardImpl(device.type()).getNewStream(device);
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ Status LogDevice(const RunContext& run, const Pipeline& pipeline) {
   for (std::size_t rank = 0; rank < pipeline.recorders.size(); ++rank) {
     const RankRecorder* const recorder = pipeline.recorders[rank].get();
     if (recorder == nullptr) continue;
-    lines += fmt::format("rank {}: {} graphs, which ran {} times\n", rank, recorder->recordings,
+    lines += fmt::format("rank {}: graphs: {}, runs of graphs: {}\n", rank, recorder->recordings,
                          recorder->replays);
     for (const std::string& refusal : recorder->refusals) {
       lines += fmt::format("rank {} has no graph of {}\n", rank, refusal);

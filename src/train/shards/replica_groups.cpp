@@ -9,9 +9,19 @@
 #include "runtime/collectives/rank_groups.h"
 
 namespace penstock {
+namespace {
+
+// Returns the device of the members here, which is the CPU if there are none.
+c10::Device DeviceOf(const std::vector<int>& members, const LocalRanks& ranks,
+                     const std::vector<c10::Device>& devices) {
+  const auto here = std::ranges::find_if(members, [&](int rank) { return ranks.has(rank); });
+  return here == members.end() ? c10::Device(c10::kCPU) : devices[Index(*here)];
+}
+
+}  // namespace
 Result<ReplicaGroups> MakeReplicaGroups(const Schedule& schedule, const ParallelConfig& parallel,
                                         const LocalRanks& ranks, ProcessGroup* processes,
-                                        c10::Device device) {
+                                        const std::vector<c10::Device>& devices) {
   const Placement& placement = schedule.placement;
   ReplicaGroups groups(schedule.stages());
   if (!HasReplicaGroups(parallel, schedule)) return groups;
@@ -20,10 +30,10 @@ Result<ReplicaGroups> MakeReplicaGroups(const Schedule& schedule, const Parallel
   for (int stage = 0; stage < stages; ++stage) {
     RankGroupMembers& group = members.emplace_back();
     group.name = fmt::format("replicas of stage {}", stage);
-    group.memory = GroupMemoryOn(device);
     for (int replica = 0; replica < parallel.data; ++replica) {
       group.ranks.push_back(placement.rank_of(replica * stages + stage));
     }
+    group.memory = GroupMemoryOn(DeviceOf(group.ranks, ranks, devices));
   }
   PENSTOCK_TRY(std::vector<RankGroupEnds> made,
                MakeRankGroups(members, ranks, processes, kNoTimeout));
@@ -35,7 +45,7 @@ Result<ReplicaGroups> MakeReplicaGroups(const Schedule& schedule, const Parallel
 
 Result<ExpertGroups> MakeExpertGroups(const Schedule& schedule, const ParallelConfig& parallel,
                                       const LocalRanks& ranks, ProcessGroup* processes,
-                                      c10::Device device) {
+                                      const std::vector<c10::Device>& devices) {
   ExpertGroups groups;
   if (parallel.expert == 1) return groups;
   PENSTOCK_TRY(const std::optional<LinkSpeed> link, LinkOf(parallel));
@@ -45,10 +55,10 @@ Result<ExpertGroups> MakeExpertGroups(const Schedule& schedule, const ParallelCo
     for (int index = 0; index < pipeline; ++index) {
       RankGroupMembers& group = members.emplace_back();
       group.name = fmt::format("experts of rank {}", first * pipeline + index);
-      group.memory = GroupMemoryOn(device);
       for (int part = 0; part < parallel.expert; ++part) {
         group.ranks.push_back((first + part) * pipeline + index);
       }
+      group.memory = GroupMemoryOn(DeviceOf(group.ranks, ranks, devices));
     }
   }
   PENSTOCK_TRY(std::vector<RankGroupEnds> made,

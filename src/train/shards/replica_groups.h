@@ -18,12 +18,12 @@ namespace penstock {
 // By stage; null for stages of other processes, or if the run has no such groups.
 using ReplicaGroups = std::vector<std::shared_ptr<RankGroup>>;
 
-// Creates the groups, whose data is on `device`. Every process calls it at the same place of its
-// start. `processes` is null for a single process, and must outlive the groups. Errors: as
-// MakeRankGroups.
+// Creates the groups, whose data is on the device of their ranks, by rank in `devices`. Every
+// process calls it at the same place of its start. `processes` is null for a single process, and
+// must outlive the groups. Errors: as MakeRankGroups.
 Result<ReplicaGroups> MakeReplicaGroups(const Schedule& schedule, const ParallelConfig& parallel,
                                         const LocalRanks& ranks, ProcessGroup* processes,
-                                        c10::Device device);
+                                        const std::vector<c10::Device>& devices);
 
 // By rank; null for ranks of other processes.
 using ExpertGroups = std::vector<std::shared_ptr<RankGroup>>;
@@ -33,6 +33,6 @@ using ExpertGroups = std::vector<std::shared_ptr<RankGroup>>;
 // otherwise.
 Result<ExpertGroups> MakeExpertGroups(const Schedule& schedule, const ParallelConfig& parallel,
                                       const LocalRanks& ranks, ProcessGroup* processes,
-                                      c10::Device device);
+                                      const std::vector<c10::Device>& devices);
 
 }  // namespace penstock

@@ -17,10 +17,9 @@ std::vector<bool> RecomputedMicrobatches(const Schedule& schedule, int stage) {
   return any ? microbatches : std::vector<bool>();
 }
 
-Result<std::vector<std::shared_ptr<ActivationPool>>> MakePools(const Schedule& schedule,
-                                                               const std::string& folder,
-                                                               const LocalRanks& ranks,
-                                                               c10::Device device) {
+Result<std::vector<std::shared_ptr<ActivationPool>>> MakePools(
+    const Schedule& schedule, const std::string& folder, const LocalRanks& ranks,
+    const std::vector<c10::Device>& devices) {
   std::vector<std::shared_ptr<ActivationPool>> pools(schedule.lanes.size());
   for (const int rank : ranks.here()) {
     const Lane& lane = schedule.lanes[rank];
@@ -28,6 +27,7 @@ Result<std::vector<std::shared_ptr<ActivationPool>>> MakePools(const Schedule& s
       return action.first.op == Op::kOffload;
     });
     if (!offloads) continue;
+    const c10::Device device = devices[Index(rank)];
     if (device.is_cpu()) {
       PENSTOCK_TRY(pools[rank], FilePool::Make(folder));
     } else {

@@ -17,11 +17,10 @@ namespace penstock {
 std::vector<bool> RecomputedMicrobatches(const Schedule& schedule, int stage);
 
 // Creates the pools of this process's ranks: files in `folder`, or for a device, memory of the
-// host. Returns them by rank; null for other processes' ranks and those without an OFFLOAD. Errors:
-// as FilePool::Make.
-Result<std::vector<std::shared_ptr<ActivationPool>>> MakePools(const Schedule& schedule,
-                                                               const std::string& folder,
-                                                               const LocalRanks& ranks,
-                                                               c10::Device device);
+// host. `devices` are those of ranks. Returns them by rank; null for other processes' ranks and
+// those without an OFFLOAD. Errors: as FilePool::Make.
+Result<std::vector<std::shared_ptr<ActivationPool>>> MakePools(
+    const Schedule& schedule, const std::string& folder, const LocalRanks& ranks,
+    const std::vector<c10::Device>& devices);
 
 }  // namespace penstock

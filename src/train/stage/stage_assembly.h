@@ -18,11 +18,19 @@
 
 namespace penstock {
 
-// How ranks use their device.
+// How the ranks of a process use devices, which are of one type.
 struct DeviceUse {
-  c10::Device device = c10::kCPU;
-  bool graphs = false;  // TrainConfig::device_graphs
-  bool parts = false;   // TrainConfig::device_parts
+  c10::Device device = c10::kCPU;         // of all ranks, if by_rank is empty
+  bool graphs = false;                    // TrainConfig::device_graphs
+  bool parts = false;                     // TrainConfig::device_parts
+  std::vector<c10::Device> by_rank = {};  // of the ranks of other processes, any
+};
+
+// What a rank has on its device; nothing on a CPU. The fields are those of StageRank.
+struct RankDevice {
+  std::shared_ptr<DeviceQueue> queue = nullptr;
+  std::shared_ptr<PeerCopies> peers = nullptr;
+  std::shared_ptr<RankRecorder> recorder = nullptr;
 };
 
 class StageAssembly {
@@ -44,7 +52,7 @@ class StageAssembly {
   // By rank; null for ranks of other processes.
   const std::vector<std::shared_ptr<RankShards>>& rank_shards() const { return rank_shards_; }
   // By rank; null without graphs.
-  const std::vector<std::shared_ptr<RankRecorder>>& recorders() const { return recorders_; }
+  std::vector<std::shared_ptr<RankRecorder>> recorders() const;
 
  private:
   Placement placement_;
@@ -53,8 +61,7 @@ class StageAssembly {
   ReplicaGroups groups_;
   std::vector<std::shared_ptr<RankShards>> rank_shards_;  // by rank
   std::vector<std::shared_ptr<ActivationPool>> pools_;    // by rank
-  std::vector<std::shared_ptr<DeviceQueue>> queues_;      // by rank; null on CPUs
-  std::vector<std::shared_ptr<RankRecorder>> recorders_;  // by rank; null without graphs
+  std::vector<RankDevice> on_devices_;                    // by rank
 };
 
 }  // namespace penstock

@@ -13,6 +13,7 @@
 #include "base/byte_stream.h"
 #include "base/index.h"
 #include "graph/device/device_queue.h"
+#include "graph/device/peer_copies.h"
 #include "graph/ir/print.h"
 
 namespace penstock {
@@ -106,7 +107,7 @@ Message ToMessage(std::span<at::Tensor> tensors) {
 }
 
 void FromMessage(Message message, std::span<const TensorType> types, std::span<at::Tensor> to,
-                 c10::Device device) {
+                 c10::Device device, PeerCopies* peers) {
   if (message.release() == ReleaseOne && types.size() == 1) {
     to[0] = at::Tensor(c10::intrusive_ptr<c10::TensorImpl>::reclaim(
         static_cast<c10::TensorImpl*>(message.TakeOwner())));
@@ -119,7 +120,13 @@ void FromMessage(Message message, std::span<const TensorType> types, std::span<a
     throw Mismatch(fmt::format("{} tensors", message.parts().size()), types);
   }
   const std::unique_ptr<SeveralTensors> several(static_cast<SeveralTensors*>(message.TakeOwner()));
-  if (several->ready) several->ready->Await(several->tensors);
+  if (several->ready && several->tensors.front().device() != device) {
+    PENSTOCK_CHECK(peers != nullptr, "a message from {} on {}",
+                   several->tensors.front().device().str(), device.str());
+    peers->Take(*several->ready, several->tensors);
+  } else if (several->ready) {
+    several->ready->Await(several->tensors);
+  }
   for (std::size_t i = 0; i < types.size(); ++i) to[i] = std::move(several->tensors[i]);
 }
 

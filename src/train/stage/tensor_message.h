@@ -11,6 +11,8 @@
 
 namespace penstock {
 
+class PeerCopies;
+
 // Returns Message::bytes of a message with tensors of these types.
 std::size_t MessageBytes(std::span<const TensorType> types);
 
@@ -20,11 +22,12 @@ std::size_t MessageBytes(std::span<const TensorType> types);
 Message ToMessage(std::span<at::Tensor> tensors);
 
 // Unpacks a message into `to`, which has one entry per type. If the message holds tensors, they may
-// have any shape, and the thread's stream waits until they are computed. If it holds bytes,
-// Message::Pack laid them out for tensors of these types, which are copied to `device`. Throws
-// std::runtime_error if the message does not match the types.
+// have any shape, and the thread's stream waits until they are computed; `peers` copies those of
+// another device than `device`. If it holds bytes, Message::Pack laid them out for tensors of these
+// types, which are copied to `device`. Throws std::runtime_error if the message does not match the
+// types. Requires: peers is not null if ranks of this process are on several devices.
 void FromMessage(Message message, std::span<const TensorType> types, std::span<at::Tensor> to,
-                 c10::Device device = c10::kCPU);
+                 c10::Device device = c10::kCPU, PeerCopies* peers = nullptr);
 
 // For transports that send tensors of a device without memory of the host. DeviceTensors returns
 // those of a message that ToMessage has made of tensors of a device, and nothing of others. The

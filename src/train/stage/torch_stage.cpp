@@ -431,7 +431,8 @@ class CompiledStage final : public TorchStage {
       source_.ReadInputs(StepOf(microbatch), InStep(microbatch), inputs);
       ToDevice(inputs);
     } else {
-      FromMessage(std::move(input), types, inputs, options_.rank.device());
+      FromMessage(std::move(input), types, inputs, options_.rank.device(),
+                  options_.rank.peers.get());
     }
   }
 
@@ -453,7 +454,7 @@ class CompiledStage final : public TorchStage {
     const std::size_t sent = types.size() - slices_.Gradients(microbatch);
     if (!schedule_.last) {
       FromMessage(std::move(output_gradients), types.first(sent), gradients.first(sent),
-                  options_.rank.device());
+                  options_.rank.device(), options_.rank.peers.get());
     }
     activation_bytes_ += slices_.TakeGradients(microbatch, gradients.subspan(sent));
     for (std::size_t i = 0; i < output_gradients_.size(); ++i) {

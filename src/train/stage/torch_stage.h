@@ -29,6 +29,7 @@ namespace penstock {
 class ActivationPool;
 class DeviceQueue;
 class RankGroup;
+class PeerCopies;
 struct RankRecorder;
 struct RankShards;
 class StageModule;
@@ -180,6 +181,8 @@ struct StageRank {
   std::shared_ptr<TorchVocabulary> vocabulary;
   // The rank's queue on the device that has its tensors; null if that is the CPU.
   std::shared_ptr<DeviceQueue> queue = nullptr;
+  // Copies messages from ranks on other devices of this process; null if there are none.
+  std::shared_ptr<PeerCopies> peers = nullptr;
   // Records runs as graphs of the device; null unless device_graphs is set.
   std::shared_ptr<RankRecorder> recorder = nullptr;
 
