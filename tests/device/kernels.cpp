@@ -283,11 +283,33 @@ class Call {
   Stack probe_;                    // the arguments with other `out` tensors; empty: as they are
 };
 
+Stack ArgumentsOf(const c10::OperatorHandle& op, Stack& stack) {
+  return torch::jit::pop(stack, op.schema().arguments().size());
+}
+
 void Fallback(const c10::OperatorHandle& op, Stack* stack) {
-  const std::size_t count = op.schema().arguments().size();
-  Stack results = Call(op, {stack->end() - static_cast<std::ptrdiff_t>(count), stack->end()}).Run();
-  torch::jit::drop(*stack, count);
-  for (IValue& result : results) stack->push_back(std::move(result));
+  for (IValue& result : Call(op, ArgumentsOf(op, *stack)).Run()) {
+    stack->push_back(std::move(result));
+  }
+}
+
+// PyTorch calls these for devices that it does not know. Their CPU kernels have other names.
+void Convolution(const c10::OperatorHandle& op, Stack* stack) {
+  static const auto of_cpu =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution", "");
+  for (IValue& result : Call(of_cpu, ArgumentsOf(op, *stack)).Run()) {
+    stack->push_back(std::move(result));
+  }
+}
+void ConvolutionBackward(const c10::OperatorHandle& op, Stack* stack) {
+  static const auto of_cpu =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution_backward", "");
+  constexpr std::ptrdiff_t kBiasSizes = 3;  // the place of an argument that only this one has
+  Stack arguments = ArgumentsOf(op, *stack);
+  arguments.insert(arguments.begin() + kBiasSizes, IValue());
+  for (IValue& result : Call(of_cpu, std::move(arguments)).Run()) {
+    stack->push_back(std::move(result));
+  }
 }
 
 at::Tensor EmptyStrided(at::IntArrayRef sizes, at::IntArrayRef strides,
@@ -345,6 +367,10 @@ at::Tensor CopyFrom(const at::Tensor& from, const at::Tensor& to, bool non_block
   return to;
 }
 
+void RecordStream(at::Tensor& self, at::Stream stream) {
+  Device::Get().RecordUse(BytesOf(self), static_cast<int>(stream.id()));
+}
+
 at::Tensor AsStrided(const at::Tensor& self, at::IntArrayRef sizes, at::IntArrayRef strides,
                      std::optional<std::int64_t> offset) {
   return at::native::as_strided_tensorimpl(self, sizes, strides, offset);
@@ -376,6 +402,16 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("empty_strided", EmptyStrided);
   library.impl("_copy_from", CopyFrom);
   library.impl("resize_", Resize);
+  library.impl("record_stream", RecordStream);
+  library.impl("convolution_overrideable",
+               torch::CppFunction::makeFromBoxedFunction<&Convolution>());
+  library.impl("convolution_backward_overrideable",
+               torch::CppFunction::makeFromBoxedFunction<&ConvolutionBackward>());
+  library.impl("set_.source_Storage", at::native::set_);
+  library.impl("set_.source_Storage_storage_offset", at::native::set_storage_cpu_);
+  library.impl("set_.source_Tensor", at::native::set_tensor_);
+  library.impl("view_as_real", at::native::view_as_real);
+  library.impl("view_as_complex", at::native::view_as_complex);
   library.impl("as_strided", AsStrided);
   library.impl("view", at::native::view);
   library.impl("_reshape_alias", at::native::_reshape_alias);

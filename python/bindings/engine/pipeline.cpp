@@ -52,6 +52,15 @@ at::Tensor PartOf(const at::Tensor& whole, int index, int microbatches, int slic
   return slices == 1 ? microbatch : part(microbatch, 1, index % slices, slices);
 }
 
+// The caller's stream reads tensors that a rank's stream has allocated, and may free them then.
+void ReadHere(const Tensors& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.is_cpu()) continue;
+    const c10::impl::VirtualGuardImpl impl(tensor.device().type());
+    impl.recordDataPtrOnStream(tensor.storage().data_ptr(), impl.getStream(tensor.device()));
+  }
+}
+
 // Ranks wait for what was started on the default stream. The caller may use another one.
 void AwaitCaller(c10::Device device) {
   if (device.is_cpu()) return;
@@ -465,6 +474,7 @@ std::vector<double> EnginePipeline::OwnFigures() const {
 std::vector<Tensors> EnginePipeline::LastOutputs() const {
   std::vector<Tensors> outputs;
   for (const Tensors& reports : reports_) {
+    ReadHere(reports);
     outputs.emplace_back(reports.begin() + std::min(std::ssize(reports), std::ptrdiff_t{metrics_}),
                          reports.end());
   }

@@ -97,6 +97,15 @@ def on_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     return tensor.detach().to(device).requires_grad_(tensor.requires_grad)
 
 
+def keep_until_read(tensor: torch.Tensor) -> None:
+    """Lets the tensor be freed now, although the thread's stream still reads it.
+
+    Otherwise the stream that has allocated it would use the memory again at once.
+    """
+    if tensor.device.type != "cpu":
+        tensor.record_stream(torch.accelerator.current_stream(tensor.device))
+
+
 @contextlib.contextmanager
 def forked_random(*devices: torch.device) -> Iterator[None]:
     """Restores torch's random states, of the CPU and of devices of one type, at the end."""

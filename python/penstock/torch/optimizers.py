@@ -11,6 +11,7 @@ import torch
 from penstock import Error
 from penstock.torch import states
 from penstock.torch.arguments import in_code_of
+from penstock.torch.devices import keep_until_read
 from penstock.torch.engine import engine
 from penstock.torch.weights import StageWeights
 
@@ -256,9 +257,12 @@ class StageOptimizer:
                 for master, gradient, is_first in of_all:
                     # Each stage that shares it has its whole gradient.
                     if gradient is not None and is_first:
-                        master.grad = (
-                            gradient.clone() if master.grad is None else master.grad + gradient
-                        )
+                        before = master.grad
+                        if before is None:
+                            master.grad = gradient.clone()
+                        else:
+                            master.grad = before + gradient
+                            keep_until_read(before)
                 return
             for master, gradient in zip(masters, gradients, strict=True):
                 master.grad = gradient

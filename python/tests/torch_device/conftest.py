@@ -1,56 +1,13 @@
-"""Loads the test device of tests/device, asynchronous devices on the CPU.
+"""Runs each test on the test device, and checks that no access was without order."""
 
-It stays registered in the process, so these tests run in one of their own.
-"""
-
-import contextlib
-import ctypes
 import faulthandler
-import pathlib
-import types
 from collections.abc import Iterator
 
 import pytest
 import torch
+from on_test_device import races, take_report
 
 _LIMIT_S = 240
-_BUILD = pathlib.Path(__file__).parents[3] / "build" / "release"
-_library = ctypes.CDLL(
-    str(_BUILD / "tests" / "device" / "libpenstock_test_device.so"), ctypes.RTLD_GLOBAL
-)
-_library.penstock_test_device_report.restype = ctypes.c_char_p
-
-
-def _module() -> types.ModuleType:
-    """Returns what torch calls of a device's module."""
-    module = types.ModuleType("torch.test_device")
-    table = {
-        "is_available": lambda: True,
-        "device_count": lambda: 2,
-        "current_device": lambda: 0,
-        "device": lambda _: contextlib.nullcontext(),
-        # Its random ops are those of the CPU.
-        "get_rng_state": lambda _device=0: torch.get_rng_state(),
-        "set_rng_state": lambda state, _device=0: torch.set_rng_state(state),
-        "_is_in_bad_fork": lambda: False,
-        "manual_seed_all": lambda _seed: None,
-        "get_amp_supported_dtype": lambda: [torch.bfloat16],
-        "is_autocast_enabled": lambda: torch.is_autocast_enabled("test_device"),
-    }
-    for name, value in table.items():
-        setattr(module, name, value)
-    return module
-
-
-# As on CUDA, a module that moves keeps its parameters.
-torch.__future__.set_swap_module_params_on_conversion(True)
-torch._register_device_module("test_device", _module())
-
-
-def take_report() -> list[str]:
-    """Returns what happened since the last call: "race: ..." and "host: ...", a line each."""
-    text: bytes = _library.penstock_test_device_report()
-    return text.decode().splitlines()
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +19,5 @@ def limits() -> Iterator[None]:
     torch.backends.cuda.enable_flash_sdp(False)  # the CPU's flag, too; the device has no such op
     take_report()
     yield
-    races = [line for line in take_report() if line.startswith("race")]
-    assert races == []
+    assert races() == []
     faulthandler.cancel_dump_traceback_later()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import take_report
+from on_test_device import take_report
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 

@@ -34,7 +34,8 @@ bool IsOne(const IValue& value) {
 
 class Simplifier {
  public:
-  explicit Simplifier(Graph& graph) : graph_(graph), reads_(CountReaders(graph)) {
+  Simplifier(Graph& graph, c10::Device device)
+      : graph_(graph), device_(device), reads_(CountReaders(graph)) {
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
       for (const ValueId output : graph.nodes[i].outputs) {
         if (output != kNoValue) producer_[output] = i;
@@ -244,7 +245,7 @@ class Simplifier {
   ValueId BindSigns(const std::vector<bool>& negative, const TensorType& type, std::int64_t dim) {
     std::vector<std::int64_t> sizes(type.sizes.begin() + dim, type.sizes.end());
     std::ranges::fill(sizes.begin() + 1, sizes.end(), 1);
-    const at::Tensor signs = at::ones(sizes, type.dtype);
+    at::Tensor signs = at::ones(sizes, type.dtype);
     const std::int64_t piece = sizes.front() / std::ssize(negative);
     std::string key = PrintType(TypeOf(signs));
     for (std::size_t i = 0; i < negative.size(); ++i) {
@@ -254,12 +255,13 @@ class Simplifier {
     const auto found = numbers_.find(key);
     if (found != numbers_.end()) return found->second;
     const ValueId id = graph_.AddValue({TypeOf(signs), kNoValue, 0});
-    graph_.bound.push_back({id, BoundKind::kConstant, -1, "", signs});
+    graph_.bound.push_back({id, BoundKind::kConstant, -1, "", signs.to(device_)});
     numbers_.emplace(key, id);
     return id;
   }
 
   Graph& graph_;
+  const c10::Device device_;
   std::vector<Node> kept_;
   std::map<ValueId, std::size_t> producer_;  // by value: index in the original graph
   std::vector<int> reads_;                   // by root, in the original graph
@@ -270,7 +272,7 @@ class Simplifier {
 }  // namespace
 
 Status Simplify(StageGraphs& graphs, const CompileOptions&) {
-  Simplifier(graphs.joint.graph).Run();
+  Simplifier(graphs.joint.graph, graphs.joint.device).Run();
   return {};
 }
 

@@ -67,6 +67,10 @@ class Lowering {
     PENSTOCK_CHECK(TypeOf(tensor) == graph_.value(bound.value).type,
                    "%{} of graph {} is bound to a tensor of another type", bound.value,
                    graph_.name);
+    // Every op takes numbers of the CPU, and nothing else of it.
+    PENSTOCK_CHECK(!tensor.defined() || tensor.dim() == 0 || tensor.device() == binding.device,
+                   "%{} of graph {} is on {}, but the graph runs on {}", bound.value, graph_.name,
+                   tensor.device().str(), binding.device.str());
     code_.slots[NewSlot(bound.value)] = tensor;
   }
 
