@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/NativeFunctions.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -306,7 +307,8 @@ void ConvolutionBackward(const c10::OperatorHandle& op, Stack* stack) {
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution_backward", "");
   constexpr std::ptrdiff_t kBiasSizes = 3;  // the place of an argument that only this one has
   Stack arguments = ArgumentsOf(op, *stack);
-  arguments.insert(arguments.begin() + kBiasSizes, IValue());
+  const std::int64_t channels = arguments[0].toTensor().size(1);
+  arguments.insert(arguments.begin() + kBiasSizes, c10::List<std::int64_t>({channels}));
   for (IValue& result : Call(of_cpu, std::move(arguments)).Run()) {
     stack->push_back(std::move(result));
   }
@@ -378,6 +380,19 @@ at::Tensor AsStrided(const at::Tensor& self, at::IntArrayRef sizes, at::IntArray
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&Fallback>());
+}
+
+// Autocast, as on the devices that PyTorch knows.
+TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFallthrough());
+}
+TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
+#define PENSTOCK_LOWER(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)
+  AT_FORALL_LOWER_PRECISION_FP(PENSTOCK_LOWER)
+#undef PENSTOCK_LOWER
+#define PENSTOCK_FP32(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32)
+  AT_FORALL_FP32(PENSTOCK_FP32)
+#undef PENSTOCK_FP32
 }
 
 // Ops that the CPU has a kernel for, and other devices a composition, which rounds differently.

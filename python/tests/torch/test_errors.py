@@ -339,7 +339,7 @@ def test_attributes_that_change_are_reported() -> None:
 def test_another_autocast_than_in_the_first_step_is_refused() -> None:
     pipe = pt.Pipeline([mlp(), mlp()], "1f1b", ranks=2, microbatches=4, loss=_mse)
     x = torch.randn(8, 16)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast(x.device.type, dtype=torch.bfloat16):
         pipe.step(x, x)
     with pytest.raises(pt.Error, match="torch.autocast is off, but was torch.bfloat16"):
         pipe.step(x, x)

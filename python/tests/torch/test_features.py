@@ -192,14 +192,14 @@ def test_autocast(exact: bool) -> None:
 
     def run(value: torch.Tensor) -> torch.Tensor:
         # Autocast keeps converted weights until it ends, so it must end before they are updated.
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(torch.get_default_device().type, dtype=torch.bfloat16):
             return chain(plain)(value)
 
     pipe = _pipe(stages, exact=exact)
     optimizer = _sgd([p for stage in plain for p in stage.parameters()])
     for _ in range(3):
         x, y = torch.randn(8, 16), torch.randn(8, 16)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(torch.get_default_device().type, dtype=torch.bfloat16):
             loss = pipe.step(x, y)
         optimizer.zero_grad()
         expected = accumulate(run, lambda a, b: _mse(a.float(), b), x, y, 4)

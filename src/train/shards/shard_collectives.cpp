@@ -35,6 +35,7 @@ ShardCollectives::ShardCollectives(const Shards& shards, int shard, Kept kept, T
                  end_.group().ranks());
   const bool cast = tensors.working.front().scalar_type() != tensors.masters.front().scalar_type();
   GraphBinding binding;
+  binding.device = tensors.masters.front().device();
   if (kept.gradients) {
     gradients_.emplace(shards, std::move(tensors.gradients));
     binding.unreduced_gradients = gradients_->sequence();
