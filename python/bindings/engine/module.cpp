@@ -1,4 +1,5 @@
 // The extension module penstock.torch._engine. Its interface is private: use penstock.torch.
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <nanobind/stl/function.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -86,6 +87,13 @@ std::optional<SharedGradient> ToShared(
     const std::optional<std::tuple<std::string, int, int>>& shared) {
   if (!shared) return {};
   return SharedGradient{std::get<0>(*shared), std::get<1>(*shared), std::get<2>(*shared)};
+}
+
+// The caller's work on the default stream may still read the tensor when it is freed.
+void KeepForCaller(const at::Tensor& tensor) {
+  if (tensor.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl impl(tensor.device().type());
+  impl.recordDataPtrOnStream(tensor.storage().data_ptr(), impl.getDefaultStream(tensor.device()));
 }
 
 // Returns a tensor of this shape and dtype without memory. Reading it throws the message.
@@ -283,6 +291,7 @@ NB_MODULE(_engine, module) {
       .def("add_watch", &Watch::AddWatch)
       .def("is_unchanged", &Watch::IsUnchanged);
   module.def("without_memory", &WithoutMemory);
+  module.def("keep_for_caller", &KeepForCaller);
   module.def("is_capturing", &IsCapturing);
   module.def("needs_bf16_kernels", &NeedsBf16Kernels);
   module.def("random_op", &PeekRandomOp);

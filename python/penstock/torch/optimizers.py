@@ -263,6 +263,7 @@ class StageOptimizer:
                         else:
                             master.grad = before + gradient
                             keep_until_read(before)
+                        engine.keep_for_caller(master.grad)
                 return
             for master, gradient in zip(masters, gradients, strict=True):
                 master.grad = gradient
