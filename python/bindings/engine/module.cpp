@@ -287,7 +287,6 @@ NB_MODULE(_engine, module) {
       .def("add_size", &Watch::AddSize)
       .def("add_tensor", &Watch::AddTensor)
       .def("add_content", &Watch::AddContent)
-      .def("add_version", &Watch::AddVersion)
       .def("add_watch", &Watch::AddWatch)
       .def("is_unchanged", &Watch::IsUnchanged);
   module.def("without_memory", &WithoutMemory);

@@ -1,5 +1,6 @@
 #include "bindings/engine/watch.h"
 
+#include <ATen/ops/equal.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -26,6 +27,11 @@ std::string_view BytesOf(const at::Tensor& tensor) {
           static_cast<std::size_t>(last + 1) * tensor.element_size()};
 }
 
+// As bytes, because NaN differs from itself.
+at::Tensor BytesOnDevice(const at::Tensor& tensor) {
+  return tensor.detach().flatten().view(at::kByte);
+}
+
 }  // namespace
 
 void Watch::AddItem(nb::dict dict, nb::object key, nb::object value) {
@@ -42,11 +48,11 @@ void Watch::AddTensor(const at::Tensor& tensor) {
 }
 
 void Watch::AddContent(const at::Tensor& tensor) {
-  contents_.push_back({tensor, std::string(BytesOf(tensor))});
-}
-
-void Watch::AddVersion(const at::Tensor& tensor) {
-  versions_.push_back({tensor, tensor._version()});
+  if (tensor.is_cpu()) {
+    contents_.push_back({tensor, std::string(BytesOf(tensor))});
+  } else {
+    device_contents_.push_back({tensor, BytesOnDevice(tensor).clone()});
+  }
 }
 
 void Watch::AddWatch(std::shared_ptr<Watch> other) { others_.push_back(std::move(other)); }
@@ -68,9 +74,10 @@ bool Watch::IsUnchanged() const {
                              }) &&
          std::ranges::all_of(
              contents_, [](const Content& each) { return BytesOf(each.tensor) == each.bytes; }) &&
-         std::ranges::all_of(
-             versions_,
-             [](const Version& each) { return each.tensor._version() == each.version; }) &&
+         std::ranges::all_of(device_contents_,
+                             [](const DeviceContent& each) {
+                               return at::equal(BytesOnDevice(each.tensor), each.bytes);
+                             }) &&
          std::ranges::all_of(others_, [](const auto& other) { return other->IsUnchanged(); });
 }
 

@@ -24,10 +24,9 @@ class Watch {
   // The tensor has the memory, requires_grad and no hooks.
   void AddTensor(const at::Tensor& tensor);
   // The tensor has the same bytes, which the watch copies. Its version would not tell: fused
-  // kernels and NumPy do not raise it. Requires: a strided tensor on the CPU.
+  // kernels and NumPy do not raise it. On a device, the host waits for the comparison. Requires: a
+  // strided tensor.
   void AddContent(const at::Tensor& tensor);
-  // The tensor has the same version. For tensors on a device, whose bytes the host does not read.
-  void AddVersion(const at::Tensor& tensor);
   // All that the other one watches.
   void AddWatch(std::shared_ptr<Watch> other);
 
@@ -51,16 +50,16 @@ class Watch {
     at::Tensor tensor;
     std::string bytes;
   };
-  struct Version {
+  struct DeviceContent {
     at::Tensor tensor;
-    std::int64_t version;
+    at::Tensor bytes;  // on the device
   };
 
   std::vector<Item> items_;
   std::vector<Size> sizes_;
   std::vector<Tensor> tensors_;
   std::vector<Content> contents_;
-  std::vector<Version> versions_;
+  std::vector<DeviceContent> device_contents_;
   std::vector<std::shared_ptr<Watch>> others_;
 };
 

@@ -106,10 +106,8 @@ class Unchanged:
             return
         content = engine.Watch()
         is_plain = type(tensor) in (torch.Tensor, nn.Parameter) and tensor.layout == torch.strided
-        if is_plain and tensor.device.type == "cpu":
+        if is_plain and not tensor.is_meta:
             content.add_content(tensor.detach())
-        elif is_plain and not tensor.is_meta:
-            content.add_version(tensor)
         self._constants.append((what, holder, key, tensor, content))
 
     def _make_watch(self) -> Any:

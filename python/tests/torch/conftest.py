@@ -27,7 +27,6 @@ _NOT_THERE = (
     "Mixtral",
     "numpy",
     "test_checkpoints_outside_of_pipelines",
-    "test_constants_that_change_are_named",
     "test_equal_costs_balance",
     "test_in_place_changes_of_inputs",
     "test_a_learning_rate_in_a_tensor",
