@@ -224,6 +224,11 @@ TEST(OffloadOnDevice, IsAsOnTheCpu) {
   }
 }
 
+using LogFile = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+LogFile OpenLog(const TempFolder& folder) {
+  return {std::fopen((folder / "log").c_str(), "w"), std::fclose};
+}
+
 // `penstock train`, `eval` and `generate` as a whole, with a checkpoint from which a run continues.
 TEST(CommandsOnDevice, AreAsOnTheCpu) {
   at::globalContext().setSDPUseFlash(false);
@@ -236,9 +241,8 @@ TEST(CommandsOnDevice, AreAsOnTheCpu) {
     settings.insert(settings.end(),
                     {"name=" + device, "device=" + device, "max_memory=none", "checkpoint.every=2",
                      "validation.freq=2", "optimizer.ema=0.9"});
+    const LogFile log = OpenLog(folder);
     TrainOptions quiet;
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> log(
-        std::fopen((folder / "log").c_str(), "w"), std::fclose);
     quiet.log = log.get();
     const auto trained = Train(ParseTrainConfig("", "none", settings).value(), quiet);
     ASSERT_TRUE(trained) << trained.error().line();
@@ -267,9 +271,8 @@ TEST(CommandsOnDevice, LogMemoryAndGraphs) {
       TinySettings(folder.Write("text", Sentences()), folder / "runs");
   settings.insert(settings.end(), {"device=test_device", "device_graphs=true", "device_parts=true",
                                    "model.name=gpt2", "model.dropout=0.1"});
+  const LogFile log = OpenLog(folder);
   TrainOptions options;
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> log(
-      std::fopen((folder / "log").c_str(), "w"), std::fclose);
   options.log = log.get();
   const auto trained = Train(ParseTrainConfig("", "none", settings).value(), options);
   ASSERT_TRUE(trained) << trained.error().line();

@@ -72,6 +72,17 @@ def of_ranks(
     return [of_rank.get(rank, (0, first))[1] for rank in range(max(rank_of_stage) + 1)]
 
 
+def require_one(by_rank: Sequence[torch.device]) -> None:
+    """Raises Error if a process that sends its tensors by c10d has them on several devices."""
+    several = sorted({str(each) for each in by_rank})
+    if len(several) > 1:
+        raise Error(
+            f"transport is 'c10d', which moves the tensors of one device per process, but the "
+            f"stages here are on {' and '.join(several)}: start a process for each, or leave "
+            "transport out"
+        )
+
+
 def _wanted(given: Any) -> torch.device | None:
     if given is None:
         return None

@@ -195,6 +195,8 @@ class Pipeline(Views):
             [each if index in here else None for index, each in enumerate(self._stages)], device
         )
         by_rank = devices.of_ranks(self._devices, self.schedule.rank_of_stage, self._local)
+        if transport == "c10d" and self._processes.processes > 1:
+            devices.require_one(by_rank)
         options = engine.PipelineOptions()
         options.set_devices([str(each) for each in by_rank], device_graphs, device_parts)
         local_ranks = {self.schedule.rank_of_stage[stage] for stage in self._local}
