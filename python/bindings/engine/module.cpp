@@ -93,7 +93,7 @@ std::optional<SharedGradient> ToShared(
 void KeepForCaller(const at::Tensor& tensor) {
   if (tensor.is_cpu()) return;
   const c10::impl::VirtualGuardImpl impl(tensor.device().type());
-  impl.recordDataPtrOnStream(tensor.storage().data_ptr(), impl.getDefaultStream(tensor.device()));
+  KeepUntilRead({&tensor, 1}, impl.getDefaultStream(tensor.device()));
 }
 
 // Returns a tensor of this shape and dtype without memory. Reading it throws the message.

@@ -17,6 +17,7 @@
 
 #include "base/index.h"
 #include "base/system/allocator.h"
+#include "graph/device/device_queue.h"
 #include "graph/ir/print.h"
 #include "runtime/measure/measure.h"
 #include "train/stage/stage_options.h"
@@ -57,7 +58,7 @@ void ReadHere(const Tensors& tensors) {
   for (const at::Tensor& tensor : tensors) {
     if (tensor.is_cpu()) continue;
     const c10::impl::VirtualGuardImpl impl(tensor.device().type());
-    impl.recordDataPtrOnStream(tensor.storage().data_ptr(), impl.getStream(tensor.device()));
+    KeepUntilRead({&tensor, 1}, impl.getStream(tensor.device()));
   }
 }
 

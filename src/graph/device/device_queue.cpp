@@ -31,6 +31,13 @@ DeviceScope::DeviceScope(const DeviceQueue& queue)
 
 DeviceScope::~DeviceScope() { VirtualGuardImpl(before_.device_type()).exchangeStream(before_); }
 
+void KeepUntilRead(std::span<const at::Tensor> tensors, const c10::Stream& stream) {
+  const VirtualGuardImpl impl(stream.device_type());
+  for (const at::Tensor& tensor : tensors) {
+    impl.recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
+  }
+}
+
 DevicePoint::DevicePoint(c10::Device device) : event_(device.type()) {
   event_.record(VirtualGuardImpl(device.type()).getStream(device));
 }
@@ -39,9 +46,7 @@ void DevicePoint::Await(std::span<const at::Tensor> tensors) {
   const VirtualGuardImpl impl(event_.device_type());
   const c10::Stream stream = impl.getStream(tensors.front().device());
   event_.block(stream);
-  for (const at::Tensor& tensor : tensors) {
-    impl.recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
-  }
+  KeepUntilRead(tensors, stream);
 }
 
 }  // namespace penstock

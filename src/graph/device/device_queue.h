@@ -72,6 +72,10 @@ class DeviceScope {
   c10::Stream before_;
 };
 
+// The tensors, which another stream has allocated, keep their memory until this one has run what it
+// has by the time they are freed. Requires: they are on the stream's device.
+void KeepUntilRead(std::span<const at::Tensor> tensors, const c10::Stream& stream);
+
 // A point in the stream that a thread uses: what was started before it. Threads: one at a time.
 class DevicePoint {
  public:
