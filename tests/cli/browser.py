@@ -6,6 +6,7 @@ import select
 import shutil
 import subprocess
 import tempfile
+import time
 
 PROGRAM = "chromium-headless-shell"
 SILENCE = 60
@@ -163,7 +164,14 @@ class Browser:
             return [b.left + b.width / 2, b.top + b.height / 2]; }})()""")
 
     def press(self, selector):
-        self.click(*self.center(selector))
+        """Clicks an element. Clicks again if the layout changed under the pointer."""
+        end = time.monotonic() + SILENCE
+        self.evaluate(f"""(() => {{ window.pressed = false;
+            document.querySelector({json.dumps(selector)}).addEventListener('click', () => {{ window.pressed = true; }}, {{capture: true, once: true}}); }})()""")
+        while not self.evaluate("window.pressed"):
+            if time.monotonic() > end:
+                raise TimeoutError(f"{selector} cannot be clicked")
+            self.click(*self.center(selector))
 
     def theme(self, name):
         """light or dark"""

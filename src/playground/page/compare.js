@@ -1,34 +1,36 @@
 
 // ---- makespan against memory of all schedules of the catalog, with these fields
-let compared = [], comparing = 0, comparedFor = '';
+let compared = [], comparedFor = '';
+let comparing = null;  // {asked, withSearches}
 
 // Those whose order does not depend on the costs are compared whenever a schedule is shown, searches on request.
 async function compareAll(engine, withSearches) {
-  const round = ++comparing, of = {...state, csv: null};
+  const of = {...state, csv: null};
   // Lanes of a text have their own size.
   if (state.csv !== null) of.fields = {...of.fields, ranks: String(answer.exact.ranks), microbatches: String(answer.exact.microbatches)};
   const asked = JSON.stringify([of.fields, of.stageCosts]);
-  if (asked === comparedFor && !withSearches) return showCompared(false);  // the ring has moved
-  const found = [];
+  if (comparing?.asked === asked && !withSearches) return;
+  if (asked === comparedFor && !withSearches) return showCompared(compared);  // the ring has moved
+  if (comparing?.withSearches) background.cancel('compare');
+  const round = comparing = {asked, withSearches}, found = [];
   for (const {name, is_search: isSearch} of [...catalog.schedules].sort((a, b) => a.is_search - b.is_search)) {
     if (isSearch && !withSearches) continue;
-    const result = await engine.ask(questionOf('figures', {...of, schedule: name}));
-    if (round !== comparing || !result) return;
+    const result = await engine.ask(questionOf('figures', {...of, schedule: name}), 'compare');
+    if (round !== comparing) return;
     found.push(result.error ? {name, error: result.error.line} : {...result, name});
-    if (!withSearches) continue;
-    compared = found;
-    showCompared(true);
+    if (withSearches) showCompared(found);
   }
-  [compared, comparedFor] = [found, asked];
-  showCompared(false);
+  [comparing, comparedFor] = [null, asked];
+  showCompared(found);
 }
 function cancelCompare() {
-  ++comparing;
-  background.cancel();
-  showCompared(false);
+  comparing = null;
+  background.cancel('compare');
+  showCompared(compared);
 }
-function showCompared(runs) {
-  byId('compare-stop').hidden = !runs;
+function showCompared(found) {
+  compared = found;
+  byId('compare-stop').hidden = !comparing?.withSearches;
   const good = compared.filter(({error}) => !error).sort((a, b) => a.makespan - b.makespan || a.peak_memory - b.peak_memory);
   byId('compared').innerHTML = frontSvg(good) + comparedTable(good);
 }

@@ -3,7 +3,7 @@
 const PATIENCE = 200;  // ms
 class Engine {
   constructor(module) {
-    Object.assign(this, {module, number: 0, running: null, waiting: null});
+    Object.assign(this, {module, number: 0, running: null, waiting: []});
     this.start();
   }
   start() {
@@ -13,40 +13,47 @@ class Engine {
       const {running} = this;
       if (!running || number !== running.number) return;
       this.running = null;
-      if (failure !== undefined) this.restart();
-      this.next();
+      if (failure === undefined) this.next(); else this.restart();
       if (failure === undefined) return running.done(JSON.parse(answer));
       running.done({error: {line: `the schedule could not be computed (${failure}): change it, nothing is lost`, field: ''}});
     };
   }
   restart() {
-    this.running = null;
     this.worker.terminate();
     this.start();
+    this.running = null;
+    this.next();
   }
-  // Returns the answer, or null if another question or cancel() came before it. A question waits for the one before it only
-  // for a moment: a new worker costs time too.
-  ask(question) {
-    if (this.running && performance.now() - this.running.since > PATIENCE) this.cancel();
-    if (this.running) this.running.done(null);
-    if (this.waiting) this.waiting.done(null);
+  // Questions are answered one after the other. A question replaces the one before it with the same purpose, whose answer is
+  // then null. One that runs is given a moment to end: a new worker costs time too.
+  ask(question, purpose = question.ask) {
+    this.drop(purpose);
+    const {running} = this;
+    if (running?.purpose === purpose) {
+      running.done(null);
+      const stop = () => { if (this.running === running) this.restart(); };
+      if (performance.now() - running.since > PATIENCE) stop(); else setTimeout(stop, PATIENCE);
+    }
     return new Promise((done) => {
-      this.waiting = {number: ++this.number, done, question: JSON.stringify(question)};
-      if (!this.running) return this.next();
-      setTimeout(() => { if (this.waiting) this.restart(); this.next(); }, PATIENCE);
+      this.waiting.push({number: ++this.number, purpose, done, question: JSON.stringify(question)});
+      this.next();
     });
   }
   next() {
-    if (!this.waiting || this.running) return;
-    const {number, question} = this.waiting;
-    [this.running, this.waiting] = [{...this.waiting, since: performance.now()}, null];
+    if (this.running || !this.waiting.length) return;
+    const {number, question} = this.running = {...this.waiting.shift(), since: performance.now()};
     this.worker.postMessage({number, question});
   }
-  cancel() {
-    if (this.waiting) this.waiting.done(null);
-    if (this.running) this.running.done(null);
-    if (this.running) this.restart();
-    this.running = this.waiting = null;
+  // Answers the waiting question of a purpose with null.
+  drop(purpose) {
+    for (const each of this.waiting) if (each.purpose === purpose) each.done(null);
+    this.waiting = this.waiting.filter((each) => each.purpose !== purpose);
+  }
+  cancel(purpose) {
+    this.drop(purpose);
+    if (this.running?.purpose !== purpose) return;
+    this.running.done(null);
+    this.restart();
   }
 }
 let live = null, background = null, naming = null;

@@ -59,11 +59,15 @@ async function beginLesson(number) {
   if (of) {
     const without = {...fields};
     delete without[of.without];
-    const result = await naming.ask(questionOf('figures', {...fresh, schedule: of.schedule, fields: without}));
+    const result = await naming.ask(questionOf('figures', {...fresh, schedule: of.schedule, fields: without}), 'target');
     if (!result || lesson !== mine) return;
     lesson.target = result[of.figure];
   }
-  if (start.spoil) fresh.csv = await eachWithItsInput(fresh);
+  if (start.spoil) {
+    const result = await naming.ask(questionOf('show', fresh), 'start');
+    if (!result || lesson !== mine) return;
+    fresh.csv = eachWithItsInput(result.csv);
+  }
   byId('lesson').hidden = false;
   byId('task').innerHTML = `<b>${number + 1}. ${name}.</b> ${task}` + (lesson.target === null ? '' : ` ${dim(`Target: ${plain(lesson.target)}.`)}`);
   byId('hint-text').textContent = hint;
@@ -72,9 +76,8 @@ async function beginLesson(number) {
   change(fresh);
   byId('lesson').scrollIntoView({block: 'nearest'});
 }
-// The lanes of a schedule with every W right after its I.
-async function eachWithItsInput(fresh) {
-  const {csv} = await naming.ask(questionOf('show', fresh));
+// The lanes with every W right after its I.
+function eachWithItsInput(csv) {
   return csv.split('\n').map((line) => {
     const cells = line.split(',').filter((cell) => !/^\d+W\d+$/.test(cell));
     return cells.flatMap((cell) => /^\d+I\d+$/.test(cell) ? [cell, cell.replace('I', 'W')] : [cell]).join(',');

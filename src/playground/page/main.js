@@ -13,7 +13,7 @@ async function main() {
                 revert: () => change({csv: null})};
   for (const [id, act] of Object.entries(acts)) byId(id).addEventListener('click', act);
   byId('cancel').addEventListener('click', () => {
-    live.cancel();
+    live.cancel('show');
     byId('busy').hidden = true;
     showMessage('Cancelled: the page shows the schedule before.');
   });
@@ -34,7 +34,8 @@ async function main() {
     goTo(state);
   });
   // For the console of the browser, and for tests.
-  globalThis.penstock = {ask: (question) => naming.ask(question), state: () => state, answer: () => answer};
+  globalThis.penstock = {ask: (question) => naming.ask(question), state: () => state, answer: () => answer,
+                         isShown: () => answered === state, link: linked.text};
   document.body.dataset.ready = 'true';
 }
 // Switches of the timeline that a link has.

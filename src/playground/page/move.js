@@ -7,14 +7,14 @@ const positionOf = (rank, index) => answer.positions[rank][index];
 
 function beginMove(canvas, event) {
   const found = canvas.id === 'run0' && actionAt(canvas, event);
-  if (!found || found.index < 0 || document.body.classList.contains('stale')) return false;
+  if (!found || found.index < 0 || answered !== state) return false;
   moving = {canvas, rank: found.rank, index: found.index, x: event.clientX, moved: false, places: null, target: null, event};
   return true;
 }
 async function askPlaces(of) {
   of.places = undefined;
-  const result = await live.ask(questionOf('places', state, {rank: of.rank, from: positionOf(of.rank, of.index)}));
-  if (!result || moving !== of) return;
+  const before = state, result = await live.ask(questionOf('places', state, {rank: of.rank, from: positionOf(of.rank, of.index)}));
+  if (!result || moving !== of || state !== before) return;
   of.places = result;
   if (of.event) follow(of.event);
 }
@@ -81,9 +81,10 @@ async function drop() {
 }
 // Moves the drawn action `index` of a rank. Returns whether it has moved.
 async function moveTo(rank, index, target) {
+  if (answered !== state) return false;
   const more = {rank, from: positionOf(rank, index), to: positionOf(rank, target)};
-  const result = await live.ask(questionOf('move', state, more));
-  if (!result) return false;
+  const before = state, result = await live.ask(questionOf('move', state, more));
+  if (!result || state !== before) return false;
   if (result.error || result.faults) {
     showMessage('Not moved: ' + (result.error || result.faults[0]).line);
     return false;

@@ -2,6 +2,7 @@
 // ---- the answer on the page: figures, timeline, text, faults
 const byId = (id) => document.getElementById(id);
 let answer = null;  // the last one that has a timeline
+let answered = null;  // its state
 let kept = null;    // a version to compare with: {answer, name}
 
 let toSay = 0;
@@ -11,19 +12,18 @@ function say(words) {
 }
 async function refresh() {
   const busy = setTimeout(() => { byId('busy').hidden = false; }, 250);
-  const result = await live.ask(questionOf('show'));
+  const of = state, result = await live.ask(questionOf('show'));
   clearTimeout(busy);
-  if (!result) return;
-  byId('busy').hidden = true;
-  showAnswer(result);
+  if (result && of === state) showAnswer(result);
 }
 function showAnswer(result) {
   const {error, faults} = result;
+  byId('busy').hidden = true;
   showFaults(faults || [], error && !error.field && state.csv !== null ? error : null);
   showError(error);
   document.body.classList.toggle('stale', Boolean(error || faults));
   if (error || faults) return say(error ? error.line : `${faults.length} faults: ${faults[0].line}`);
-  answer = result;
+  [answer, answered] = [result, state];
   if (document.activeElement !== byId('csv')) setText(state.csv ?? answer.csv);
   byId('figures').innerHTML = answer.figures.map(figureHtml).join('') + boundHtml();
   byId('legend').innerHTML = answer.legend;
