@@ -99,7 +99,7 @@ void Exchanger::StartExchange(int rank, std::int64_t number, Part started,
     }
     ++part.lent;
     Post({part.signature, rank, peer, number},
-         {true, true, part.signature, with.send, nullptr, due});
+         {true, true, part.signature, {with.send}, nullptr, due});
   }
   if (sends) {
     ++part.lent;
@@ -136,7 +136,7 @@ void Exchanger::Post(const PieceTag& tag, ReceivedPiece piece) {
 
 void Exchanger::Accept(const PieceTag& tag, Part& part) {
   const Exchange::Peer& peer = part.exchange.peers[Index(tag.from)];
-  const std::size_t bytes = part.pieces[Index(tag.from)].data.size();
+  const std::size_t bytes = part.pieces[Index(tag.from)].piece.data.size();
   if (tag.signature != part.signature) {
     return Fail({ErrorCode::kInvalidArgument,
                  fmt::format("{}: rank {} calls {}, and rank {} calls {}; all ranks must call the "
@@ -214,17 +214,18 @@ void Exchanger::Do(const Task& task) {
   const Part& part = *task.part;
   const std::vector<Exchange::Peer>& peers = part.exchange.peers;
   if (task.kind == TaskKind::kReceive) {
-    memory_->Copy(DataOf(part.pieces[Index(task.from)]), peers[Index(task.from)].receive);
+    memory_->Copy(part.pieces[Index(task.from)].piece, peers[Index(task.from)].receive);
   } else if (task.kind == TaskKind::kSum) {
     std::vector<GroupMemory::Piece> pieces;
-    for (const ReceivedPiece& piece : part.pieces) pieces.push_back(DataOf(piece));
+    for (const ReceivedPiece& received : part.pieces) pieces.push_back(received.piece);
     memory_->Sum(pieces, peers.front().receive, *part.exchange.sum);
   } else {
     for (int peer = 0; peer < ranks(); ++peer) {
       if (here_[Index(peer)] || !peers[Index(peer)].exchanges) continue;
+      const ConstBytes data = peers[Index(peer)].send;
       std::vector<std::byte> kept;
       remote_->SendPiece({part.signature, task.rank, peer, task.number},
-                         memory_->OnHost(peers[Index(peer)].send, kept));
+                         remote_->ReadsMemory() ? data : memory_->OnHost(data, kept));
     }
   }
 }
@@ -413,14 +414,15 @@ void Exchanger::RemoteLeave(int rank) {
   WakeAll();
 }
 
-void Exchanger::Arrive(const PieceTag& tag, ConstBytes data, std::shared_ptr<const void> owner) {
+void Exchanger::Arrive(const PieceTag& tag, const GroupMemory::Piece& piece,
+                       std::shared_ptr<const void> owner) {
   {
     const MutexLock lock(mutex_);
     PENSTOCK_CHECK(tag.to >= 0 && tag.to < ranks() && here_[Index(tag.to)] && tag.from >= 0 &&
                        tag.from < ranks() && !here_[Index(tag.from)],
                    "a piece from rank {} to rank {}", tag.from, tag.to);
     if (reason_) return;
-    Post(tag, {true, false, tag.signature, data, std::move(owner), {}});
+    Post(tag, {true, false, tag.signature, piece, std::move(owner), {}});
   }
   DoTasks(-1);
 }

@@ -48,6 +48,8 @@ struct PieceTag {
 class RemoteRanks {
  public:
   virtual ~RemoteRanks() = default;
+  // Whether SendPiece reads the group's memory. Otherwise it gets data on the host.
+  virtual bool ReadsMemory() const { return false; }
   // Sends a copy of `data` to the Arrive of the receiver's exchanger.
   virtual void SendPiece(const PieceTag& tag, ConstBytes data) = 0;
   // Notify the exchangers of all other processes: RemoteAbort, RemoteLeave.
@@ -74,8 +76,9 @@ class Exchanger {
   // The rank starts nothing more. Aborts the group if the rank has collectives in flight.
   void Leave(int rank);
 
-  // Called for the ranks of other processes. `owner` keeps `data` valid.
-  void Arrive(const PieceTag& tag, ConstBytes data, std::shared_ptr<const void> owner);
+  // Called for the ranks of other processes. `owner` keeps the data valid.
+  void Arrive(const PieceTag& tag, const GroupMemory::Piece& piece,
+              std::shared_ptr<const void> owner);
   void RemoteAbort(const Error& reason);
   void RemoteLeave(int rank);
   // Aborts the group, because the run has ended elsewhere or a process is lost. Each wait adds to
@@ -87,7 +90,7 @@ class Exchanger {
     bool is_here = false;  // has arrived
     bool is_lent = false;  // is memory of a rank of this process
     std::int32_t signature = 0;
-    ConstBytes data;
+    GroupMemory::Piece piece;
     std::shared_ptr<const void> owner;  // null if lent
     Clock::time_point due;              // on an emulated link
   };
@@ -104,9 +107,6 @@ class Exchanger {
     int lent = 0;                       // own pieces that are still read
     Clock::time_point due;              // of the pieces received so far
   };
-  static GroupMemory::Piece DataOf(const ReceivedPiece& piece) {
-    return {piece.data, !piece.is_lent};
-  }
   enum class TaskKind { kReceive, kSum, kSend };
   struct Task {
     TaskKind kind;

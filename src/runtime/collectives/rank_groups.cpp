@@ -14,9 +14,11 @@ namespace {
 // The part of a group that runs on this process, connected to its part on other processes.
 class GroupAcrossProcesses final : public RemoteRanks {
  public:
-  GroupAcrossProcesses(RankGroupOptions options, const std::vector<int>& process_of,
-                       ProcessGroup& processes)
-      : process_of_(process_of), exchanger_(std::move(options), Here(processes), this) {
+  GroupAcrossProcesses(RankGroupOptions options, std::shared_ptr<MessageMemory> memory,
+                       const std::vector<int>& process_of, ProcessGroup& processes)
+      : process_of_(process_of),
+        memory_(processes.TakesDeviceMessages() ? std::move(memory) : nullptr),
+        exchanger_(std::move(options), Here(processes), this) {
     channel_ = std::make_unique<Channel>(processes);
     channel_->Open([this](int from, const FrameTag& tag,
                           Message message) { OnFrame(from, tag, std::move(message)); },
@@ -27,9 +29,9 @@ class GroupAcrossProcesses final : public RemoteRanks {
 
   // The message owns a copy, because a lost process may never take it, and the caller's memory is
   // free after an abort.
+  bool ReadsMemory() const override { return memory_ != nullptr; }
   void SendPiece(const PieceTag& tag, ConstBytes data) override {
-    Message message = AllocateMessage(data.size());
-    if (!data.empty()) std::memcpy(message.data(), data.data(), data.size());
+    Message message = memory_ ? memory_->CopyToMessage(data) : CopyOf(data);
     channel_->Send(process_of_[Index(tag.to)],
                    {kPiece + tag.signature, tag.from * exchanger_.ranks() + tag.to, tag.exchange},
                    std::move(message));
@@ -41,6 +43,12 @@ class GroupAcrossProcesses final : public RemoteRanks {
 
  private:
   enum Kind : std::int32_t { kAbort, kLeave, kPiece };  // the last one plus a signature
+
+  static Message CopyOf(ConstBytes data) {
+    Message message = AllocateMessage(data.size());
+    if (!data.empty()) std::memcpy(message.data(), data.data(), data.size());
+    return message;
+  }
 
   std::vector<bool> Here(const ProcessGroup& processes) const {
     std::vector<bool> here;
@@ -58,12 +66,13 @@ class GroupAcrossProcesses final : public RemoteRanks {
                    "a frame of rank {} from process {}", sender, from);
     if (tag.kind == kLeave) return exchanger_.RemoteLeave(sender);
     const auto owner = std::make_shared<Message>(std::move(message));
-    const ConstBytes data(static_cast<const std::byte*>(owner->data()), owner->bytes());
-    exchanger_.Arrive({tag.kind - kPiece, sender, tag.index % exchanger_.ranks(), tag.number}, data,
-                      owner);
+    const ConstBytes bytes(static_cast<const std::byte*>(owner->data()), owner->bytes());
+    exchanger_.Arrive({tag.kind - kPiece, sender, tag.index % exchanger_.ranks(), tag.number},
+                      memory_ ? memory_->DataOf(*owner) : GroupMemory::Piece{bytes, true}, owner);
   }
 
-  const std::vector<int> process_of_;  // by rank of the group
+  const std::vector<int> process_of_;            // by rank of the group
+  const std::shared_ptr<MessageMemory> memory_;  // null: messages are on the host
   Exchanger exchanger_;
   std::unique_ptr<Channel> channel_;  // last, because its handlers use the exchanger
 };
@@ -102,8 +111,8 @@ std::shared_ptr<Exchanger> MakeExchanger(const RankGroupMembers& members, const 
     const Channel unused(*processes);  // channels are matched by the order of their creation
     return nullptr;
   }
-  const auto local =
-      std::make_shared<GroupAcrossProcesses>(std::move(options), process_of, *processes);
+  const auto local = std::make_shared<GroupAcrossProcesses>(std::move(options), members.memory,
+                                                            process_of, *processes);
   return {local, &local->exchanger()};
 }
 

@@ -1,7 +1,8 @@
 // Groups of ranks of a run, for collectives between ranks of any processes.
 //
 // Ranks of one process exchange data through memory, and others through a channel of the process
-// group. Its thread receives while the ranks compute.
+// group. Its thread receives while the ranks compute. Data in memory of a device is copied to the
+// host for other processes, unless the process group takes messages of the device.
 #pragma once
 
 #include <chrono>
@@ -12,6 +13,7 @@
 
 #include "collective/exchanger.h"
 #include "collective/rank_group.h"
+#include "runtime/collectives/message_memory.h"
 #include "runtime/processes/local_ranks.h"
 #include "runtime/processes/process_group.h"
 
@@ -21,7 +23,7 @@ namespace penstock {
 struct RankGroupMembers {
   std::string name;  // for errors, for example "pipeline 0"
   std::vector<int> ranks;
-  std::shared_ptr<GroupMemory> memory = nullptr;  // of the ranks here; null: that of the host
+  std::shared_ptr<MessageMemory> memory = nullptr;  // of the ranks here; null: that of the host
 };
 
 // The ends of one group, by rank of the group; null for ranks of other processes.

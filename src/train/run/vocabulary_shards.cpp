@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "base/index.h"
-#include "graph/device/device_group_memory.h"
 #include "model/model.h"
 #include "runtime/collectives/rank_groups.h"
+#include "train/shards/device_group_memory.h"
 
 namespace penstock {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "base/index.h"
 #include "config/replicas.h"
-#include "graph/device/device_group_memory.h"
 #include "runtime/collectives/rank_groups.h"
+#include "train/shards/device_group_memory.h"
 
 namespace penstock {
 namespace {

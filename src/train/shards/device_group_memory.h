@@ -5,12 +5,12 @@
 #include <memory>
 #include <vector>
 
-#include "collective/group_memory.h"
 #include "graph/device/device_queue.h"
+#include "runtime/collectives/message_memory.h"
 
 namespace penstock {
 
-class DeviceGroupMemory final : public GroupMemory {
+class DeviceGroupMemory final : public MessageMemory {
  public:
   // Requires: the device is not a CPU.
   explicit DeviceGroupMemory(c10::Device device) : queue_(device) {}
@@ -21,6 +21,8 @@ class DeviceGroupMemory final : public GroupMemory {
   void Copy(const Piece& from, Bytes to) override;
   void Sum(const std::vector<Piece>& parts, Bytes sum, ElementType type) override;
   ConstBytes OnHost(ConstBytes data, std::vector<std::byte>& kept) override;
+  Message CopyToMessage(ConstBytes data) override;
+  Piece DataOf(const Message& message) override;
 
  private:
   at::Tensor TensorOf(ConstBytes data, at::ScalarType dtype, c10::Device device) const;
@@ -30,6 +32,6 @@ class DeviceGroupMemory final : public GroupMemory {
 };
 
 // Returns the memory of a group whose ranks here are on the device; null for CPUs.
-std::shared_ptr<GroupMemory> GroupMemoryOn(c10::Device device);
+std::shared_ptr<MessageMemory> GroupMemoryOn(c10::Device device);
 
 }  // namespace penstock

@@ -1,7 +1,9 @@
-#include "graph/device/device_group_memory.h"
+#include "train/shards/device_group_memory.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
+
+#include "train/stage/tensor_message.h"
 
 namespace penstock {
 namespace {
@@ -71,7 +73,26 @@ GroupMemory::ConstBytes DeviceGroupMemory::OnHost(ConstBytes data, std::vector<s
   return kept;
 }
 
-std::shared_ptr<GroupMemory> GroupMemoryOn(c10::Device device) {
+Message DeviceGroupMemory::CopyToMessage(ConstBytes data) {
+  if (data.empty()) return AllocateMessage(0);
+  const at::NoGradGuard no_gradients;
+  const DeviceScope scope(queue_);
+  at::Tensor copy = TensorOf(data, at::kByte, queue_.device()).clone();
+  return ToMessage({&copy, 1});
+}
+
+GroupMemory::Piece DeviceGroupMemory::DataOf(const Message& message) {
+  const std::span<const MessagePart> parts = message.parts();
+  const MessagePart data = parts.empty() ? MessagePart() : parts.front();
+  const bool on_host = DeviceTensors(message).empty();
+  if (!on_host) {
+    const DeviceScope scope(queue_);
+    AwaitTensors(message);
+  }
+  return {{static_cast<const std::byte*>(data.data), data.bytes}, on_host};
+}
+
+std::shared_ptr<MessageMemory> GroupMemoryOn(c10::Device device) {
   if (device.is_cpu()) return nullptr;
   return std::make_shared<DeviceGroupMemory>(device);
 }
