@@ -12,7 +12,7 @@
 #include "tests/device/device.h"
 #include "tests/device/drop_each.h"
 #include "tests/runtime/random_schedule.h"
-#include "train/stage/tensor_message.h"
+#include "train/message/tensor_message.h"
 
 namespace penstock::testing {
 namespace {

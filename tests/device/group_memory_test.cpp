@@ -11,14 +11,14 @@
 #include "tests/c10d/board.h"
 #include "tests/device/device.h"
 #include "tests/device/drop_each.h"
-#include "train/shards/device_group_memory.h"
+#include "train/message/device_group_memory.h"
 
 namespace penstock::testing {
 namespace {
 
 constexpr int kPieceElements = 64;  // of each rank's part
 
-Bytes BytesOf(const at::Tensor& tensor) {
+Bytes MemoryOf(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
 }
 
@@ -62,24 +62,24 @@ class OneOfEach {
     at::Tensor output = at::zeros_like(
         kind == CollectiveKind::kReduceScatter || kind == CollectiveKind::kReduce ? piece : whole);
     outputs_.push_back(output);
-    const Bytes to = BytesOf(output);
+    const Bytes to = MemoryOf(output);
     switch (kind) {
       case CollectiveKind::kAllGather:
-        return end_.AllGather(BytesOf(input), to).value();
+        return end_.AllGather(MemoryOf(input), to).value();
       case CollectiveKind::kReduceScatter:
-        return end_.ReduceScatter(BytesOf(input), to, ElementType::kFloat32).value();
+        return end_.ReduceScatter(MemoryOf(input), to, ElementType::kFloat32).value();
       case CollectiveKind::kAllReduce:
         inputs_.back() = outputs_.back() = input.to(at::kBFloat16);
         return end_
-            .AllReduce(BytesOf(inputs_.back()), BytesOf(outputs_.back()), ElementType::kBfloat16)
+            .AllReduce(MemoryOf(inputs_.back()), MemoryOf(outputs_.back()), ElementType::kBfloat16)
             .value();
       case CollectiveKind::kAllToAll:
-        return end_.AllToAll(BytesOf(input), to).value();
+        return end_.AllToAll(MemoryOf(input), to).value();
       case CollectiveKind::kBroadcast:
         output += input;
         return end_.Broadcast(to, 1).value();
       default:
-        return end_.Reduce(BytesOf(input), to, ElementType::kFloat32, 0).value();
+        return end_.Reduce(MemoryOf(input), to, ElementType::kFloat32, 0).value();
     }
   }
   void Wait(RankGroup::Ticket ticket, at::Tensor& output) {

@@ -8,7 +8,7 @@
 #include "base/index.h"
 #include "tests/device/device.h"
 #include "tests/device/drop_each.h"
-#include "train/stage/tensor_message.h"
+#include "train/message/tensor_message.h"
 
 namespace penstock::testing {
 namespace {

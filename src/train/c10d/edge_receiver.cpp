@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "train/stage/tensor_message.h"
+#include "train/message/tensor_message.h"
 
 namespace penstock {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "train/stage/tensor_message.h"
+#include "train/message/tensor_message.h"
 
 namespace penstock {
 namespace {

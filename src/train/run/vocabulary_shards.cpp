@@ -7,7 +7,7 @@
 #include "base/index.h"
 #include "model/model.h"
 #include "runtime/collectives/rank_groups.h"
-#include "train/shards/device_group_memory.h"
+#include "train/message/device_group_memory.h"
 
 namespace penstock {
 namespace {

@@ -6,7 +6,7 @@
 #include "base/index.h"
 #include "config/replicas.h"
 #include "runtime/collectives/rank_groups.h"
-#include "train/shards/device_group_memory.h"
+#include "train/message/device_group_memory.h"
 
 namespace penstock {
 namespace {

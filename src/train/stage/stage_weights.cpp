@@ -16,9 +16,9 @@
 #include "base/index.h"
 #include "collective/element_sum.h"
 #include "train/memory_of.h"
+#include "train/message/tensor_message.h"
 #include "train/stage/gradient_norm.h"
 #include "train/stage/stage_spec.h"
-#include "train/stage/tensor_message.h"
 #include "train/stage/torch_vocabulary.h"
 
 namespace penstock {

@@ -11,6 +11,7 @@
 #include "graph/run/interpret.h"
 #include "model/model.h"
 #include "schedule/deps.h"
+#include "train/message/tensor_message.h"
 #include "train/offload/activation_pool.h"
 #include "train/stage/bound_pair.h"
 #include "train/stage/bound_program.h"
@@ -20,7 +21,6 @@
 #include "train/stage/stage_spec.h"
 #include "train/stage/stage_weights.h"
 #include "train/stage/step_losses.h"
-#include "train/stage/tensor_message.h"
 #include "train/stage/torch_vocabulary.h"
 
 namespace penstock {

@@ -17,7 +17,7 @@
 
 #include "base/index.h"
 #include "train/memory_of.h"
-#include "train/stage/tensor_message.h"
+#include "train/message/tensor_message.h"
 
 namespace penstock {
 namespace {

@@ -12,7 +12,7 @@
 #include "tests/runtime/count_allocations.h"
 #include "tests/train/temp_folder.h"
 #include "train/compiled/compiled.h"
-#include "train/stage/tensor_message.h"
+#include "train/message/tensor_message.h"
 #include "train/stage/torch_stage.h"
 
 namespace penstock {

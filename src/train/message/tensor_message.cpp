@@ -1,4 +1,4 @@
-#include "train/stage/tensor_message.h"
+#include "train/message/tensor_message.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>

@@ -1,9 +1,9 @@
-#include "train/shards/device_group_memory.h"
+#include "train/message/device_group_memory.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 
-#include "train/stage/tensor_message.h"
+#include "train/message/tensor_message.h"
 
 namespace penstock {
 namespace {
