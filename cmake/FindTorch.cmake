@@ -42,6 +42,10 @@ if(Torch_FOUND AND NOT TARGET Torch::cpu)
   if(Torch_CUDA_LIBRARY AND Torch_C10_CUDA_LIBRARY AND Torch_CUDA_INCLUDE_DIR)
     add_library(Torch::cuda INTERFACE IMPORTED)
     set_target_properties(Torch::cuda PROPERTIES INTERFACE_COMPILE_OPTIONS "SHELL:-idirafter ${Torch_CUDA_INCLUDE_DIR}")
+    # NCCL's header, which the wheels that a torch for CUDA needs have; ./test has them in another environment.
+    file(GLOB nccl_include_candidates "${torch_root}/../nvidia/nccl/include"
+         "${PROJECT_SOURCE_DIR}/build/peer-venv/lib/python3*/site-packages/nvidia/nccl/include")
+    find_path(Torch_NCCL_INCLUDE_DIR nccl.h HINTS ${nccl_include_candidates})
     target_link_libraries(Torch::cuda INTERFACE ${Torch_CUDA_LIBRARY} ${Torch_C10_CUDA_LIBRARY} Torch::cpu)
   endif()
   # For extension modules of Python: tensors as Python objects.

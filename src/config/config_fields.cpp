@@ -47,6 +47,11 @@ std::vector<Field> RunFields(TrainConfig& c) {
        "Start forwards and backwards as recorded graphs of the device (CUDA graphs)"},
       {"device_parts", &c.device_parts, kPrograms,
        "Give each rank its own part of the device's processors (CUDA green contexts)"},
+      {"transport",
+       &c.transport,
+       kFiles,
+       "Data of the device between processes: host (copied), or c10d (NCCL)",
+       {.choices = "host c10d"}},
       {"max_memory", &c.max_memory, kFiles,
        "Memory that the run may need: auto (what is available), a size (16GiB), or none (no "
        "check)"},

@@ -167,6 +167,10 @@ struct TrainConfig {
   // Gives each rank of this process its own part of the device's processors, in place of sharing
   // all of them. Only on devices that have a plugin.
   bool device_parts = false;
+  // How data in memory of the device moves between processes: "host", through memory of the host
+  // and the launcher's connection, or "c10d", by the device's backend of PyTorch (NCCL), which
+  // needs a plugin.
+  std::string transport = "host";
   // Limit for the estimated memory need of the run: "auto" (what is available), bytes with a unit,
   // or "none" (no check).
   std::string max_memory = "auto";

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "graph/device/device_plugin.h"
+#include "tests/device/pipe_backend.h"
 #include "tests/device/runtime.h"
 
 namespace penstock::testing {
@@ -55,6 +56,10 @@ class TestPlugin final : public DevicePlugin {
     TORCH_CHECK(part >= 0 && part < parts && parts <= kMostParts, "the test device has ",
                 kMostParts, " parts");
     return c10::Stream(c10::Stream::UNSAFE, device, Device::Get().NewStream(device.index()));
+  }
+  c10::intrusive_ptr<c10d::Backend> MakeBackend(const c10::intrusive_ptr<c10d::Store>& store,
+                                                int rank, int size) override {
+    return c10::make_intrusive<PipeBackend>(store, rank, size);
   }
 };
 

@@ -3,29 +3,38 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace penstock::testing {
 
 void Merge(const Clock& from, Clock& into) {
-  for (const auto& [stream, task] : from) into[stream] = std::max(into[stream], task);
+  if (into.size() < from.size()) into.resize(from.size());
+  for (std::size_t i = 0; i < from.size(); ++i) into[i] = std::max(into[i], from[i]);
+}
+
+Order::Seen& Order::SeenBy(int stream) {
+  const auto i = static_cast<std::size_t>(stream);
+  if (seen_.size() <= i) seen_.resize(i + 1);
+  Seen& seen = seen_[i];
+  if (seen.clock.size() <= i) seen.clock.resize(i + 1);
+  if (std::exchange(seen.host_waits, host_waits_) != host_waits_) Merge(host_, seen.clock);
+  return seen;
 }
 
 bool Order::IsAfter(int stream, const Clock& clock) {
   const Clock& seen = After(stream);
-  return std::ranges::all_of(clock, [&](const auto& each) {
-    const auto found = seen.find(each.first);
-    return each.second == 0 || (found != seen.end() && found->second >= each.second);
-  });
+  for (std::size_t i = 0; i < clock.size(); ++i) {
+    if (clock[i] > At(seen, static_cast<int>(i))) return false;
+  }
+  return true;
 }
 
 std::int64_t Order::Begin(int stream) {
-  Clock& seen = seen_[stream];
-  Merge(host_, seen);
-  return ++seen[stream];
+  return ++SeenBy(stream).clock[static_cast<std::size_t>(stream)];
 }
 
 std::string Order::Read(Accesses& memory, int stream, const std::string& name) {
-  memory.reads[stream] = seen_[stream][stream];
+  memory.reads[stream] = LastOf(stream);
   if (memory.writer < 0 || IsBefore(memory.writer, memory.written, stream)) return {};
   return fmt::format("{} on stream {} reads what {} writes on stream {}, without waiting for it",
                      name, stream, memory.writer_name, memory.writer);
@@ -42,7 +51,7 @@ std::string Order::Write(Accesses& memory, int stream, const std::string& name) 
     race = fmt::format("{} on stream {} writes what stream {} reads, without waiting for it", name,
                        stream, reader);
   }
-  memory = {stream, seen_[stream][stream], name, {}};
+  memory = {stream, LastOf(stream), name, {}};
   return race;
 }
 

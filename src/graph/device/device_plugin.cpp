@@ -41,8 +41,8 @@ Result<DevicePluginFunction> FindPlugin(const std::string& name) {
     reason = fmt::format("{} has no {}", path.string(), symbol);
   }
   return MakeError(ErrorCode::kUnavailable,
-                   "there is no plugin for {}: {}; build it with -DPENSTOCK_CUDA=ON, or set "
-                   "device_graphs and device_parts to false",
+                   "there is no plugin for {}: {}; build it with -DPENSTOCK_CUDA=ON, or "
+                   "leave out device_graphs, device_parts and transport",
                    name, reason);
 }
 

@@ -9,6 +9,8 @@
 #include <c10/core/Stream.h>
 
 #include <memory>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "base/result.h"
 #include "graph/device/device_graphs.h"
@@ -16,7 +18,7 @@
 namespace penstock {
 
 // Changes with DevicePlugin and GraphPool, so that no plugin of another version is used.
-constexpr int kDevicePluginVersion = 1;
+constexpr int kDevicePluginVersion = 2;
 
 class DevicePlugin {
  public:
@@ -27,6 +29,10 @@ class DevicePlugin {
   // A new stream that uses the part-th of `parts` parts of the device's processors, which do not
   // overlap. Throws std::exception if the device cannot be divided so.
   virtual c10::Stream MakePartStream(c10::Device device, int part, int parts) = 0;
+  // A backend of c10d that sends tensors of the device, for the process `rank` of those `size` that
+  // share the store. Throws std::exception if there is none.
+  virtual c10::intrusive_ptr<c10d::Backend> MakeBackend(
+      const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) = 0;
 };
 using DevicePluginFunction = DevicePlugin* (*)();
 

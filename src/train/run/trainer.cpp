@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <stdexcept>
+#include <utility>
 
 #include "base/byte_stream.h"
 #include "base/exception_line.h"
@@ -20,6 +21,7 @@
 #include "runtime/measure/gather_trace.h"
 #include "runtime/processes/collectives.h"
 #include "schedule/text/text.h"
+#include "train/c10d/device_edges.h"
 #include "train/data/bigram.h"
 #include "train/data/run_tokenizer.h"
 #include "train/data/training_data.h"
@@ -349,10 +351,30 @@ Result<TrainSummary> TrainUnguarded(const TrainConfig& config, const TrainOption
   return summary;
 }
 
+// Connects the processes for data of the device first.
+Result<TrainSummary> TrainByDevice(const TrainConfig& config, TrainOptions options) {
+  PENSTOCK_TRY(const c10::Device device, OpenDevice(config.device));
+  if (device.is_cpu()) {
+    return InvalidArgument(
+        "transport: c10d moves data of a device, but device is cpu: leave it out");
+  }
+  PENSTOCK_TRY(const auto group, ConnectByDevice(*options.group, device));
+  ProcessGroup& connected = *std::exchange(options.group, group.get());
+  auto summary = Guard<TrainSummary>([&] { return TrainUnguarded(config, options); });
+  if (!summary) group->Abort(summary.error());
+  group->Leave();
+  // It knows better why a process is lost.
+  if (!summary && connected.aborted()) return tl::unexpected(connected.reason());
+  return summary;
+}
+
 }  // namespace
 
 Result<TrainSummary> Train(const TrainConfig& config, const TrainOptions& options) {
-  auto summary = Guard<TrainSummary>([&] { return TrainUnguarded(config, options); });
+  auto summary = Guard<TrainSummary>([&] {
+    const bool by_device = config.transport == "c10d" && options.group != nullptr;
+    return by_device ? TrainByDevice(config, options) : TrainUnguarded(config, options);
+  });
   if (!summary && options.group != nullptr) options.group->Abort(summary.error());
   return summary;
 }

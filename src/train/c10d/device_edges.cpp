@@ -1,0 +1,144 @@
+#include "train/c10d/device_edges.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
+
+#include "base/exception_line.h"
+#include "base/index.h"
+#include "graph/device/device_plugin.h"
+#include "runtime/processes/collectives.h"
+#include "runtime/processes/process_timeout.h"
+#include "train/c10d/c10d_process_group.h"
+#include "train/c10d/frame_edges.h"
+
+namespace penstock {
+namespace {
+
+using Store = c10::intrusive_ptr<c10d::Store>;
+
+// What the two processes of an edge store. A connection answers one question at a time, so a wait
+// of one edge for another process must not keep it: the other process may wait for another edge.
+class EdgeStore final : public c10d::PrefixStore {
+ public:
+  using c10d::PrefixStore::PrefixStore;
+
+  std::vector<std::uint8_t> get(const std::string& key) override {
+    wait({key}, getTimeout());
+    return c10d::PrefixStore::get(key);
+  }
+  void wait(const std::vector<std::string>& keys) override { wait(keys, getTimeout()); }
+  void wait(const std::vector<std::string>& keys,
+            const std::chrono::milliseconds& timeout) override {
+    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    while (!check(keys)) {
+      TORCH_CHECK(std::chrono::steady_clock::now() < deadline, "no answer of the other process");
+      std::this_thread::sleep_for(kLook);
+    }
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kLook{2};
+};
+
+// The name by which other machines reach this one: what launchers of PyTorch set, or its own.
+std::string OwnAddress() {
+  if (const char* const address = std::getenv("MASTER_ADDR"); address != nullptr) return address;
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "localhost";
+  return name.data();
+}
+
+// Through which the backends of the processes find each other. Throws std::exception.
+Store ConnectStore(const std::string& host, std::uint16_t port, bool listens) {
+  c10d::TCPStoreOptions options;
+  options.port = port;
+  options.isServer = listens;
+  options.waitWorkers = false;
+  return c10::make_intrusive<c10d::TCPStore>(host, options);
+}
+
+Result<Store> ShareStore(Collectives& processes) {
+  Store store;
+  const auto connect = [&](const std::string& host, std::uint16_t port) -> Status {
+    try {
+      store = ConnectStore(host, port, processes.leads());
+    } catch (const std::exception& error) {
+      return MakeError(ErrorCode::kUnavailable, "transport: c10d: {}", ExceptionLine(error));
+    }
+    return {};
+  };
+  Status status;
+  std::string address;
+  if (processes.leads()) {
+    status = connect("localhost", 0);
+    if (status) {
+      address =
+          fmt::format("{}:{}", OwnAddress(), static_cast<const c10d::TCPStore&>(*store).getPort());
+    }
+  }
+  PENSTOCK_TRY(address, processes.FromLeader(std::move(address)));
+  if (!processes.leads() && !address.empty()) {
+    const std::size_t colon = address.rfind(':');
+    status = connect(address.substr(0, colon),
+                     static_cast<std::uint16_t>(std::stoi(address.substr(colon + 1))));
+  }
+  PENSTOCK_TRY_STATUS(processes.All(status));
+  return store;
+}
+
+// The group of an edge between two processes, one of which is this one.
+C10dGroup MakeEdgeGroup(const FrameEdges& frames, DevicePlugin& plugin, const C10dPlace& place,
+                        int from, int to) {
+  const int other = from == place.process ? to : from;
+  const int rank = other > place.process ? 0 : 1;
+  const Store edge = c10::make_intrusive<EdgeStore>(fmt::format("{} to {}", from, to), place.store);
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(edge, rank, 2);
+  // c10d takes two backends of the same type for one.
+  using enum c10d::ProcessGroup::BackendType;
+  group->setBackend(c10::kCPU, GLOO, frames.With(other));
+  group->setBackend(place.device.type(), CUSTOM, plugin.MakeBackend(edge, rank, 2));
+  return group;
+}
+
+Status AddEdges(ProcessGroup& processes, C10dPlace& place) {
+  PENSTOCK_TRY(DevicePlugin* const plugin, OpenDevicePlugin(place.device));
+  const FrameEdges frames(processes);
+  const auto edge = [&](int from, int to) {
+    return MakeEdgeGroup(frames, *plugin, place, from, to);
+  };
+  try {
+    for (int other = 0; other < processes.processes(); ++other) {
+      if (other == place.process) continue;
+      place.to[Index(other)] = edge(place.process, other);
+      place.from[Index(other)] = edge(other, place.process);
+    }
+  } catch (const std::exception& error) {
+    return MakeError(ErrorCode::kUnavailable, "transport: c10d: {}", ExceptionLine(error));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ProcessGroup>> ConnectByDevice(ProcessGroup& processes, c10::Device device) {
+  Collectives all(&processes);
+  C10dPlace place;
+  place.process = processes.process();
+  place.device = device;
+  place.to.resize(Index(processes.processes()));
+  place.from.resize(Index(processes.processes()));
+  PENSTOCK_TRY(place.timeout, ProcessTimeout());
+  PENSTOCK_TRY(place.store, ShareStore(all));
+  PENSTOCK_TRY_STATUS(all.All(AddEdges(processes, place)));
+  return MakeC10dProcessGroup(std::move(place));
+}
+
+}  // namespace penstock

@@ -1,0 +1,29 @@
+// FrameEdges: backends of c10d that send tensors of the CPU as frames of another process group. So
+// C10dProcessGroup runs where torch.distributed has no group, such as in the program. Private to
+// train/c10d.
+#pragma once
+
+#include <memory>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "runtime/processes/process_group.h"
+
+namespace penstock {
+
+class FrameInboxes;
+
+class FrameEdges {
+ public:
+  // Opens one channel of the group, which must outlive the backends.
+  explicit FrameEdges(ProcessGroup& processes);
+
+  // This process's end of the edges to and from another one, as a backend of these two, in their
+  // order. A send copies the tensor and is complete. The wait for a receive throws
+  // std::runtime_error if the group has ended, or after its timeout.
+  c10::intrusive_ptr<c10d::Backend> With(int process) const;
+
+ private:
+  const std::shared_ptr<FrameInboxes> inboxes_;
+};
+
+}  // namespace penstock
