@@ -21,6 +21,7 @@
 #include "graph/device/device_queue.h"
 #include "graph/ops/bf16_kernels.h"
 #include "graph/ops/random_ops.h"
+#include "graph/run/program_replays.h"
 #include "schedule/text/text.h"
 #include "tcp/tcp_process_group.h"
 #include "train/c10d/c10d_process_group.h"
@@ -280,7 +281,19 @@ NB_MODULE(_engine, module) {
              return list;
            })
       .def("graph_text", &EnginePipeline::GraphText)
-      .def("saved_bytes", &EnginePipeline::SavedBytes);
+      .def("saved_bytes", &EnginePipeline::SavedBytes)
+      .def("device_graphs", [](const EnginePipeline& self) {
+        nb::list list;
+        int rank = 0;
+        for (const auto& of : self.DeviceGraphs()) {
+          if (of) {
+            const std::vector<std::string> refusals(of->refusals.begin(), of->refusals.end());
+            list.append(nb::make_tuple(rank, of->recordings, of->replays, refusals));
+          }
+          ++rank;
+        }
+        return list;
+      });
   nb::class_<Watch>(module, "Watch")
       .def(nb::init<>())
       .def("add_item", &Watch::AddItem)

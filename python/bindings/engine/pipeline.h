@@ -166,6 +166,8 @@ class EnginePipeline {
   std::vector<RankTimes> Times() const;
   // Activation bytes between F and the backward, by stage; 0 for stages of other processes.
   std::vector<std::int64_t> SavedBytes() const;
+  // By rank; null without graphs of the device. They change while a step runs.
+  std::vector<std::shared_ptr<RankRecorder>> DeviceGraphs() const { return assembly_.recorders(); }
   // Returns the text of the graphs that F, I and W of a stage of the model run.
   std::string GraphText(int model_stage) const;
 

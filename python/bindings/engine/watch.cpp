@@ -1,6 +1,10 @@
 #include "bindings/engine/watch.h"
 
-#include <ATen/ops/equal.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/any.h>
+#include <ATen/ops/item.h>
+#include <ATen/ops/logical_or.h>
+#include <ATen/ops/ne.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -32,6 +36,17 @@ at::Tensor BytesOnDevice(const at::Tensor& tensor) {
   return tensor.detach().flatten().view(at::kByte);
 }
 
+// Returns false if the sizes differ already.
+bool StartComparison(const at::Tensor& tensor, const at::Tensor& bytes,
+                     std::map<c10::DeviceIndex, at::Tensor>& on_devices) {
+  const at::Tensor now = BytesOnDevice(tensor);
+  if (now.sizes() != bytes.sizes()) return false;
+  const at::Tensor differs = now.ne(bytes).any();
+  at::Tensor& any = on_devices[tensor.device().index()];
+  any = any.defined() ? any.logical_or(differs) : differs;
+  return true;
+}
+
 }  // namespace
 
 void Watch::AddItem(nb::dict dict, nb::object key, nb::object value) {
@@ -58,6 +73,13 @@ void Watch::AddContent(const at::Tensor& tensor) {
 void Watch::AddWatch(std::shared_ptr<Watch> other) { others_.push_back(std::move(other)); }
 
 bool Watch::IsUnchanged() const {
+  Comparisons on_devices;
+  return IsUnchangedHere(on_devices) && std::ranges::none_of(on_devices, [](const auto& changed) {
+           return changed.second.item().toBool();
+         });
+}
+
+bool Watch::IsUnchangedHere(Comparisons& on_devices) const {
   return std::ranges::all_of(items_,
                              [](const Item& each) {
                                return PyDict_GetItem(each.dict.ptr(), each.key.ptr()) ==
@@ -75,10 +97,11 @@ bool Watch::IsUnchanged() const {
          std::ranges::all_of(
              contents_, [](const Content& each) { return BytesOf(each.tensor) == each.bytes; }) &&
          std::ranges::all_of(device_contents_,
-                             [](const DeviceContent& each) {
-                               return at::equal(BytesOnDevice(each.tensor), each.bytes);
+                             [&](const DeviceContent& each) {
+                               return StartComparison(each.tensor, each.bytes, on_devices);
                              }) &&
-         std::ranges::all_of(others_, [](const auto& other) { return other->IsUnchanged(); });
+         std::ranges::all_of(others_,
+                             [&](const auto& other) { return other->IsUnchangedHere(on_devices); });
 }
 
 }  // namespace penstock::python

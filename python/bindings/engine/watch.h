@@ -5,6 +5,7 @@
 // Threads: those that hold the GIL.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,8 +25,8 @@ class Watch {
   // The tensor has the memory, requires_grad and no hooks.
   void AddTensor(const at::Tensor& tensor);
   // The tensor has the same bytes, which the watch copies. Its version would not tell: fused
-  // kernels and NumPy do not raise it. On a device, the host waits for the comparison. Requires: a
-  // strided tensor.
+  // kernels and NumPy do not raise it. The host waits once per device for all comparisons.
+  // Requires: a strided tensor.
   void AddContent(const at::Tensor& tensor);
   // All that the other one watches.
   void AddWatch(std::shared_ptr<Watch> other);
@@ -46,6 +47,12 @@ class Watch {
     const void* data;
     bool requires_grad;
   };
+  // By device: whether a byte of it was changed, which is not known yet.
+  using Comparisons = std::map<c10::DeviceIndex, at::Tensor>;
+
+  // Checks all but what is on devices, where it starts to compare.
+  bool IsUnchangedHere(Comparisons& on_devices) const;
+
   struct Content {
     at::Tensor tensor;
     std::string bytes;

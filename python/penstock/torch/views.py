@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,18 @@ from penstock.torch.engine import exclusive
 from penstock.torch.last_step import LastStep
 from penstock.torch.processes import Processes
 from penstock.torch.weights import Casts, StageWeights
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordedGraphs:
+    """Graphs of the device (CUDA graphs) that a rank has recorded in place of forwards and backwards."""
+
+    rank: int
+    #: How many it recorded, and how often it ran one of them.
+    recorded: int
+    runs: int
+    #: What it runs op by op instead, and why.
+    refused: list[str]
 
 
 class Views:
@@ -134,6 +147,13 @@ class Views:
         0 for stages of other processes, and before the first step.
         """
         return [0] * self.schedule.stages if self._built is None else self._built.saved_bytes()
+
+    @property
+    @exclusive
+    def recorded_graphs(self) -> list[RecordedGraphs]:
+        """What ``device_graphs`` has done so far, for each rank of this process; empty without."""
+        found = [] if self._built is None else self._built.device_graphs()
+        return [RecordedGraphs(*each) for each in found]
 
     @exclusive
     def graph(self, stage: int) -> str:

@@ -13,8 +13,8 @@ import torch
 
 _LIMIT_S = 240
 _DEVICE = os.environ.get("PENSTOCK_TESTED_DEVICE")
-# Parts of the names of tests that are about the CPU, or need what the test device lacks: kernels of
-# complex, sparse and recurrent modules, and histograms of integers.
+# Parts of the names of tests that are about the CPU or start processes there, or need what the test
+# device lacks: kernels of complex, sparse and recurrent modules, and histograms of integers.
 _NOT_THERE = (
     "LSTM",
     "GRU",
@@ -32,6 +32,9 @@ _NOT_THERE = (
     "test_a_learning_rate_in_a_tensor",
     "test_a_batch_that_fails_before_any_update",
     "test_a_failing_stage_is_named",
+    "test_processes_train_like_threads",
+    "test_the_states_of_processes",
+    "test_gradients_are_exact_with_several_threads",
 )
 
 if _DEVICE:

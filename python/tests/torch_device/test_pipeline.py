@@ -197,12 +197,17 @@ def test_recorded_steps_are_those_of_the_cpu(name: str) -> None:
     _, expected = train(case, model, "cpu", 6)
     recorded = dataclasses.replace(case, options={**case.options, "device_graphs": True})
     take_report()
-    _, found = train(recorded, there, DEVICE, 6)
+    pipe, found = train(recorded, there, DEVICE, 6)
     assert_same(expected, found)
     assert_same(tensors(model), tensors(there))
     report = take_report()  # which the fixture then does not see
     assert [line for line in report if line.startswith("race")] == []
     assert "replays" in report
+    graphs = pipe.recorded_graphs
+    assert [each.rank for each in graphs] == list(range(pipe.schedule.ranks))
+    assert sum(each.runs for each in graphs) > 0
+    for each in graphs:
+        assert each.recorded or each.refused
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -391,3 +396,25 @@ def test_a_changed_constant_is_refused(through_data: bool) -> None:
         pipe.step(*data(case, DEVICE, 1))
     shift.data[3] = 1
     assert pipe.step(*data(case, DEVICE, 1)) > 0
+
+
+class Shifts(nn.Module):
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+        for i in range(count):
+            self.register_buffer(f"shift{i}", torch.full((16,), 0.5 / count), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(sum(self.buffers(), x))  # type: ignore[no-any-return]
+
+
+def test_the_host_waits_as_often_for_many_constants_as_for_one() -> None:
+    case, waits = Case(), []
+    for count in (1, 5):
+        pipe = pipeline(case, [Shifts(count).to(DEVICE) for _ in range(4)])
+        for step in range(3):
+            take_report()
+            pipe.step(*data(case, DEVICE, step))
+        waits.append(sum(line.startswith("host") for line in take_report()))
+    assert waits[0] == waits[1]

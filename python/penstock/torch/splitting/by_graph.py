@@ -54,7 +54,7 @@ def _trace(model: nn.Module, inputs: Any) -> fx.GraphModule:
         with warnings.catch_warnings(), _without_functions():
             warnings.simplefilter("ignore")
             program = torch.export.export(model, arguments, named, strict=False)
-            return program.module(check_guards=False)
+            whole = program.module(check_guards=False)
     except Error:
         raise
     except Exception as error:
@@ -63,6 +63,23 @@ def _trace(model: nn.Module, inputs: Any) -> fx.GraphModule:
             f"split: torch.export cannot trace {type(model).__name__}: {text}: "
             "pass a list of stages"
         ) from error
+    _move_scalars(whole, model)
+    return whole
+
+
+def _move_scalars(whole: fx.GraphModule, model: nn.Module) -> None:
+    """Moves the scalars that the code makes on the CPU (``torch.tensor(2)``) to the model's device.
+
+    An op of a device reads them from there, too, but a stage has all of its tensors on one device.
+    """
+    devices = {parameter.device for parameter in model.parameters()}
+    if len(devices) != 1:
+        return
+    (device,) = devices
+    for module in whole.modules():
+        for name, value in list(vars(module).items()):
+            if name.startswith("lifted_tensor") and value.dim() == 0:
+                setattr(module, name, value.to(device))
 
 
 @contextlib.contextmanager
