@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdlib>
@@ -48,12 +49,20 @@ class EdgeStore final : public c10d::PrefixStore {
   static constexpr std::chrono::milliseconds kLook{2};
 };
 
-// The name by which other machines reach this one: what launchers of PyTorch set, or its own.
-std::string OwnAddress() {
-  if (const char* const address = std::getenv("MASTER_ADDR"); address != nullptr) return address;
+std::string HostName() {
   std::array<char, 256> name{};
   if (gethostname(name.data(), name.size() - 1) != 0) return "localhost";
   return name.data();
+}
+
+// By which the processes reach process 0, which decides: what launchers of PyTorch set, or its name
+// if they are on several machines.
+Result<std::string> LeadersAddress(Collectives& processes) {
+  PENSTOCK_TRY(const std::vector<std::string> names, processes.AllGather(HostName()));
+  const bool is_one_machine = std::ranges::count(names, names.front()) == std::ssize(names);
+  std::string address = is_one_machine ? "localhost" : names.front();
+  if (const char* const given = std::getenv("MASTER_ADDR"); given != nullptr) address = given;
+  return processes.FromLeader(std::move(address));
 }
 
 // Through which the backends of the processes find each other. Throws std::exception.
@@ -75,20 +84,16 @@ Result<Store> ShareStore(Collectives& processes) {
     }
     return {};
   };
+  PENSTOCK_TRY(const std::string address, LeadersAddress(processes));
   Status status;
-  std::string address;
+  std::string port;  // empty if the leader has none
   if (processes.leads()) {
     status = connect("localhost", 0);
-    if (status) {
-      address =
-          fmt::format("{}:{}", OwnAddress(), static_cast<const c10d::TCPStore&>(*store).getPort());
-    }
+    if (status) port = std::to_string(static_cast<const c10d::TCPStore&>(*store).getPort());
   }
-  PENSTOCK_TRY(address, processes.FromLeader(std::move(address)));
-  if (!processes.leads() && !address.empty()) {
-    const std::size_t colon = address.rfind(':');
-    status = connect(address.substr(0, colon),
-                     static_cast<std::uint16_t>(std::stoi(address.substr(colon + 1))));
+  PENSTOCK_TRY(port, processes.FromLeader(std::move(port)));
+  if (!processes.leads() && !port.empty()) {
+    status = connect(address, static_cast<std::uint16_t>(std::stoi(port)));
   }
   PENSTOCK_TRY_STATUS(processes.All(status));
   return store;
