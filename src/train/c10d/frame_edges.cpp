@@ -35,17 +35,14 @@ class FrameInboxes {
   int process() const { return channel_->group().process(); }
   void Send(int to, Message message) { channel_->Send(to, {}, std::move(message)); }
 
-  // Returns nothing once `stop` is true. Throws std::runtime_error after the timeout, and if the
-  // group has ended.
-  std::optional<Message> Take(int from, std::chrono::milliseconds timeout,
-                              const std::atomic<bool>& stop) {
-    const auto deadline = std::chrono::steady_clock::now() + timeout;
+  // Returns nothing once `stop` is true. Throws std::runtime_error if the group has ended.
+  std::optional<Message> Take(int from, const std::atomic<bool>& stop) {
     MutexLock lock(mutex_);
     std::deque<Message>& frames = frames_[Index(from)];
     while (frames.empty()) {
       if (stop) return std::nullopt;
       if (is_aborted_) throw std::runtime_error("the run has ended");
-      if (!changed_.WaitUntil(lock, deadline)) throw std::runtime_error("no frame in time");
+      changed_.Wait(lock);
     }
     Message message = std::move(frames.front());
     frames.pop_front();
@@ -82,8 +79,10 @@ class ReceiveWork final : public c10d::Work {
     stop_ = true;
     inboxes_->Wake();
   }
-  bool wait(std::chrono::milliseconds timeout) override {
-    const std::optional<Message> message = inboxes_->Take(from_, timeout, stop_);
+  // Without a timeout: the group knows better which processes are lost, and whether this one was
+  // stopped for a while.
+  bool wait(std::chrono::milliseconds /*timeout*/) override {
+    const std::optional<Message> message = inboxes_->Take(from_, stop_);
     if (!message) return false;
     if (message->bytes() != to_.nbytes()) throw std::runtime_error("a frame of another size");
     if (message->bytes() > 0) std::memcpy(to_.mutable_data_ptr(), message->data(), to_.nbytes());

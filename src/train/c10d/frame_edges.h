@@ -18,8 +18,8 @@ class FrameEdges {
   explicit FrameEdges(ProcessGroup& processes);
 
   // This process's end of the edges to and from another one, as a backend of these two, in their
-  // order. A send copies the tensor and is complete. The wait for a receive throws
-  // std::runtime_error if the group has ended, or after its timeout.
+  // order. A send copies the tensor and is complete. The wait for a receive has no timeout, and
+  // throws std::runtime_error if the group has ended.
   c10::intrusive_ptr<c10d::Backend> With(int process) const;
 
  private:
