@@ -20,14 +20,13 @@ namespace {
 using c10::IValue;
 using torch::jit::Stack;
 
-// Ops with outputs whose sizes depend on values, or whose values the host reads.
+// Ops with outputs whose sizes depend on values, or whose values the host reads. And
+// native_dropout, which takes no generator: it draws from that of the CPU, which the caller may
+// seed at once.
 const std::set<std::string>& WaitingOps() {
-  static const std::set<std::string> ops = {"aten::_local_scalar_dense",
-                                            "aten::nonzero",
-                                            "aten::masked_select",
-                                            "aten::equal",
-                                            "aten::_unique2",
-                                            "aten::is_nonzero"};
+  static const std::set<std::string> ops = {
+      "aten::_local_scalar_dense", "aten::nonzero",  "aten::masked_select", "aten::equal",
+      "aten::native_dropout",      "aten::_unique2", "aten::is_nonzero"};
   return ops;
 }
 
