@@ -166,12 +166,17 @@ class Browser:
     def press(self, selector):
         """Clicks an element. Clicks again if the layout changed under the pointer."""
         end = time.monotonic() + SILENCE
-        self.evaluate(f"""(() => {{ window.pressed = false;
-            document.querySelector({json.dumps(selector)}).addEventListener('click', () => {{ window.pressed = true; }}, {{capture: true, once: true}}); }})()""")
-        while not self.evaluate("window.pressed"):
-            if time.monotonic() > end:
-                raise TimeoutError(f"{selector} cannot be clicked")
+        while time.monotonic() < end:
+            # Its box counts: what is drawn above it may get the event.
+            self.evaluate(f"""(() => {{ window.pressed = false; const e = document.querySelector({json.dumps(selector)});
+                document.addEventListener('click', ({{clientX: x, clientY: y}}) => {{
+                    const b = e.getBoundingClientRect();
+                    window.pressed = x >= b.left - 1 && x <= b.right + 1 && y >= b.top - 1 && y <= b.bottom + 1;
+                }}, {{capture: true, once: true}}); }})()""")
             self.click(*self.center(selector))
+            if self.evaluate("window.pressed"):
+                return
+        raise TimeoutError(f"{selector} cannot be clicked")
 
     def theme(self, name):
         """light or dark"""
