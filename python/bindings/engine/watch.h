@@ -47,12 +47,6 @@ class Watch {
     const void* data;
     bool requires_grad;
   };
-  // By device: whether a byte of it was changed, which is not known yet.
-  using Comparisons = std::map<c10::DeviceIndex, at::Tensor>;
-
-  // Checks all but what is on devices, where it starts to compare.
-  bool IsUnchangedHere(Comparisons& on_devices) const;
-
   struct Content {
     at::Tensor tensor;
     std::string bytes;
@@ -61,6 +55,11 @@ class Watch {
     at::Tensor tensor;
     at::Tensor bytes;  // on the device
   };
+  // By device: whether a byte of it was changed, which is not known yet.
+  using Comparisons = std::map<c10::DeviceIndex, at::Tensor>;
+
+  // Checks all but what is on devices, where it starts to compare.
+  bool IsUnchangedHere(Comparisons& on_devices) const;
 
   std::vector<Item> items_;
   std::vector<Size> sizes_;

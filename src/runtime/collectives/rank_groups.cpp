@@ -1,7 +1,6 @@
 #include "runtime/collectives/rank_groups.h"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 #include <utility>
 
@@ -31,7 +30,9 @@ class GroupAcrossProcesses final : public RemoteRanks {
   // free after an abort.
   bool ReadsMemory() const override { return memory_ != nullptr; }
   void SendPiece(const PieceTag& tag, ConstBytes data) override {
-    Message message = memory_ ? memory_->CopyToMessage(data) : CopyOf(data);
+    Message message =
+        memory_ ? memory_->CopyToMessage(data)
+                : CopyToMessage({reinterpret_cast<const char*>(data.data()), data.size()});
     channel_->Send(process_of_[Index(tag.to)],
                    {kPiece + tag.signature, tag.from * exchanger_.ranks() + tag.to, tag.exchange},
                    std::move(message));
@@ -43,12 +44,6 @@ class GroupAcrossProcesses final : public RemoteRanks {
 
  private:
   enum Kind : std::int32_t { kAbort, kLeave, kPiece };  // the last one plus a signature
-
-  static Message CopyOf(ConstBytes data) {
-    Message message = AllocateMessage(data.size());
-    if (!data.empty()) std::memcpy(message.data(), data.data(), data.size());
-    return message;
-  }
 
   std::vector<bool> Here(const ProcessGroup& processes) const {
     std::vector<bool> here;

@@ -107,11 +107,8 @@ class FrameBackend final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int /*peer*/,
                                       int /*tag*/) override {
     const at::Tensor& tensor = tensors.front();
-    Message message = AllocateMessage(tensor.nbytes());
-    if (tensor.nbytes() > 0) {
-      std::memcpy(message.data(), tensor.const_data_ptr(), tensor.nbytes());
-    }
-    inboxes_->Send(other_, std::move(message));
+    const auto* const data = static_cast<const char*>(tensor.const_data_ptr());
+    inboxes_->Send(other_, CopyToMessage({data, tensor.nbytes()}));
     return c10::make_intrusive<SentWork>();
   }
   c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int /*peer*/,
