@@ -66,6 +66,9 @@ class Stage {
   virtual void EndStep() {}
   // Returns the clock of the rank's work; null if it has run when the methods return.
   virtual StageClock* clock() { return nullptr; }
+  // The device waits for the message of an action, so that the wait is not part of the action.
+  // Called before the start of the action is marked, if the stage has a clock.
+  virtual void AwaitInput(Message& /*input*/) {}
 
   // `input` is the output of the previous stage. It is empty at the first stage of a chain, which
   // reads its own data. Sends the output, except at the last stage of a chain, which keeps its

@@ -31,6 +31,8 @@ struct DeviceReport {
   // How often streams waited for events: where that ordered something, and for the default stream.
   std::int64_t waits = 0, default_waits = 0;
   bool dropped = false;  // a wait or a use
+  // Waits that the stream makes before its next task order that task as the dropped wait does.
+  bool needless = false;
 };
 DeviceReport TakeReport();
 

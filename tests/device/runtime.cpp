@@ -116,6 +116,10 @@ void Device::Replay(int stream, const Recording& recording) {
 
 void Device::StartLocked(int stream, const std::string& name, const std::vector<Access>& accesses,
                          std::function<void()> task) {
+  if (dropped_ && dropped_->first == stream) {
+    report_.needless = order_.IsAfter(stream, dropped_->second);
+    dropped_.reset();
+  }
   order_.Begin(stream);
   ++report_.tasks;
   for (const auto& [address, writes] : accesses) {
@@ -175,6 +179,7 @@ void Device::Await(int stream, const std::shared_ptr<Event>& event) {
     ++report_.waits;
     if (wait_to_drop_-- == 0) {
       report_.dropped = true;
+      dropped_.emplace(stream, event->after);
       return;
     }
   }

@@ -9,9 +9,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/device/device.h"
@@ -139,6 +141,7 @@ class Device {
   std::vector<Freed> freed_;
   DeviceReport report_;
   std::int64_t wait_to_drop_ = -1, use_to_drop_ = -1;
+  std::optional<std::pair<int, Clock>> dropped_;  // the wait, until its stream has another task
   bool drops_default_waits_ = false;
   std::mutex delay_mutex_;
   int most_delay_ = 0;

@@ -311,7 +311,8 @@ class OrderOnDevice : public TrainOnDevice {
   }
 };
 
-// Whether the wait of a host for a norm makes another wait superfluous depends on the time.
+// Whether the wait of a host for a norm makes another wait superfluous depends on the time. Of the
+// waits for both messages of an overlapped pair, the later one can include the other.
 TEST_P(OrderOnDevice, NeedsEachWaitAndEachUse) {
   const DeviceReport whole = Step();
   EXPECT_TRUE(whole.races.empty());
@@ -323,7 +324,8 @@ TEST_P(OrderOnDevice, NeedsEachWaitAndEachUse) {
   for (std::int64_t n = 0; n < whole.waits; ++n) {
     DropWait(n);
     const DeviceReport report = Step();
-    EXPECT_TRUE(!report.dropped || !report.races.empty()) << "wait " << n << " of " << whole.waits;
+    EXPECT_TRUE(!report.dropped || report.needless || !report.races.empty())
+        << "wait " << n << " of " << whole.waits;
   }
   DropWait(-1);
   for (std::int64_t n = 0; n < whole.recorded_uses; ++n) {

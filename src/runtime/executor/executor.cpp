@@ -160,6 +160,7 @@ bool Executor::Enter(const BoundAction& action, std::int64_t round,
 void Executor::RunOne(std::size_t entry, Message input, std::int64_t round) {
   const BoundPart& part = parts_[entry];
   Stamp& stamp = stamps_[entry];
+  if (clock_ != nullptr) part.stage->AwaitInput(input);
   SetTime(entry, Moment::kStart, stamp.start_ns);
   if (vocabulary_ && vocabulary_->HasInput(entry)) input = vocabulary_->Input(entry);
   part.call(*part.stage, part.microbatch, std::move(input), outlets_[0]);
@@ -174,6 +175,9 @@ void Executor::RunPair(const BoundPart* parts, std::array<Message, 2>& inputs, S
   const BoundPart& second = parts[1];
   const std::size_t first_entry = Index(parts - parts_.data());
   std::int64_t start = 0, end = 0;
+  for (std::size_t i = 0; i < inputs.size() && clock_ != nullptr; ++i) {
+    parts[i].stage->AwaitInput(inputs[i]);
+  }
   SetTime(first_entry, Moment::kStart, start);
   for (std::size_t i = 0; i < inputs.size() && vocabulary_; ++i) {
     const std::size_t entry = first_entry + i;

@@ -106,6 +106,20 @@ Message ToMessage(std::span<at::Tensor> tensors) {
   return Message(parts, several.release(), ReleaseSeveral, on_cpu ? nullptr : SeveralOnHost);
 }
 
+void AwaitMessage(Message& message, c10::Device device, PeerCopies* peers) {
+  if (message.release() != ReleaseSeveral) return;
+  auto* const several = static_cast<SeveralTensors*>(message.owner());
+  if (!several->ready) return;
+  if (several->tensors.front().device() != device) {
+    PENSTOCK_CHECK(peers != nullptr, "a message from {} on {}",
+                   several->tensors.front().device().str(), device.str());
+    peers->Take(*several->ready, several->tensors);
+  } else {
+    several->ready->Await(several->tensors);
+  }
+  several->ready.reset();
+}
+
 void FromMessage(Message message, std::span<const TensorType> types, std::span<at::Tensor> to,
                  c10::Device device, PeerCopies* peers) {
   if (message.release() == ReleaseOne && types.size() == 1) {
@@ -119,14 +133,8 @@ void FromMessage(Message message, std::span<const TensorType> types, std::span<a
   if (message.parts().size() != types.size()) {
     throw Mismatch(fmt::format("{} tensors", message.parts().size()), types);
   }
+  AwaitMessage(message, device, peers);
   const std::unique_ptr<SeveralTensors> several(static_cast<SeveralTensors*>(message.TakeOwner()));
-  if (several->ready && several->tensors.front().device() != device) {
-    PENSTOCK_CHECK(peers != nullptr, "a message from {} on {}",
-                   several->tensors.front().device().str(), device.str());
-    peers->Take(*several->ready, several->tensors);
-  } else if (several->ready) {
-    several->ready->Await(several->tensors);
-  }
   for (std::size_t i = 0; i < types.size(); ++i) to[i] = std::move(several->tensors[i]);
 }
 

@@ -29,6 +29,10 @@ Message ToMessage(std::span<at::Tensor> tensors);
 void FromMessage(Message message, std::span<const TensorType> types, std::span<at::Tensor> to,
                  c10::Device device = c10::kCPU, PeerCopies* peers = nullptr);
 
+// The thread's stream waits for the tensors of a message, as in FromMessage, which then does not
+// wait again. Does nothing for bytes.
+void AwaitMessage(Message& message, c10::Device device, PeerCopies* peers);
+
 // For transports that send tensors of a device without memory of the host. DeviceTensors returns
 // those of a message that ToMessage has made of tensors of a device, and nothing of others. The
 // thread's stream waits until they are computed after AwaitTensors, which requires that there are

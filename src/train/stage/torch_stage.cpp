@@ -163,6 +163,9 @@ class CompiledStage final : public TorchStage {
     if (clock_) clock_->End();
   }
   StageClock* clock() override { return clock_ ? &*clock_ : nullptr; }
+  void AwaitInput(Message& input) override {
+    AwaitMessage(input, options_.rank.device(), options_.rank.peers.get());
+  }
   StageUpdate& update() override { return weights_; }
   void DropForwards() override {
     DropTransfers();
