@@ -4,6 +4,7 @@
 #include <cuda.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -46,7 +47,11 @@ void Check(CUresult result, const char* what) {
   TORCH_CHECK(result == CUDA_SUCCESS, "CUDA cannot ", what, ": error ", static_cast<int>(result));
 }
 
-// Returns the part-th group of the device's multiprocessors. The last group has the rest of them.
+// The driver rounds the size of a group up to a multiple of this (CUDA driver API, green contexts).
+constexpr unsigned kGroup = 8;
+
+// Returns the part-th group of the device's multiprocessors. The last group has the rest of them,
+// so the others are rounded down.
 CUdevResource PartOf(CUdevice device, unsigned part, unsigned parts) {
   const Driver& driver = TheDriver();
   CUdevResource all{}, rest{};
@@ -54,8 +59,8 @@ CUdevResource PartOf(CUdevice device, unsigned part, unsigned parts) {
   if (parts == 1) return all;
   std::vector<CUdevResource> groups(parts - 1);
   unsigned count = parts - 1;
-  Check(driver.split(groups.data(), &count, &all, &rest, 0, all.sm.smCount / parts),
-        "divide the multiprocessors");
+  const unsigned size = std::max(kGroup, all.sm.smCount / parts / kGroup * kGroup);
+  Check(driver.split(groups.data(), &count, &all, &rest, 0, size), "divide the multiprocessors");
   TORCH_CHECK(count == parts - 1 && rest.sm.smCount > 0, "the GPU has too few multiprocessors for ",
               parts, " ranks");
   return part < count ? groups[part] : rest;
