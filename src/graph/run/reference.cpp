@@ -135,6 +135,8 @@ c10::IValue RunConstant(const c10::IValue& constant, const c10::Type& type,
 
 std::vector<at::Tensor> RunReference(const Graph& graph, const GraphBinding& binding,
                                      std::span<const at::Tensor> inputs) {
+  // The graph has the casts that autocast made when it was captured.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const c10::InferenceMode inference;
   Reference reference(graph, binding);
   reference.SetInputs(inputs);
