@@ -7,13 +7,20 @@
 #include <cstdlib>
 #include <string>
 
+#include "graph/device/device_queue.h"
+
 namespace penstock {
 
 inline std::string TestedDevice() {
   const char* const name = std::getenv("PENSTOCK_TESTED_DEVICE");
   if (name == nullptr) return "cpu";
-  at::globalContext().setSDPUseFlash(false);  // devices for tests have no such op
-  return name;
+  const std::string device = name;
+  if (device == "test_device") {
+    at::globalContext().setSDPUseFlash(false);  // it has no such op
+  } else {
+    (void)OpenDevice(device);  // before PyTorch is used, as programs do
+  }
+  return device;
 }
 
 }  // namespace penstock
