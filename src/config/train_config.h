@@ -168,8 +168,8 @@ struct TrainConfig {
   // all of them. Only on devices that have a plugin.
   bool device_parts = false;
   // How data in memory of the device moves between processes: "host", through memory of the host
-  // and the launcher's connection, or "c10d", by the device's backend of PyTorch (NCCL), which
-  // needs a plugin.
+  // and the launcher's connection; "c10d", by the device's backend of PyTorch (NCCL), which needs a
+  // plugin; or "mpi", by an MPI that accesses the device's memory.
   std::string transport = "host";
   // Limit for the estimated memory need of the run: "auto" (what is available), bytes with a unit,
   // or "none" (no check).

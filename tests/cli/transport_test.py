@@ -1,7 +1,7 @@
-"""penstock train with transport: c10d on the test device: data of the device moves between processes by its backend of
-c10d, and a run has the bits of one on threads.
+"""penstock train with transport: c10d and transport: mpi on the test device: data of the device moves between processes
+by its backend of c10d or by MPI, and a run has the bits of one on threads.
 
-PENSTOCK_TEST_DEVICE is the library of tests/device.
+PENSTOCK_TEST_DEVICE is the library of tests/device, and PENSTOCK_TEST_MPI the one by which MPI accesses its memory.
 """
 import os
 import unittest
@@ -10,7 +10,9 @@ import jobs
 import program
 
 DEVICE = os.environ.get("PENSTOCK_TEST_DEVICE", "")
+MPI = os.environ.get("PENSTOCK_TEST_MPI", "")
 ENVIRONMENT = {"LD_PRELOAD": DEVICE}
+TRANSPORTS = ("transport=c10d", "transport=mpi") if MPI else ("transport=c10d",)
 
 
 @unittest.skipUnless(DEVICE, "a build without the engine")
@@ -24,7 +26,8 @@ class TransportTest(jobs.JobTest):
     def begin_on_device(self, processes, *words):
         command = [program.PROGRAM, *words] if processes == 1 else self.mpirun_words(processes, *words)
         if processes > 1:
-            command[1:1] = ["-x", f"LD_PRELOAD={DEVICE}"]
+            libraries = f"{MPI}:{DEVICE}" if "transport=mpi" in words else DEVICE
+            command[1:1] = ["-x", f"LD_PRELOAD={libraries}"]
         return self.begin_job(command, env=ENVIRONMENT if processes == 1 else None)
 
     def test_gives_the_bits_of_threads(self):
@@ -35,38 +38,49 @@ class TransportTest(jobs.JobTest):
                  (2, ("schedule=dualpipev", "ranks=2", "layers=4"))]
         for number, (processes, options) in enumerate(cases):
             with self.subTest(options):
-                names = f"threads-{number}", f"c10d-{number}"
-                for name, count, more in zip(names, (1, processes), ((), ("transport=c10d",))):
-                    result = self.on_device(count, *self.words(name, *options, *more))
+                for count, transport in (1, "transport=host"), *((processes, each) for each in TRANSPORTS):
+                    result = self.on_device(count, *self.words(f"{transport}-{number}", *options, transport))
                     self.assertEqual(result.returncode, 0, result.stderr)
                     self.assertEqual(result.stderr, "")
-                self.assertEqual(self.results(names[0]), self.results(names[1]))
+                for transport in TRANSPORTS:
+                    self.assertEqual(self.results(f"transport=host-{number}"), self.results(f"{transport}-{number}"))
 
     def test_experts_of_several_processes_agree_with_threads(self):
         options = "model.name=qwen3_moe", "model.experts=4", "model.top_k=2", "parallel.data=2", "parallel.expert=2", "ranks=1"
         losses = []
-        for name, processes, more in (("threads", 1, ()), ("c10d", 2, ("transport=c10d",))):
-            result = self.on_device(processes, *self.words(name, *options, *more))
+        for processes, transport in (1, "transport=host"), *((2, each) for each in TRANSPORTS):
+            result = self.on_device(processes, *self.words(transport, *options, transport))
             self.assertEqual(result.returncode, 0, result.stderr)
-            losses.append([step[1] for step in self.results(name)[0]])
-        for ours, theirs in zip(*losses, strict=True):
-            self.assertAlmostEqual(ours, theirs, places=3)
+            losses.append([step[1] for step in self.results(transport)[0]])
+        for of_step in zip(*losses, strict=True):
+            for loss in of_step:
+                self.assertAlmostEqual(loss, of_step[0], places=3)
 
     def test_a_killed_process_ends_the_others_with_one_line(self):
-        job = self.begin_on_device(2, *self.words("a", "ranks=2", "steps=100000", "transport=c10d"))
-        self.wait_for_steps(job, "a")
-        jobs.kill(self.ranks()[1])
-        result = self.finish(job)
-        self.assertNotEqual(result.returncode, 0)
-        self.assertRegex(self.one_error(result), r"process 1 on \S+")
+        for transport in TRANSPORTS:
+            with self.subTest(transport):
+                job = self.begin_on_device(2, *self.words(transport, "ranks=2", "steps=100000", transport))
+                self.wait_for_steps(job, transport)
+                jobs.kill(self.ranks()[1])
+                result = self.finish(job)
+                self.assertNotEqual(result.returncode, 0)
+                self.assertRegex(self.one_error(result), r"process 1 on \S+")
 
     def test_what_it_cannot_do_is_refused(self):
         for words, message in ((("device=cpu",), "device is cpu"), (("device=cuda",), "cuda"),
-                               (("transport=nccl",), "host, c10d")):
+                               (("transport=nccl",), "host, c10d, mpi")):
             with self.subTest(words):
                 result = self.on_device(2, *self.words("a", "ranks=2", "transport=c10d", *words))
                 self.assertNotEqual(result.returncode, 0)
                 self.assertIn(message, self.one_error(result))
+
+    def test_an_mpi_that_cannot_access_devices_is_refused(self):
+        words = self.words("a", "ranks=2", "transport=mpi")
+        command = self.mpirun_words(2, *words)
+        command[1:1] = ["-x", f"LD_PRELOAD={DEVICE}"]
+        result = self.finish(self.begin_job(command))
+        self.assertNotEqual(result.returncode, 0)
+        self.assertRegex(self.one_error(result), "transport: mpi: this MPI cannot access memory of devices: use one")
 
 
 if __name__ == "__main__":

@@ -59,6 +59,10 @@ Block* DeviceMemory::At(const void* address) {
   return at < block->address + block->bytes ? block : nullptr;
 }
 
+bool DeviceMemory::Contains(const void* address) const {
+  return address >= device_ && address < device_ + kBytes;
+}
+
 char* DeviceMemory::Shadow(const void* address) const {
   return shadow_ + (static_cast<const char*>(address) - device_);
 }

@@ -22,7 +22,7 @@ struct Block {
   std::vector<int> uses = {};  // other streams
 };
 
-// Threads: one at a time, except for Shadow.
+// Threads: one at a time, except for Contains and Shadow.
 class DeviceMemory {
  public:
   DeviceMemory();
@@ -39,6 +39,7 @@ class DeviceMemory {
   // The block that contains the address, nullptr if it is not the device's.
   Block* At(const void* address);
 
+  bool Contains(const void* address) const;
   // Where tasks of the device access what is at an address of the device.
   char* Shadow(const void* address) const;
 

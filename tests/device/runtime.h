@@ -102,6 +102,7 @@ class Device {
   void* Allocate(std::size_t bytes);
   void Free(void* address);
   void RecordUse(const void* address, int stream);
+  bool Contains(const void* address) const { return memory_.Contains(address); }
   char* Shadow(const void* address) const { return memory_.Shadow(address); }
   // Bytes that are allocated, now and at most since ResetPeakBytes.
   std::pair<std::size_t, std::size_t> Bytes();

@@ -25,6 +25,7 @@
 #include "runtime/mpi/call_watch.h"
 #include "runtime/mpi/doorbell.h"
 #include "runtime/mpi/local_job.h"
+#include "runtime/mpi/mpi_transfers.h"
 #include "runtime/processes/process_timeout.h"
 
 namespace penstock {
@@ -194,6 +195,9 @@ class MpiProcessGroup final : public ProcessGroup {
         on_stuck_(std::move(on_stuck)),
         watch_(place_.timeout * kStuckTimeouts,
                on_stuck_ ? std::function<void()>([this] { EndStuck(); }) : nullptr),
+        transfers_({place_.communicator, processes(), watch_,
+                    [this](int change) { AddPending(change); },
+                    [this](int other) { return aborted() || HasLeft(other); }}),
         thread_([this] { Progress(); }) {}
 
   ~MpiProcessGroup() override {
@@ -212,7 +216,18 @@ class MpiProcessGroup final : public ProcessGroup {
     MPI_Finalize();
   }
 
+  Result<DirectTransfers*> FindDirectTransfers() override {
+    if (place_.is_loopback()) return ProcessGroup::FindDirectTransfers();
+    PENSTOCK_TRY_STATUS(CheckAccessesDevices());
+    return &transfers_;
+  }
+
  private:
+  void AddPending(int change) {
+    pending_.fetch_add(change);
+    if (change > 0) bell_.RingOwn();
+  }
+
   void SendFrame(int to, std::int64_t channel, const FrameTag& tag, Message message) override {
     const CallWatch::Call call(watch_);
     auto sending = std::make_unique<Sending>(Header{channel, tag, process()}, std::move(message));
@@ -426,13 +441,14 @@ class MpiProcessGroup final : public ProcessGroup {
   Receiving receiving_ PENSTOCK_GUARDED_BY(progress_);
   std::atomic<bool> is_receiving_{false};
   std::atomic<bool> ending_{false};
-  std::atomic<int> pending_{0};             // sends that have not completed
+  std::atomic<int> pending_{0};             // sends and transfers that have not completed
   std::atomic<std::uint32_t> received_{0};  // frames from this machine
   std::optional<OwnTimeLimit> patience_;    // of the progress thread, for the end
   Mutex mutex_;
   std::vector<std::unique_ptr<Sending>> sending_ PENSTOCK_GUARDED_BY(mutex_);
   const std::function<void(const std::string& reason)> on_stuck_;
   CallWatch watch_;
+  MpiTransfers transfers_;
   std::thread thread_;  // last, because it uses all of the above
 };
 

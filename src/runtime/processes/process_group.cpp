@@ -126,6 +126,10 @@ void ProcessGroup::NoteActivity(int process, std::string activity) {
   activities_[process] = std::move(activity);
 }
 
+Result<DirectTransfers*> ProcessGroup::FindDirectTransfers() {
+  return MakeError(ErrorCode::kUnavailable, "the processes are not connected by MPI");
+}
+
 std::string ProcessGroup::NameOf(int process) const {
   const std::size_t index = process;
   if (index >= machines_.size() || machines_[index].empty())

@@ -30,6 +30,8 @@
 
 namespace penstock {
 
+class DirectTransfers;
+
 // Describes a frame. The users of a channel define the meaning of the fields.
 struct FrameTag {
   std::int32_t kind = 0;
@@ -59,6 +61,10 @@ class ProcessGroup {
   // Whether messages may have parts in memory of a device, which then need not be copied to the
   // host before.
   virtual bool TakesDeviceMessages() const { return false; }
+
+  // Returns by what memory of devices moves to and from the other processes as it is. It lives as
+  // long as the group. Errors: kUnavailable if the group has nothing for that.
+  virtual Result<DirectTransfers*> FindDirectTransfers();
 
   // A thread that waits for a frame may look for it itself, which is faster than to be woken by a
   // thread of the group. Between BeginPoll and EndPoll it calls Poll, which delivers frames that

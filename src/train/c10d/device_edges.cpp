@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -18,6 +19,7 @@
 #include "runtime/processes/collectives.h"
 #include "runtime/processes/process_timeout.h"
 #include "train/c10d/c10d_process_group.h"
+#include "train/c10d/direct_backend.h"
 #include "train/c10d/frame_edges.h"
 
 namespace penstock {
@@ -99,25 +101,42 @@ Result<Store> ShareStore(Collectives& processes) {
   return store;
 }
 
-// The group of an edge between two processes, one of which is this one.
-C10dGroup MakeEdgeGroup(const FrameEdges& frames, DevicePlugin& plugin, const C10dPlace& place,
-                        int from, int to) {
-  const int other = from == place.process ? to : from;
-  const int rank = other > place.process ? 0 : 1;
-  const Store edge = c10::make_intrusive<EdgeStore>(fmt::format("{} to {}", from, to), place.store);
-  auto group = c10::make_intrusive<c10d::ProcessGroup>(edge, rank, 2);
-  // c10d takes two backends of the same type for one.
-  using enum c10d::ProcessGroup::BackendType;
-  group->setBackend(c10::kCPU, GLOO, frames.With(other));
-  group->setBackend(place.device.type(), CUSTOM, plugin.MakeBackend(edge, rank, 2));
-  return group;
+// Makes the backend for tensors of the device of an edge between two processes, one of which is
+// this one, with this process's rank among the two. May throw std::exception.
+using MakeBackend = std::function<c10::intrusive_ptr<c10d::Backend>(int from, int to, int rank)>;
+
+int OtherOf(int process, int from, int to) { return from == process ? to : from; }
+
+Result<MakeBackend> ByPlugin(Collectives& all, C10dPlace& place) {
+  PENSTOCK_TRY(place.store, ShareStore(all));
+  auto plugin = OpenDevicePlugin(place.device);
+  PENSTOCK_TRY_STATUS(all.All(plugin ? Status() : tl::unexpected(plugin.error())));
+  return [plugin = *plugin, store = place.store](int from, int to, int rank) {
+    const Store edge = c10::make_intrusive<EdgeStore>(fmt::format("{} to {}", from, to), store);
+    return plugin->MakeBackend(edge, rank, 2);
+  };
 }
 
-Status AddEdges(ProcessGroup& processes, C10dPlace& place) {
-  PENSTOCK_TRY(DevicePlugin* const plugin, OpenDevicePlugin(place.device));
+Result<MakeBackend> ByTransfers(Collectives& all, int process) {
+  auto found = all.group()->FindDirectTransfers();
+  if (!found) found.error().message = "transport: mpi: " + found.error().message;
+  PENSTOCK_TRY_STATUS(all.All(found ? Status() : tl::unexpected(found.error())));
+  return [transfers = *found, process](int from, int to, int rank) {
+    return MakeDirectBackend(*transfers, OtherOf(process, from, to), rank);
+  };
+}
+
+Status AddEdges(ProcessGroup& processes, const MakeBackend& make_backend, C10dPlace& place) {
   const FrameEdges frames(processes);
   const auto edge = [&](int from, int to) {
-    return MakeEdgeGroup(frames, *plugin, place, from, to);
+    const int other = OtherOf(place.process, from, to);
+    const int rank = other > place.process ? 0 : 1;
+    auto group = c10::make_intrusive<c10d::ProcessGroup>(Store(), rank, 2);
+    // c10d takes two backends of the same type for one.
+    using enum c10d::ProcessGroup::BackendType;
+    group->setBackend(c10::kCPU, GLOO, frames.With(other));
+    group->setBackend(place.device.type(), CUSTOM, make_backend(from, to, rank));
+    return group;
   };
   try {
     for (int other = 0; other < processes.processes(); ++other) {
@@ -126,14 +145,19 @@ Status AddEdges(ProcessGroup& processes, C10dPlace& place) {
       place.from[Index(other)] = edge(other, place.process);
     }
   } catch (const std::exception& error) {
-    return MakeError(ErrorCode::kUnavailable, "transport: c10d: {}", ExceptionLine(error));
+    return MakeError(ErrorCode::kUnavailable, "transport: {}", ExceptionLine(error));
   }
   return {};
 }
 
 }  // namespace
 
-Result<std::unique_ptr<ProcessGroup>> ConnectByDevice(ProcessGroup& processes, c10::Device device) {
+Result<std::unique_ptr<ProcessGroup>> ConnectByDevice(ProcessGroup& processes, c10::Device device,
+                                                      const std::string& transport) {
+  if (device.is_cpu()) {
+    return InvalidArgument("transport: {} moves data of a device, but device is cpu: leave it out",
+                           transport);
+  }
   Collectives all(&processes);
   C10dPlace place;
   place.process = processes.process();
@@ -141,8 +165,9 @@ Result<std::unique_ptr<ProcessGroup>> ConnectByDevice(ProcessGroup& processes, c
   place.to.resize(Index(processes.processes()));
   place.from.resize(Index(processes.processes()));
   PENSTOCK_TRY(place.timeout, ProcessTimeout());
-  PENSTOCK_TRY(place.store, ShareStore(all));
-  PENSTOCK_TRY_STATUS(all.All(AddEdges(processes, place)));
+  PENSTOCK_TRY(const MakeBackend make_backend,
+               transport == "mpi" ? ByTransfers(all, place.process) : ByPlugin(all, place));
+  PENSTOCK_TRY_STATUS(all.All(AddEdges(processes, make_backend, place)));
   return MakeC10dProcessGroup(std::move(place));
 }
 

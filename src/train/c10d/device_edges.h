@@ -5,17 +5,20 @@
 #include <c10/core/Device.h>
 
 #include <memory>
+#include <string>
 
 #include "base/result.h"
 #include "runtime/processes/process_group.h"
 
 namespace penstock {
 
-// Returns a group of the same processes whose messages in memory of the device move by its backend
-// of c10d, which the device's plugin makes (NCCL). All else moves as frames of `processes`, which
-// must outlive the group. Process 0 listens on a port for the backends to find each other.
-// Collective: all processes get the group, or an error: those of OpenDevicePlugin, and kUnavailable
-// for those of the backend.
-Result<std::unique_ptr<ProcessGroup>> ConnectByDevice(ProcessGroup& processes, c10::Device device);
+// Returns a group of the same processes whose messages in memory of the device move by `transport`:
+// "c10d", a backend that the device's plugin makes (NCCL), or "mpi", the direct transfers of
+// `processes`. All else moves as frames of `processes`, which must outlive the group. For c10d,
+// process 0 listens on a port for the backends to find each other.
+// Collective: all processes get the group, or an error: kInvalidArgument for a CPU, those of
+// OpenDevicePlugin and FindDirectTransfers, and kUnavailable for those of the backend.
+Result<std::unique_ptr<ProcessGroup>> ConnectByDevice(ProcessGroup& processes, c10::Device device,
+                                                      const std::string& transport);
 
 }  // namespace penstock

@@ -354,11 +354,7 @@ Result<TrainSummary> TrainUnguarded(const TrainConfig& config, const TrainOption
 // Connects the processes for data of the device first.
 Result<TrainSummary> TrainByDevice(const TrainConfig& config, TrainOptions options) {
   PENSTOCK_TRY(const c10::Device device, OpenDevice(config.device));
-  if (device.is_cpu()) {
-    return InvalidArgument(
-        "transport: c10d moves data of a device, but device is cpu: leave it out");
-  }
-  PENSTOCK_TRY(const auto group, ConnectByDevice(*options.group, device));
+  PENSTOCK_TRY(const auto group, ConnectByDevice(*options.group, device, config.transport));
   ProcessGroup& connected = *std::exchange(options.group, group.get());
   auto summary = Guard<TrainSummary>([&] { return TrainUnguarded(config, options); });
   if (!summary) group->Abort(summary.error());
@@ -372,7 +368,7 @@ Result<TrainSummary> TrainByDevice(const TrainConfig& config, TrainOptions optio
 
 Result<TrainSummary> Train(const TrainConfig& config, const TrainOptions& options) {
   auto summary = Guard<TrainSummary>([&] {
-    const bool by_device = config.transport == "c10d" && options.group != nullptr;
+    const bool by_device = config.transport != "host" && options.group != nullptr;
     return by_device ? TrainByDevice(config, options) : TrainUnguarded(config, options);
   });
   if (!summary && options.group != nullptr) options.group->Abort(summary.error());

@@ -1,0 +1,109 @@
+#include "runtime/mpi/mpi_transfers.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+namespace penstock {
+namespace {
+
+constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // bytes of a call, which counts in int
+
+class MpiTransfer final : public DirectTransfers::Transfer {
+ public:
+  // `begin` is MPI_Isend or MPI_Irecv of bytes.
+  template <class Byte, class Begin>
+  MpiTransfer(const MpiTransfers::Of& of, int other, std::span<Byte> data, Begin begin)
+      : of_(of), other_(other) {
+    const CallWatch::Call call(of_.watch);
+    for (std::size_t done = 0; done < data.size(); done += kMostAtOnce) {
+      const std::size_t bytes = std::min(kMostAtOnce, data.size() - done);
+      begin(data.data() + done, static_cast<int>(bytes), &requests_.emplace_back(MPI_REQUEST_NULL));
+    }
+    of_.add_pending(1);
+  }
+  // What is not done yet belongs to a run that fails, or to a process that has ended.
+  ~MpiTransfer() override {
+    const CallWatch::Call call(of_.watch);
+    for (MPI_Request& request : requests_) {
+      if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+    }
+    of_.add_pending(-1);
+  }
+  MpiTransfer(const MpiTransfer&) = delete;
+  MpiTransfer& operator=(const MpiTransfer&) = delete;
+
+  bool IsDone() override {
+    const bool had_ended = of_.has_ended(other_);
+    int done = 0;
+    {
+      const CallWatch::Call call(of_.watch);
+      const int error = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done,
+                                    MPI_STATUSES_IGNORE);
+      if (error != MPI_SUCCESS) done = 0;
+    }
+    if (done == 0 && had_ended) {
+      throw std::runtime_error(fmt::format("process {} ended during a transfer", other_));
+    }
+    return done != 0;
+  }
+
+ private:
+  const MpiTransfers::Of& of_;
+  const int other_;
+  std::vector<MPI_Request> requests_;
+};
+
+// Calls a function of MPI's extensions that returns whether it supports a kind of device, if this
+// MPI has it.
+bool Supports(const char* function) {
+  const auto query = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, function));
+  return query != nullptr && query() == 1;
+}
+
+// MPICH's function for the same. The kinds are CUDA, Level Zero and HIP.
+bool SupportsKind(int kind) {
+  const auto query =
+      reinterpret_cast<int (*)(int, int*)>(dlsym(RTLD_DEFAULT, "MPIX_GPU_query_support"));
+  int is_supported = 0;
+  return query != nullptr && query(kind, &is_supported) == MPI_SUCCESS && is_supported != 0;
+}
+
+}  // namespace
+
+Status CheckAccessesDevices() {
+  constexpr int kKinds = 3;
+  for (const char* const function :
+       {"MPIX_Query_cuda_support", "MPIX_Query_rocm_support", "MPIX_Query_ze_support"}) {
+    if (Supports(function)) return {};
+  }
+  for (int kind = 0; kind < kKinds; ++kind) {
+    if (SupportsKind(kind)) return {};
+  }
+  return MakeError(ErrorCode::kUnavailable,
+                   "this MPI cannot access memory of devices: use one that is built for CUDA or "
+                   "ROCm, or another transport");
+}
+
+std::unique_ptr<DirectTransfers::Transfer> MpiTransfers::Send(int to,
+                                                              std::span<const std::byte> data) {
+  return std::make_unique<MpiTransfer>(
+      of_, to, data, [&](const void* at, int bytes, MPI_Request* request) {
+        MPI_Isend(at, bytes, MPI_BYTE, to, of_.tag, of_.communicator, request);
+      });
+}
+
+std::unique_ptr<DirectTransfers::Transfer> MpiTransfers::Receive(int from,
+                                                                 std::span<std::byte> data) {
+  return std::make_unique<MpiTransfer>(
+      of_, from, data, [&](void* at, int bytes, MPI_Request* request) {
+        MPI_Irecv(at, bytes, MPI_BYTE, from, of_.tag, of_.communicator, request);
+      });
+}
+
+}  // namespace penstock
