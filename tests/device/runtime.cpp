@@ -102,7 +102,11 @@ void Device::BeginRecording(int stream, std::shared_ptr<Recording> recording) {
 
 void Device::EndRecording(int stream) {
   const std::lock_guard lock(mutex_);
-  TORCH_CHECK(recordings_.erase(stream) == 1);
+  const auto node = recordings_.extract(stream);
+  TORCH_CHECK(!node.empty());
+  const Recording& ended = *node.mapped();
+  // CUDA prints a warning.
+  if (!ended.failed && ended.tasks.empty()) report_.races.emplace_back("a recording is empty");
   ++report_.recordings;
 }
 

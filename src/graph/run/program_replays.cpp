@@ -61,7 +61,7 @@ struct ProgramReplays::Recording {
   std::vector<bool> defined = {};           // by input
   std::vector<Root> roots = {};
   std::vector<Output> outputs = {};
-  std::unique_ptr<DeviceGraph> graph = {};
+  std::unique_ptr<DeviceGraph> graph = {};  // null for an empty program
 
   bool Reads(std::span<const at::Tensor> inputs, std::span<const at::Tensor> values) const {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -117,7 +117,11 @@ struct ProgramReplays::Recording {
 
 ProgramReplays::ProgramReplays(const Graph& graph, const GraphBinding& binding, ProgramPorts ports,
                                std::shared_ptr<RankRecorder> rank)
-    : name_(graph.name), device_(binding.device), ports_(std::move(ports)), rank_(std::move(rank)) {
+    : name_(graph.name),
+      is_empty_(graph.nodes.empty()),
+      device_(binding.device),
+      ports_(std::move(ports)),
+      rank_(std::move(rank)) {
   for (const Bound& bound : graph.bound) bound_.push_back(BoundTensor(bound, binding));
 }
 ProgramReplays::ProgramReplays(ProgramReplays&&) noexcept = default;
@@ -184,13 +188,13 @@ ProgramReplays::Recording* ProgramReplays::Record(GraphProgram& program,
   std::vector<at::Tensor> moved = read;
   std::optional<std::string> refusal;
   try {
-    pool.graphs->Begin();
+    if (!is_empty_) pool.graphs->Begin();
     try {
       program.Run(moved, outputs);
     } catch (const std::exception& error) {
       refusal = FirstLine(error.what());
     }
-    recording->graph = pool.graphs->End();
+    if (!is_empty_) recording->graph = pool.graphs->End();
   } catch (const std::exception& error) {
     if (!refusal) refusal = FirstLine(error.what());
   }
@@ -203,7 +207,7 @@ ProgramReplays::Recording* ProgramReplays::Record(GraphProgram& program,
   for (const Recording::Root& root : recording->roots) {
     if (root.input < 0) rank_->memory.insert(root.memory);
   }
-  ++rank_->recordings;
+  if (!is_empty_) ++rank_->recordings;
   return recordings_.emplace_back(std::move(recording)).get();
 }
 
@@ -218,8 +222,10 @@ void ProgramReplays::Run(GraphProgram& program, std::span<at::Tensor> inputs,
     const bool is_copied = recording->defined[i] && recording->addresses[i] == nullptr;
     if (is_copied) recording->pool->copies[i].copy_(inputs[i]);
   }
-  recording->graph->Replay();
-  ++rank_->replays;
+  if (!is_empty_) {
+    recording->graph->Replay();
+    ++rank_->replays;
+  }
   recording->SetRoots(inputs, device_);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     outputs[i] = recording->OutputOf(i);

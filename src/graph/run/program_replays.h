@@ -66,6 +66,7 @@ class ProgramReplays {
   bool CanRecord(std::span<const at::Tensor> inputs) const;
 
   std::string name_;  // of the graph
+  bool is_empty_;     // the graph has no nodes: all outputs are views of inputs
   c10::Device device_;
   ProgramPorts ports_;
   std::shared_ptr<RankRecorder> rank_;
