@@ -301,6 +301,54 @@ class Changing(Decoder):
         return self.extra(first) * Changing.calls
 
 
-def test_models_whose_stages_do_not_train_like_them_are_refused() -> None:
-    with pytest.raises(pt.Error, match="output 0 of the stages differs"):
-        pt.split(Changing(), torch.randint(_VOCABULARY, (2, _TOKENS)), 2)
+@pytest.mark.parametrize("autocast", [False, True])
+def test_models_whose_stages_do_not_train_like_them_are_refused(autocast: bool) -> None:
+    tokens = torch.randint(_VOCABULARY, (2, _TOKENS))
+    Changing.calls = 0
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        with pytest.raises(pt.Error, match="(in|of) the stages differs"):
+            pt.split(Changing(), tokens, 2)
+
+
+class Varying(torch.autograd.Function):
+    """The identity, whose gradients vary like those of a GPU's kernels that add in any order."""
+
+    generator = torch.Generator().manual_seed(0)
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, noise: float) -> torch.Tensor:
+        ctx.noise = noise
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        noise = torch.randn(gradient.shape, generator=Varying.generator) * ctx.noise
+        return gradient * (1 + noise), None
+
+
+class VaryingLayer(Layer):
+    def __init__(self, noise: float) -> None:
+        super().__init__()
+        self.noise = noise
+
+    def forward(self, x: torch.Tensor, extra: torch.Tensor | None = None) -> torch.Tensor:
+        return Varying.apply(super().forward(x, extra), self.noise)
+
+
+@pytest.mark.parametrize(
+    ("noise", "autocast", "is_refused"),
+    [(0.004, True, False), (0.004, False, True), (0.5, True, True), (0.0, True, False)],
+)
+def test_gradients_may_vary_by_the_precision_of_autocast(
+    noise: float, autocast: bool, is_refused: bool
+) -> None:
+    model = Decoder()
+    model.layers[2] = VaryingLayer(noise)
+    tokens = torch.randint(_VOCABULARY, (2, _TOKENS))
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        if is_refused:
+            with pytest.raises(pt.Error, match="the gradient of .* in the stages differs"):
+                pt.split(model, tokens, 2)
+        else:
+            assert len(pt.split(model, tokens, 2)) == 2
+

@@ -36,21 +36,41 @@ def difference(
         return reads
     with _evaluating(model) if runs_model else contextlib.nullcontext():
         with preserved(model):
-            outputs, gradients = _run([model], batch)
+            of_model = _run([model], batch)
         with preserved(model):
-            of_stages, gradients_of_stages = _run(stages, batch)
-    if len(outputs) != len(of_stages):
-        return f"the stages return {len(of_stages)} tensors, and the model {len(outputs)}"
-    for index, (a, b) in enumerate(zip(outputs, of_stages, strict=True)):
-        if not _is_close(a, b):
+            of_stages = _run(stages, batch)
+        found = _compare(model, of_model, of_stages)
+        if not found:
+            return ""
+        with preserved(model):
+            again = _run([model], batch)
+    return _compare(model, of_model, of_stages, varies=not _is_same(of_model, again)) and found
+
+
+def _compare(
+    model: nn.Module, of_model: _Results, of_stages: _Results, *, varies: bool = False
+) -> str:
+    """Returns which of the results differ; "" if none does."""
+    one_outputs, one_gradients = of_model
+    outputs, gradients = of_stages
+    if len(one_outputs) != len(outputs):
+        return f"the stages return {len(outputs)} tensors, and the model {len(one_outputs)}"
+    for index, (a, b) in enumerate(zip(one_outputs, outputs, strict=True)):
+        if not _is_close(a, b, varies=varies):
             return f"output {index} of the stages differs from that of the model"
     for name, parameter in model.named_parameters():
-        one, other = (each.get(id(parameter)) for each in (gradients, gradients_of_stages))
+        one, other = (each.get(id(parameter)) for each in (one_gradients, gradients))
         if one is None and other is None:
             continue
-        if one is None or other is None or not _is_close(one, other):
+        if one is None or other is None or not _is_close(one, other, varies=varies):
             return f"the gradient of '{name}' in the stages differs from that in the model"
     return ""
+
+
+def _is_same(one: _Results, other: _Results) -> bool:
+    outputs = zip(one[0], other[0], strict=True)
+    gradients = ((each, other[1].get(key)) for key, each in one[1].items())
+    return all(b is not None and torch.equal(a, b) for a, b in (*outputs, *gradients))
 
 
 def _reads_of_others(model: nn.Module, stages: Sequence[nn.Module], batch: Any) -> str:
@@ -148,16 +168,24 @@ def _random(inputs: Any) -> Any:
     )
 
 
-def _is_close(one: torch.Tensor, other: torch.Tensor) -> bool:
+def _is_close(one: torch.Tensor, other: torch.Tensor, *, varies: bool = False) -> bool:
+    """Returns whether two results are the same but for rounding.
+
+    Args:
+        varies: whether results of the same code vary, as where a GPU's kernels add in any order.
+            Under autocast, they vary by the precision of its type, whatever type they have.
+    """
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     if not one.is_floating_point():
         return torch.equal(one, other)
     finite = one.detach()[one.isfinite()]
     scale = float(finite.abs().max()) if len(finite) else 0.0
+    epsilon = float(torch.finfo(one.dtype).eps)
+    if varies and torch.is_autocast_enabled(one.device.type):
+        epsilon = max(epsilon, float(torch.finfo(torch.get_autocast_dtype(one.device.type)).eps))
     # Stages that share a parameter sum its gradients in another order.
-    limit = float(torch.finfo(one.dtype).eps) ** 0.5 * scale
-    return torch.allclose(one, other, rtol=0, atol=limit, equal_nan=True)
+    return torch.allclose(one, other, rtol=0, atol=epsilon**0.5 * scale, equal_nan=True)
 
 
 @contextlib.contextmanager
