@@ -289,6 +289,7 @@ TEST(CommandsOnDevice, LogMemoryAndGraphs) {
   const std::string lines = LogOfRun("model.dropout=0");
   EXPECT_THAT(lines,
               ::testing::ContainsRegex("device test_device:0: [0-9.]+ [KM]iB allocated at most\n"));
+  EXPECT_THAT(lines, ::testing::HasSubstr("train on test_device:0, one of 2 such devices"));
   EXPECT_THAT(lines,
               ::testing::ContainsRegex("rank 0: graphs: [1-9][0-9]*, runs of graphs: [1-9]"));
   EXPECT_THAT(LogOfRun("model.dropout=0.1"),

@@ -27,6 +27,9 @@ namespace penstock {
 // none here.
 Result<c10::Device> OpenDevice(std::string_view name);
 
+// Returns how many devices of its type the process sees. Requires: OpenDevice has returned it.
+int DevicesLike(c10::Device device);
+
 // Returns the bytes of the device's memory that are free; nothing if it does not tell.
 std::optional<std::int64_t> FreeMemory(c10::Device device);
 

@@ -88,6 +88,10 @@ Result<c10::Device> OpenDevice(std::string_view name) {
                    "device {}: PyTorch finds {} devices of this type on this machine", name, count);
 }
 
+int DevicesLike(c10::Device device) {
+  return device.is_cpu() ? 1 : c10::impl::VirtualGuardImpl(device.type()).deviceCount();
+}
+
 std::optional<std::int64_t> PeakMemory(c10::Device device) {
   c10::DeviceAllocator* const allocator = AllocatorOf(device);
   if (allocator == nullptr) return std::nullopt;

@@ -281,6 +281,17 @@ Result<TrainSummary> TrainFrom(const RunContext& run, const TrainingData& data, 
   return summary;
 }
 
+// Adds a line if the ranks leave devices idle that the configuration does not rule out.
+void NoteIdleDevices(const RunContext& run, c10::Device device, std::vector<std::string>& notes) {
+  const int devices = DevicesLike(device);
+  const bool may_be_others = run.processes.processes() == 1 && run.config.device != device.str();
+  if (devices == 1 || !may_be_others) return;
+  notes.push_back(
+      fmt::format("device: all ranks of this process train on {}, one of {} such devices: to use "
+                  "the others, start a process for each (mpirun -n {})",
+                  device.str(), devices, devices));
+}
+
 // Checks that need neither the text nor the weights. Returns lines for the log.
 Result<std::vector<std::string>> CheckBeforeStart(const RunContext& run) {
   // Before any other use of PyTorch, which then would not see the device.
@@ -291,6 +302,7 @@ Result<std::vector<std::string>> CheckBeforeStart(const RunContext& run) {
                OnAll(run.processes, CheckMemoryNeed(run.config, run.schedule, run.ranks)));
   if (device.is_cpu() && run.config.precision == "bf16" && NeedsBf16Kernels())
     notes.emplace_back(kBf16InFp32);
+  NoteIdleDevices(run, device, notes);
   return notes;
 }
 
