@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <stdexcept>
 #include <utility>
@@ -14,17 +15,19 @@ namespace {
 
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // bytes of a call, which counts in int
 
+// Throws std::runtime_error unless the result of a call of MPI is success.
+void CheckMpi(int result, int other) {
+  if (result == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  MPI_Error_string(result, text.data(), &length);
+  throw std::runtime_error(
+      fmt::format("a transfer between this process and process {} failed: {}", other, text.data()));
+}
+
 class MpiTransfer final : public DirectTransfers::Transfer {
  public:
-  // `begin` is MPI_Isend or MPI_Irecv of bytes.
-  template <class Byte, class Begin>
-  MpiTransfer(const MpiTransfers::Of& of, int other, std::span<Byte> data, Begin begin)
-      : of_(of), other_(other) {
-    const CallWatch::Call call(of_.watch);
-    for (std::size_t done = 0; done < data.size(); done += kMostAtOnce) {
-      const std::size_t bytes = std::min(kMostAtOnce, data.size() - done);
-      begin(data.data() + done, static_cast<int>(bytes), &requests_.emplace_back(MPI_REQUEST_NULL));
-    }
+  MpiTransfer(const MpiTransfers::Of& of, int other) : of_(of), other_(other) {
     of_.add_pending(1);
   }
   // What is not done yet belongs to a run that fails, or to a process that has ended.
@@ -38,15 +41,26 @@ class MpiTransfer final : public DirectTransfers::Transfer {
   MpiTransfer(const MpiTransfer&) = delete;
   MpiTransfer& operator=(const MpiTransfer&) = delete;
 
+  // `begin` is MPI_Isend or MPI_Irecv of bytes.
+  template <class Byte, class Begin>
+  void Start(std::span<Byte> data, Begin begin) {
+    const CallWatch::Call call(of_.watch);
+    for (std::size_t done = 0; done < data.size(); done += kMostAtOnce) {
+      const std::size_t bytes = std::min(kMostAtOnce, data.size() - done);
+      MPI_Request& request = requests_.emplace_back(MPI_REQUEST_NULL);
+      CheckMpi(begin(data.data() + done, static_cast<int>(bytes), MPI_BYTE, other_, of_.tag,
+                     of_.communicator, &request),
+               other_);
+    }
+  }
+
   bool IsDone() override {
     const bool had_ended = of_.has_ended(other_);
+    const CallWatch::Call call(of_.watch);
     int done = 0;
-    {
-      const CallWatch::Call call(of_.watch);
-      const int error = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done,
-                                    MPI_STATUSES_IGNORE);
-      if (error != MPI_SUCCESS) done = 0;
-    }
+    CheckMpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done,
+                         MPI_STATUSES_IGNORE),
+             other_);
     if (done == 0 && had_ended) {
       throw std::runtime_error(fmt::format("process {} ended during a transfer", other_));
     }
@@ -92,18 +106,16 @@ Status CheckAccessesDevices() {
 
 std::unique_ptr<DirectTransfers::Transfer> MpiTransfers::Send(int to,
                                                               std::span<const std::byte> data) {
-  return std::make_unique<MpiTransfer>(
-      of_, to, data, [&](const void* at, int bytes, MPI_Request* request) {
-        MPI_Isend(at, bytes, MPI_BYTE, to, of_.tag, of_.communicator, request);
-      });
+  auto transfer = std::make_unique<MpiTransfer>(of_, to);
+  transfer->Start(data, MPI_Isend);
+  return transfer;
 }
 
 std::unique_ptr<DirectTransfers::Transfer> MpiTransfers::Receive(int from,
                                                                  std::span<std::byte> data) {
-  return std::make_unique<MpiTransfer>(
-      of_, from, data, [&](void* at, int bytes, MPI_Request* request) {
-        MPI_Irecv(at, bytes, MPI_BYTE, from, of_.tag, of_.communicator, request);
-      });
+  auto transfer = std::make_unique<MpiTransfer>(of_, from);
+  transfer->Start(data, MPI_Irecv);
+  return transfer;
 }
 
 }  // namespace penstock
