@@ -1,7 +1,12 @@
 // A compiled stage computes what autograd computes, for every way to split and run it.
 #include "graph/compile.h"
 
+#include <ATen/autocast_mode.h>
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/matmul.h>
 #include <gtest/gtest.h>
 
 #include "graph/passes/passes.h"
@@ -96,6 +101,40 @@ INSTANTIATE_TEST_SUITE_P(Stages, EveryStage,
                                            CompileCase{"last", LastStage},
                                            CompileCase{"whole", WholeModel}),
                          [](const auto& info) { return info.param.name; });
+
+class AutocastScope {
+ public:
+  explicit AutocastScope(bool enabled) : before_(at::autocast::is_autocast_enabled(at::kCPU)) {
+    at::autocast::set_autocast_enabled(at::kCPU, enabled);
+  }
+  ~AutocastScope() { at::autocast::set_autocast_enabled(at::kCPU, before_); }
+  AutocastScope(const AutocastScope&) = delete;
+  AutocastScope& operator=(const AutocastScope&) = delete;
+
+ private:
+  const bool before_;
+};
+
+// As position tables of models that turn autocast off for them.
+TEST(CompileStage, ComputesConstantsAsTheyWereCaptured) {
+  StageSpec spec = MiddleStage();
+  spec.forward = [block = spec.forward](std::span<const at::Tensor> inputs) {
+    const AutocastScope off(false);
+    const at::Tensor column = at::arange(kSequence, at::kFloat).unsqueeze(1);
+    const at::Tensor table = at::matmul(column, at::full({1, kDim}, 0.1));
+    return std::vector{block(inputs)[0] + table};
+  };
+  const Data data = RandomData(spec, 5);
+  const auto graphs = [&] {
+    const AutocastScope on(true);
+    return Build(spec);
+  }();
+  ASSERT_TRUE(graphs) << graphs.error().line();
+  for (const bool reference : {false, true}) {
+    const Answer answer = RunGraphs(spec, *graphs, data, {true, reference});
+    EXPECT_TRUE(at::equal(RunAutograd(spec, data).outputs[0], answer.outputs[0]));
+  }
+}
 
 TEST(CompileStage, CountsTheBytesThatAMicrobatchSaves) {
   const StageSpec spec = MiddleStage();

@@ -42,6 +42,7 @@ class StageCode:
         self._module, self._index, self._inputs = module, index, inputs
         self._loss, self._targets, self._is_last, self._slices = loss, targets, is_last, slices
         self._autocast = _autocast_state(device)
+        self._device = device
         #: Whether the module's code is told that it is traced, as by torch.compile and
         #: torch.export. Code that checks this then reads no values of tensors (of masks).
         self.is_traced = False
@@ -75,6 +76,15 @@ class StageCode:
     def computing(self) -> contextlib.AbstractContextManager[None]:
         """Returns a context in which the module has the parameters that its code reads."""
         return contextlib.nullcontext() if self.casts is None else self.casts.in_place(self._module)
+
+    def outside_autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """Returns a context for all but the module and the loss.
+
+        A backward within autocast would cast what the module computes outside of it.
+        """
+        if autocast_setting(self._device) is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self._device.type, enabled=False)
 
     def forward(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         """Returns the tensors of the stage's outputs."""
@@ -215,7 +225,7 @@ def _reads_values(error: Exception) -> bool:
 def compile_stage(code: StageCode, build: Callable[[], Any]) -> Any:
     """Compiles a stage by a call of the engine, and returns examples of its outputs."""
     before, code.next_random_op = code.next_random_op, None
-    with code.computing():
+    with code.outside_autocast(), code.computing():
         outputs = _compile_stage(code, build)
     # The second chain has the program of the first one, so the stage's code has not run again.
     code.next_random_op = before if code.next_random_op is None else engine.random_op()

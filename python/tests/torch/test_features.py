@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ def _sgd(parameters: Any) -> torch.optim.Optimizer:
 
 def _pipe(stages: list[nn.Module], **arguments: Any) -> pt.Pipeline:
     given = {"loss": _mse, "optimizer": _sgd, "exact": True, "microbatches": 4, **arguments}
-    return pt.Pipeline(stages, "1f1b", ranks=2, **given)
+    return pt.Pipeline(stages, "1f1b", ranks=len(stages), **given)
 
 
 def _same_as_plain(stages: list[nn.Module], x: Any, y: torch.Tensor, steps: int = 3) -> None:
@@ -185,9 +186,25 @@ def test_custom_autograd_functions() -> None:
     _same_as_plain([UsesDoubled(), mlp()], torch.randn(8, 16), torch.randn(8, 16))
 
 
+class PartlyFp32(nn.Module):
+    """Computes a constant and a layer without autocast, as models do for positions and routers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = mlp(), nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        with torch.autocast(x.device.type, enabled=False):
+            table = torch.arange(16.0)[:, None] @ torch.full((1, 16), 0.1)
+            return self.second(x.float()) + table[1]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("stage", [mlp, PartlyFp32])
 @pytest.mark.parametrize("exact", [True, False])
-def test_autocast(exact: bool) -> None:
-    stages: list[nn.Module] = [mlp(), mlp()]
+def test_autocast(stage: Callable[[], nn.Module], ranks: int, exact: bool) -> None:
+    stages = [stage() for _ in range(ranks)]
     plain = copy.deepcopy(stages)
 
     def run(value: torch.Tensor) -> torch.Tensor:
