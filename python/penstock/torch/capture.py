@@ -95,6 +95,10 @@ class StageCode:
             given = tensors
             if self.casts is not None and self._index == 0:
                 given = [self.casts.input(each) for each in tensors]
+            if torch.is_autocast_enabled(self._device.type):
+                # Autocast casts a leaf once, for all that read it, so that their gradients would be
+                # added in its type. In the model, only the first inputs are leaves.
+                given = [each.view_as(each) if each.requires_grad else each for each in given]
             arguments = self._inputs.fill(given)
             buffers = list(_buffers(self._module))
             try:

@@ -200,8 +200,19 @@ class PartlyFp32(nn.Module):
             return self.second(x.float()) + table[1]
 
 
+class SeveralReaders(nn.Module):
+    """Reads its input several times, once without a cast."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other, self.norm = nn.Linear(16, 16), nn.Linear(16, 16), nn.LayerNorm(16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.one(x) + x + self.other(x))
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("stage", [mlp, PartlyFp32])
+@pytest.mark.parametrize("stage", [mlp, PartlyFp32, SeveralReaders])
 @pytest.mark.parametrize("exact", [True, False])
 def test_autocast(stage: Callable[[], nn.Module], ranks: int, exact: bool) -> None:
     stages = [stage() for _ in range(ranks)]
