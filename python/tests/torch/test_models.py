@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -158,9 +159,11 @@ def _sgd(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.02)
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "zbv"])
+@pytest.mark.parametrize(
+    ("schedule", "autocast"), [("1f1b", False), ("zbv", False), ("zbv", True)]
+)
 @pytest.mark.parametrize("name", list(_CASES))
-def test_trains_like_plain_pytorch(name: str, schedule: str) -> None:
+def test_trains_like_plain_pytorch(name: str, schedule: str, autocast: bool) -> None:
     make, data, loss, begins, tolerance = _CASES[name]
     model = make().train()
     plain = copy.deepcopy(model)
@@ -168,16 +171,20 @@ def test_trains_like_plain_pytorch(name: str, schedule: str) -> None:
     if begins is not None:
         stages = begins if schedule == "zbv" else begins[1:2]
     example = torch.utils._pytree.tree_map(lambda tensor: tensor[:_SAMPLES], data()[0])
-    parts = pt.split(model, example, stages)
+    device = torch.get_default_device().type
+    casting = functools.partial(torch.autocast, device, torch.bfloat16, enabled=autocast)
+    with casting():
+        parts = pt.split(model, example, stages)
     pipe = pt.Pipeline(
         parts, schedule, ranks=2, microbatches=_MICROBATCHES, loss=loss, optimizer=_sgd, exact=True
     )
     optimizer = _sgd(plain.parameters())
-    for _ in range(_STEPS):
+    for _ in range(2 if autocast else _STEPS):
         x, y = data()
-        actual = pipe.step(x, y)
+        with casting():
+            actual = pipe.step(x, y)
         optimizer.zero_grad()
-        expected = accumulate(plain, loss, x, y, _MICROBATCHES)
+        expected = accumulate(casting()(plain), casting()(loss), x, y, _MICROBATCHES)
         optimizer.step()
         assert actual == pytest.approx(expected, rel=1e-5)
     for (parameter, left), right in zip(

@@ -202,10 +202,13 @@ def test_recorded_steps_are_those_of_the_cpu(name: str) -> None:
     assert_same(tensors(model), tensors(there))
     report = take_report()  # which the fixture then does not see
     assert [line for line in report if line.startswith("race")] == []
-    assert "replays" in report
+    # What draws random numbers runs op by op.
+    modules = (each for stage in model for each in stage.modules())
+    is_random = any(isinstance(each, nn.Dropout) and each.p > 0 for each in modules)
+    assert ("replays" in report) == (not is_random)
     graphs = pipe.recorded_graphs
     assert [each.rank for each in graphs] == list(range(pipe.schedule.ranks))
-    assert sum(each.runs for each in graphs) > 0
+    assert (sum(each.runs for each in graphs) > 0) == (not is_random)
     for each in graphs:
         assert each.recorded or each.refused
 
