@@ -305,7 +305,7 @@ class Changing(Decoder):
 def test_models_whose_stages_do_not_train_like_them_are_refused(autocast: bool) -> None:
     tokens = torch.randint(_VOCABULARY, (2, _TOKENS))
     Changing.calls = 0
-    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+    with torch.autocast(tokens.device.type, torch.bfloat16, enabled=autocast):
         with pytest.raises(pt.Error, match="(in|of) the stages differs"):
             pt.split(Changing(), tokens, 2)
 
@@ -313,7 +313,7 @@ def test_models_whose_stages_do_not_train_like_them_are_refused(autocast: bool) 
 class Varying(torch.autograd.Function):
     """The identity, whose gradients vary like those of a GPU's kernels that add in any order."""
 
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator("cpu").manual_seed(0)
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, noise: float) -> torch.Tensor:
@@ -322,8 +322,8 @@ class Varying(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        noise = torch.randn(gradient.shape, generator=Varying.generator) * ctx.noise
-        return gradient * (1 + noise), None
+        noise = torch.randn(gradient.shape, generator=Varying.generator, device="cpu") * ctx.noise
+        return gradient * (1 + noise).to(gradient.device), None
 
 
 class VaryingLayer(Layer):
@@ -345,7 +345,7 @@ def test_gradients_may_vary_by_the_precision_of_autocast(
     model = Decoder()
     model.layers[2] = VaryingLayer(noise)
     tokens = torch.randint(_VOCABULARY, (2, _TOKENS))
-    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+    with torch.autocast(tokens.device.type, torch.bfloat16, enabled=autocast):
         if is_refused:
             with pytest.raises(pt.Error, match="the gradient of .* in the stages differs"):
                 pt.split(model, tokens, 2)
