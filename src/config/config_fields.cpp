@@ -50,8 +50,7 @@ std::vector<Field> RunFields(TrainConfig& c) {
       {"transport",
        &c.transport,
        kFiles,
-       "Data of the device between processes: host (copied), c10d (NCCL), or mpi (an MPI that "
-       "accesses the device's memory)",
+       "Data of the device between processes: host (copied), c10d (NCCL), or mpi (MPI for CUDA)",
        {.choices = "host c10d mpi"}},
       {"max_memory", &c.max_memory, kFiles,
        "Memory that the run may need: auto (what is available), a size (16GiB), or none (no "
