@@ -1,6 +1,6 @@
 // The device that tests of training use: the CPU, or for another run of the same tests, what the
-// variable PENSTOCK_TESTED_DEVICE names. Where that device is missing, train_tests
-// skips all tests: it exits with kSkipped.
+// variable PENSTOCK_TESTED_DEVICE names. Where that device is missing, train_tests skips all
+// tests: it exits with kSkipped.
 #pragma once
 
 #include <cstdlib>

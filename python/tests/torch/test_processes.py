@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -156,6 +157,7 @@ def test_a_killed_process_ends_the_others_with_one_line(
             assert _losses(line), line
         processes[1].kill()
         output, errors = processes[0].communicate(timeout=150)
+        assert processes[1].wait(timeout=60) == -signal.SIGKILL
     finally:
         for process in processes:
             process.kill()

@@ -165,6 +165,29 @@ bool ProgramReplays::CanRecord(std::span<const at::Tensor> inputs) const {
   return true;
 }
 
+namespace {
+
+// Runs the program while the pool records. Returns why the device refuses; nothing if it does not.
+std::optional<std::string> RecordRun(GraphPool& pool, GraphProgram& program,
+                                     std::span<at::Tensor> inputs, std::span<at::Tensor> outputs,
+                                     std::unique_ptr<DeviceGraph>& graph) {
+  std::optional<std::string> refusal;
+  try {
+    pool.Begin();
+    try {
+      program.Run(inputs, outputs);
+    } catch (const std::exception& error) {
+      refusal = FirstLine(error.what());
+    }
+    graph = pool.End();
+  } catch (const std::exception& error) {
+    if (!refusal) refusal = FirstLine(error.what());
+  }
+  return refusal;
+}
+
+}  // namespace
+
 // Returns null, and adds the reason to the rank's refusals, if the device refuses.
 ProgramReplays::Recording* ProgramReplays::Record(GraphProgram& program,
                                                   std::span<const at::Tensor> inputs) {
@@ -186,28 +209,21 @@ ProgramReplays::Recording* ProgramReplays::Record(GraphProgram& program,
                                                                  : nullptr);
   }
   std::vector<at::Tensor> moved = read;
-  std::optional<std::string> refusal;
-  try {
-    if (!is_empty_) pool.graphs->Begin();
-    try {
-      program.Run(moved, outputs);
-    } catch (const std::exception& error) {
-      refusal = FirstLine(error.what());
+  if (is_empty_) {
+    program.Run(moved, outputs);
+  } else {
+    const auto refusal = RecordRun(*pool.graphs, program, moved, outputs, recording->graph);
+    if (refusal) {
+      refused_ = true;
+      rank_->refusals.insert(name_ + ": " + *refusal);
+      return nullptr;
     }
-    if (!is_empty_) recording->graph = pool.graphs->End();
-  } catch (const std::exception& error) {
-    if (!refusal) refusal = FirstLine(error.what());
-  }
-  if (refusal) {
-    refused_ = true;
-    rank_->refusals.insert(name_ + ": " + *refusal);
-    return nullptr;
+    ++rank_->recordings;
   }
   recording->Keep(read, outputs);
   for (const Recording::Root& root : recording->roots) {
     if (root.input < 0) rank_->memory.insert(root.memory);
   }
-  if (!is_empty_) ++rank_->recordings;
   return recordings_.emplace_back(std::move(recording)).get();
 }
 
@@ -222,7 +238,7 @@ void ProgramReplays::Run(GraphProgram& program, std::span<at::Tensor> inputs,
     const bool is_copied = recording->defined[i] && recording->addresses[i] == nullptr;
     if (is_copied) recording->pool->copies[i].copy_(inputs[i]);
   }
-  if (!is_empty_) {
+  if (recording->graph != nullptr) {
     recording->graph->Replay();
     ++rank_->replays;
   }

@@ -8,7 +8,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <numeric>
@@ -25,6 +24,7 @@
 #include "runtime/mpi/call_watch.h"
 #include "runtime/mpi/doorbell.h"
 #include "runtime/mpi/local_job.h"
+#include "runtime/mpi/mpi_frames.h"
 #include "runtime/mpi/mpi_transfers.h"
 #include "runtime/processes/process_timeout.h"
 
@@ -32,14 +32,6 @@ namespace penstock {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// The start of each frame. The payload follows as Message::Pack writes it.
-struct alignas(Message::kAlign) Header {
-  std::int64_t channel;
-  FrameTag tag;
-  std::int32_t from;  // process
-};
-static_assert(sizeof(Header) == Message::kAlign);
 
 // Channels of frames that this file handles.
 constexpr std::int64_t kGoodbye = -1;  // the last frame of a process in a loopback
@@ -49,111 +41,12 @@ constexpr std::chrono::milliseconds kCheck{250};  // between checks of the other
 constexpr int kChecksPerBeat = 4;
 constexpr double kStuckTimeouts = 1.25;  // so that a process that can still report it does so first
 constexpr std::chrono::seconds kLongestBeat{1};  // after which a process of this machine is stopped
-constexpr std::array<std::byte, Message::kAlign> kPadding{};
-constexpr std::size_t kMostInOnePiece = std::size_t{1} << 30;  // bytes
 // Open MPI sends messages up to this size through shared memory at once. For longer ones it waits
 // for the sender's thread, which comes late while the ranks compute, or reads the sender's memory,
 // which fails without a message of ours if that process has been killed. With 8 messages of 16 kB
 // per step, two processes reached 0.53 of the tokens/s of threads instead of 0.95.
 constexpr const char* kEagerLimitVariable = "OMPI_MCA_btl_vader_eager_limit";
 constexpr const char* kEagerLimit = "262144";
-constexpr std::size_t kMostCopied = 224 * 1024;  // bytes of frames that are copied into one piece
-
-// Describes header and parts where they are, so that MPI sends them without a copy.
-class FrameType {
- public:
-  FrameType(const Header& header, const Message& message) {
-    Add(&header, sizeof(header));
-    std::size_t end = 0;
-    for (const MessagePart& part : message.parts()) {
-      Add(kPadding.data(), Message::Align(end) - end);
-      Add(part.data, part.bytes);
-      end = Message::Align(end) + part.bytes;
-    }
-    MPI_Type_create_hindexed(static_cast<int>(sizes_.size()), sizes_.data(), addresses_.data(),
-                             MPI_BYTE, &type_);
-    MPI_Type_commit(&type_);
-  }
-  ~FrameType() { MPI_Type_free(&type_); }  // pending sends keep it
-  FrameType(const FrameType&) = delete;
-  FrameType& operator=(const FrameType&) = delete;
-
-  MPI_Datatype get() const { return type_; }
-
- private:
-  // A block has at most INT_MAX bytes.
-  void Add(const void* data, std::size_t bytes) {
-    const auto* at = static_cast<const std::byte*>(data);
-    for (std::size_t done = 0; done < bytes; done += kMostInOnePiece) {
-      sizes_.push_back(static_cast<int>(std::min(kMostInOnePiece, bytes - done)));
-      MPI_Aint address = 0;
-      MPI_Get_address(at + done, &address);
-      addresses_.push_back(address);
-    }
-  }
-
-  std::vector<int> sizes_;
-  std::vector<MPI_Aint> addresses_;
-  MPI_Datatype type_ = MPI_DATATYPE_NULL;
-};
-
-// A frame that MPI is still reading.
-struct Sending {
-  Sending(const Header& its_header, Message its_message)
-      : header(its_header), message(std::move(its_message)) {}
-
-  Header header;
-  Message message;
-  std::vector<std::byte> copy;  // of a short frame
-  MPI_Request request = MPI_REQUEST_NULL;
-
-  // Never waits.
-  void Start(int mpi_rank, int tag, MPI_Comm communicator) {
-    const std::size_t bytes = sizeof(header) + message.bytes();
-    if (bytes > kMostCopied) {
-      const FrameType type(header, message);
-      MPI_Isend(MPI_BOTTOM, 1, type.get(), mpi_rank, tag, communicator, &request);
-      return;
-    }
-    copy.resize(bytes);
-    std::memcpy(copy.data(), &header, sizeof(header));
-    message.Pack(copy.data() + sizeof(header));
-    MPI_Isend(copy.data(), static_cast<int>(bytes), MPI_BYTE, mpi_rank, tag, communicator,
-              &request);
-  }
-};
-
-// A frame that MPI is still writing. It arrives in one piece of memory, unless MPI cannot count its
-// bytes.
-struct Receiving {
-  Header header;
-  Message message;  // the payload; with the header in front of it in one piece
-  bool in_one_piece = true;
-  MPI_Request request = MPI_REQUEST_NULL;
-
-  // Never waits.
-  void Start(MPI_Message& probed, std::size_t bytes) {
-    in_one_piece = bytes <= kMostInOnePiece;
-    message = AllocateMessage(in_one_piece ? bytes : bytes - sizeof(header));
-    if (in_one_piece) {
-      MPI_Imrecv(message.data(), static_cast<int>(bytes), MPI_BYTE, &probed, &request);
-      return;
-    }
-    const MessagePart payload{message.data(), message.bytes()};
-    const FrameType type(header, Message(std::span(&payload, 1), nullptr, nullptr));
-    MPI_Imrecv(MPI_BOTTOM, 1, type.get(), &probed, &request);
-  }
-
-  // Requires that MPI has completed the request.
-  std::pair<Header, Message> Take() {
-    if (!in_one_piece) return {header, std::move(message)};
-    auto* const data = static_cast<std::byte*>(message.data());
-    std::memcpy(&header, data, sizeof(header));
-    const std::size_t bytes = message.bytes() - sizeof(header);
-    const Message::Release release = message.release();
-    return {header, Message(data + sizeof(header), bytes, message.TakeOwner(), release)};
-  }
-};
 
 // Where the processes of the run are. Frames to process p carry tag p, so that tests can emulate
 // several processes in one.
@@ -230,7 +123,8 @@ class MpiProcessGroup final : public ProcessGroup {
 
   void SendFrame(int to, std::int64_t channel, const FrameTag& tag, Message message) override {
     const CallWatch::Call call(watch_);
-    auto sending = std::make_unique<Sending>(Header{channel, tag, process()}, std::move(message));
+    auto sending =
+        std::make_unique<SendingFrame>(FrameHeader{channel, tag, process()}, std::move(message));
     sending->Start(place_.mpi_rank_of[Index(to)], to, place_.communicator);
     int done = 0;
     MPI_Test(&sending->request, &done, MPI_STATUS_IGNORE);
@@ -378,7 +272,7 @@ class MpiProcessGroup final : public ProcessGroup {
     return true;
   }
 
-  void Handle(std::pair<Header, Message> frame) PENSTOCK_REQUIRES(progress_) {
+  void Handle(std::pair<FrameHeader, Message> frame) PENSTOCK_REQUIRES(progress_) {
     auto& [header, message] = frame;
     if (bell_.is_local(header.from)) received_.fetch_add(1);
     if (header.channel == kGoodbye) {
@@ -392,7 +286,7 @@ class MpiProcessGroup final : public ProcessGroup {
 
   bool CompleteSends() {
     if (pending_.load() == 0) return false;
-    std::vector<std::unique_ptr<Sending>> completed;  // released without the lock
+    std::vector<std::unique_ptr<SendingFrame>> completed;  // released without the lock
     const MutexLock lock(mutex_);
     for (auto& sending : sending_) {
       int done = 0;
@@ -438,14 +332,14 @@ class MpiProcessGroup final : public ProcessGroup {
   Clock::time_point last_check_ = Clock::now();
   int checks_ = 0;
   bool is_peer_stopped_ = false;  // on this machine; of the progress thread
-  Receiving receiving_ PENSTOCK_GUARDED_BY(progress_);
+  ReceivingFrame receiving_ PENSTOCK_GUARDED_BY(progress_);
   std::atomic<bool> is_receiving_{false};
   std::atomic<bool> ending_{false};
   std::atomic<int> pending_{0};             // sends and transfers that have not completed
   std::atomic<std::uint32_t> received_{0};  // frames from this machine
   std::optional<OwnTimeLimit> patience_;    // of the progress thread, for the end
   Mutex mutex_;
-  std::vector<std::unique_ptr<Sending>> sending_ PENSTOCK_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<SendingFrame>> sending_ PENSTOCK_GUARDED_BY(mutex_);
   const std::function<void(const std::string& reason)> on_stuck_;
   CallWatch watch_;
   MpiTransfers transfers_;

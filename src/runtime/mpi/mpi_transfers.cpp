@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/mpi/mpi_frames.h"
+
 namespace penstock {
 namespace {
-
-constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // bytes of a call, which counts in int
 
 // Throws std::runtime_error unless the result of a call of MPI is success.
 void CheckMpi(int result, int other) {
@@ -27,16 +27,16 @@ void CheckMpi(int result, int other) {
 
 class MpiTransfer final : public DirectTransfers::Transfer {
  public:
-  MpiTransfer(const MpiTransfers::Of& of, int other) : of_(of), other_(other) {
-    of_.add_pending(1);
+  MpiTransfer(const MpiTransfers::Group& group, int other) : group_(group), other_(other) {
+    group_.add_pending(1);
   }
   // What is not done yet belongs to a run that fails, or to a process that has ended.
   ~MpiTransfer() override {
-    const CallWatch::Call call(of_.watch);
+    const CallWatch::Call call(group_.watch);
     for (MPI_Request& request : requests_) {
       if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
     }
-    of_.add_pending(-1);
+    group_.add_pending(-1);
   }
   MpiTransfer(const MpiTransfer&) = delete;
   MpiTransfer& operator=(const MpiTransfer&) = delete;
@@ -44,19 +44,19 @@ class MpiTransfer final : public DirectTransfers::Transfer {
   // `begin` is MPI_Isend or MPI_Irecv of bytes.
   template <class Byte, class Begin>
   void Start(std::span<Byte> data, Begin begin) {
-    const CallWatch::Call call(of_.watch);
-    for (std::size_t done = 0; done < data.size(); done += kMostAtOnce) {
-      const std::size_t bytes = std::min(kMostAtOnce, data.size() - done);
+    const CallWatch::Call call(group_.watch);
+    for (std::size_t done = 0; done < data.size(); done += kMostInOnePiece) {
+      const std::size_t bytes = std::min(kMostInOnePiece, data.size() - done);
       MPI_Request& request = requests_.emplace_back(MPI_REQUEST_NULL);
-      CheckMpi(begin(data.data() + done, static_cast<int>(bytes), MPI_BYTE, other_, of_.tag,
-                     of_.communicator, &request),
+      CheckMpi(begin(data.data() + done, static_cast<int>(bytes), MPI_BYTE, other_, group_.tag,
+                     group_.communicator, &request),
                other_);
     }
   }
 
   bool IsDone() override {
-    const bool had_ended = of_.has_ended(other_);
-    const CallWatch::Call call(of_.watch);
+    const bool had_ended = group_.has_ended(other_);
+    const CallWatch::Call call(group_.watch);
     int done = 0;
     CheckMpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done,
                          MPI_STATUSES_IGNORE),
@@ -68,7 +68,7 @@ class MpiTransfer final : public DirectTransfers::Transfer {
   }
 
  private:
-  const MpiTransfers::Of& of_;
+  const MpiTransfers::Group& group_;
   const int other_;
   std::vector<MPI_Request> requests_;
 };
@@ -106,14 +106,14 @@ Status CheckAccessesDevices() {
 
 std::unique_ptr<DirectTransfers::Transfer> MpiTransfers::Send(int to,
                                                               std::span<const std::byte> data) {
-  auto transfer = std::make_unique<MpiTransfer>(of_, to);
+  auto transfer = std::make_unique<MpiTransfer>(group_, to);
   transfer->Start(data, MPI_Isend);
   return transfer;
 }
 
 std::unique_ptr<DirectTransfers::Transfer> MpiTransfers::Receive(int from,
                                                                  std::span<std::byte> data) {
-  auto transfer = std::make_unique<MpiTransfer>(of_, from);
+  auto transfer = std::make_unique<MpiTransfer>(group_, from);
   transfer->Start(data, MPI_Irecv);
   return transfer;
 }

@@ -18,8 +18,8 @@ Status CheckAccessesDevices();
 
 class MpiTransfers final : public DirectTransfers {
  public:
-  // What the group has of which transfers are a part.
-  struct Of {
+  // What transfers use of the process group that owns them.
+  struct Group {
     MPI_Comm communicator = MPI_COMM_NULL;  // whose ranks are the processes
     int tag = 0;                            // of transfers alone
     CallWatch& watch;
@@ -28,13 +28,13 @@ class MpiTransfers final : public DirectTransfers {
     std::function<bool(int process)> has_ended;
   };
 
-  explicit MpiTransfers(Of of) : of_(std::move(of)) {}
+  explicit MpiTransfers(Group group) : group_(std::move(group)) {}
 
   std::unique_ptr<Transfer> Send(int to, std::span<const std::byte> data) override;
   std::unique_ptr<Transfer> Receive(int from, std::span<std::byte> data) override;
 
  private:
-  const Of of_;
+  const Group group_;
 };
 
 }  // namespace penstock

@@ -58,4 +58,11 @@ class Collectives {
   std::unique_ptr<Channel> channel_;  // null for one process
 };
 
+// Returns the value if all processes have one, otherwise the error of one of them with its name.
+template <class T>
+Result<T> OnAll(Collectives& processes, Result<T> own) {
+  PENSTOCK_TRY_STATUS(processes.All(own ? Status() : tl::unexpected(own.error())));
+  return own;
+}
+
 }  // namespace penstock

@@ -101,51 +101,54 @@ Result<Store> ShareStore(Collectives& processes) {
   return store;
 }
 
-// Makes the backend for tensors of the device of an edge between two processes, one of which is
-// this one, with this process's rank among the two. May throw std::exception.
-using MakeBackend = std::function<c10::intrusive_ptr<c10d::Backend>(int from, int to, int rank)>;
+// An edge between this process and another one.
+struct Edge {
+  int from = 0, to = 0;
+  int other = 0;
+  int rank = 0;  // of this process among the two
+};
 
-int OtherOf(int process, int from, int to) { return from == process ? to : from; }
+// Makes the backend of an edge for tensors of the device. May throw std::exception.
+using MakeBackend = std::function<c10::intrusive_ptr<c10d::Backend>(const Edge& edge)>;
 
 Result<MakeBackend> ByPlugin(Collectives& all, C10dPlace& place) {
   PENSTOCK_TRY(place.store, ShareStore(all));
-  auto plugin = OpenDevicePlugin(place.device);
-  PENSTOCK_TRY_STATUS(all.All(plugin ? Status() : tl::unexpected(plugin.error())));
-  return [plugin = *plugin, store = place.store](int from, int to, int rank) {
-    const Store edge = c10::make_intrusive<EdgeStore>(fmt::format("{} to {}", from, to), store);
-    return plugin->MakeBackend(edge, rank, 2);
+  PENSTOCK_TRY(DevicePlugin* const plugin, OnAll(all, OpenDevicePlugin(place.device)));
+  return [plugin, store = place.store](const Edge& edge) {
+    const std::string name = fmt::format("{} to {}", edge.from, edge.to);
+    return plugin->MakeBackend(c10::make_intrusive<EdgeStore>(name, store), edge.rank, 2);
   };
 }
 
-Result<MakeBackend> ByTransfers(Collectives& all, int process) {
+Result<MakeBackend> ByTransfers(Collectives& all) {
   auto found = all.group()->FindDirectTransfers();
   if (!found) found.error().message = "transport: mpi: " + found.error().message;
-  PENSTOCK_TRY_STATUS(all.All(found ? Status() : tl::unexpected(found.error())));
-  return [transfers = *found, process](int from, int to, int rank) {
-    return MakeDirectBackend(*transfers, OtherOf(process, from, to), rank);
+  PENSTOCK_TRY(DirectTransfers* const transfers, OnAll(all, std::move(found)));
+  return [transfers](const Edge& edge) {
+    return MakeDirectBackend(*transfers, edge.other, edge.rank);
   };
 }
 
-Status AddEdges(ProcessGroup& processes, const MakeBackend& make_backend, C10dPlace& place) {
+Status AddEdges(ProcessGroup& processes, const std::string& transport,
+                const MakeBackend& make_backend, C10dPlace& place) {
   const FrameEdges frames(processes);
-  const auto edge = [&](int from, int to) {
-    const int other = OtherOf(place.process, from, to);
-    const int rank = other > place.process ? 0 : 1;
-    auto group = c10::make_intrusive<c10d::ProcessGroup>(Store(), rank, 2);
+  const auto group_of = [&](const Edge& edge) {
+    auto group = c10::make_intrusive<c10d::ProcessGroup>(Store(), edge.rank, 2);
     // c10d takes two backends of the same type for one.
     using enum c10d::ProcessGroup::BackendType;
-    group->setBackend(c10::kCPU, GLOO, frames.With(other));
-    group->setBackend(place.device.type(), CUSTOM, make_backend(from, to, rank));
+    group->setBackend(c10::kCPU, GLOO, frames.With(edge.other));
+    group->setBackend(place.device.type(), CUSTOM, make_backend(edge));
     return group;
   };
   try {
     for (int other = 0; other < processes.processes(); ++other) {
       if (other == place.process) continue;
-      place.to[Index(other)] = edge(place.process, other);
-      place.from[Index(other)] = edge(other, place.process);
+      const int rank = other > place.process ? 0 : 1;
+      place.to[Index(other)] = group_of({place.process, other, other, rank});
+      place.from[Index(other)] = group_of({other, place.process, other, rank});
     }
   } catch (const std::exception& error) {
-    return MakeError(ErrorCode::kUnavailable, "transport: {}", ExceptionLine(error));
+    return MakeError(ErrorCode::kUnavailable, "transport: {}: {}", transport, ExceptionLine(error));
   }
   return {};
 }
@@ -166,8 +169,8 @@ Result<std::unique_ptr<ProcessGroup>> ConnectByDevice(ProcessGroup& processes, c
   place.from.resize(Index(processes.processes()));
   PENSTOCK_TRY(place.timeout, ProcessTimeout());
   PENSTOCK_TRY(const MakeBackend make_backend,
-               transport == "mpi" ? ByTransfers(all, place.process) : ByPlugin(all, place));
-  PENSTOCK_TRY_STATUS(all.All(AddEdges(processes, make_backend, place)));
+               transport == "mpi" ? ByTransfers(all) : ByPlugin(all, place));
+  PENSTOCK_TRY_STATUS(all.All(AddEdges(processes, transport, make_backend, place)));
   return MakeC10dProcessGroup(std::move(place));
 }
 

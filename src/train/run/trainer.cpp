@@ -243,13 +243,6 @@ Status RunSteps(const RunContext& run, std::int64_t first, StepRunner& runner, S
   return {};
 }
 
-// Returns the value if all processes have one, otherwise the error of one of them with its name.
-template <class T>
-Result<T> OnAll(Collectives& processes, Result<T> own) {
-  PENSTOCK_TRY_STATUS(processes.All(own ? Status() : tl::unexpected(own.error())));
-  return own;
-}
-
 Result<TrainSummary> TrainFrom(const RunContext& run, const TrainingData& data, RunStart start,
                                const std::vector<std::string>& notes) {
   auto built = BuildPipeline(run, MakeBatchSource(data.samples, run));

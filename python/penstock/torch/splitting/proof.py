@@ -11,6 +11,7 @@ from torch import nn
 
 from penstock.torch.batches import Structure
 from penstock.torch.branches import leaves
+from penstock.torch.capture import autocast_setting
 from penstock.torch.splitting.preserve import copies, is_changed, preserved
 
 _SEED = 0
@@ -182,8 +183,9 @@ def _is_close(one: torch.Tensor, other: torch.Tensor, *, varies: bool = False) -
     finite = one.detach()[one.isfinite()]
     scale = float(finite.abs().max()) if len(finite) else 0.0
     epsilon = float(torch.finfo(one.dtype).eps)
-    if varies and torch.is_autocast_enabled(one.device.type):
-        epsilon = max(epsilon, float(torch.finfo(torch.get_autocast_dtype(one.device.type)).eps))
+    cast_to = autocast_setting(one.device)
+    if varies and cast_to is not None:
+        epsilon = max(epsilon, float(torch.finfo(cast_to).eps))
     # Stages that share a parameter sum its gradients in another order.
     return torch.allclose(one, other, rtol=0, atol=epsilon**0.5 * scale, equal_nan=True)
 
