@@ -18,7 +18,7 @@
 
 #include "runtime/executor/run.h"
 #include "schedule/catalog.h"
-#include "tests/runtime/empty_stage.h"
+#include "tests/engine/runtime/empty_stage.h"
 
 namespace penstock {
 namespace {

@@ -1,6 +1,6 @@
 """Predictions next to what others measured (docs/measured.md): scores of every table, and a picture.
 
-The tables are those that `penstock calibrate` recognizes by their header; tests/calibrate/tables has some rows of each.
+The tables are those that `penstock calibrate` recognizes by their header; tests/planning/calibrate/tables has some rows of each.
 """
 import argparse
 import csv
@@ -204,7 +204,7 @@ def draw(program, tables, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", default="build/penstock")
-    parser.add_argument("--tables", type=pathlib.Path, default=ROOT / "tests/calibrate/tables", help="a folder with the tables")
+    parser.add_argument("--tables", type=pathlib.Path, default=ROOT / "tests/planning/calibrate/tables", help="a folder with the tables")
     parser.add_argument("--picture", type=pathlib.Path, help="draw docs/pictures/measured.svg, or another file")
     options = parser.parse_args()
     show_scores(options.program, options.tables)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests/cli"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests/apps/cli"))
 import browser  # noqa: E402
 
 TICK = os.sysconf("SC_CLK_TCK")

@@ -109,7 +109,7 @@ def table_row(title, regrets, found, choices):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default="build/penstock")
-    parser.add_argument("--tables", type=pathlib.Path, default=ROOT / "tests/calibrate/tables", help="a folder with the tables")
+    parser.add_argument("--tables", type=pathlib.Path, default=ROOT / "tests/planning/calibrate/tables", help="a folder with the tables")
     parser.add_argument("--sets", nargs="+", default=[table for _, table in SETS], help="which tables")
     parser.add_argument("--groups", type=int, help="at most so many groups of each table")
     parser.add_argument("--rows", action="store_true", help="print every group, not only those where the plan is slower")

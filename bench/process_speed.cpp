@@ -17,7 +17,7 @@
 #include "runtime/executor/run.h"
 #include "runtime/processes/local_ranks.h"
 #include "schedule/catalog.h"
-#include "tests/runtime/empty_stage.h"
+#include "tests/engine/runtime/empty_stage.h"
 
 namespace penstock {
 namespace {

@@ -13,7 +13,7 @@
 set(PENSTOCK_PUBLIC_HEADERS
   base/result.h base/index.h base/mutex.h
   schedule/action.h schedule/placement.h schedule/schedule.h schedule/deps.h schedule/topology.h schedule/costs.h
-  schedule/stage_costs.h schedule/stage_costs.def schedule/vocabulary.h
+  schedule/stage_costs.h schedule/stage_costs.def schedule/update_rule.h schedule/vocabulary.h
   schedule/pricing/microbatch_lengths.h schedule/pricing/collective_time.h
   schedule/timeline.h schedule/sent_message.h
   schedule/text/text.h schedule/validate/validate.h schedule/catalog.h
@@ -26,7 +26,7 @@ set(PENSTOCK_PUBLIC_HEADERS
   runtime/measure/trace.h runtime/measure/measure.h runtime/executor/run.h runtime/executor/session.h runtime/emulation/emulation.h)
 
 set(PENSTOCK_ENGINE_HEADERS
-  base/text/fields.h collective/link_speed.h graph/ops/random_ops.h
+  base/text/fields.h base/link_speed.h graph/ops/random_ops.h
   model/model.h model/model_entry.h model/init.h model/layers.h model/rope.h
   model_spec/attention_sizes.h model_spec/huggingface_format.h model_spec/layer_range.h model_spec/model_config.h
   model_spec/model_shape.h model_spec/model_spec.h model_spec/rope_scaling.h
@@ -35,11 +35,12 @@ set(PENSTOCK_ENGINE_HEADERS
 
 # An installed header can include only installed ones.
 foreach(header IN LISTS PENSTOCK_PUBLIC_HEADERS PENSTOCK_ENGINE_HEADERS)
-  file(STRINGS ${PROJECT_SOURCE_DIR}/src/${header} includes REGEX "^#include \"")
+  penstock_find_header(file ${header})
+  file(STRINGS ${file} includes REGEX "^#include \"")
   foreach(line IN LISTS includes)
     string(REGEX REPLACE "^#include \"([^\"]+)\".*" "\\1" included "${line}")
     if(NOT included IN_LIST PENSTOCK_PUBLIC_HEADERS AND NOT included IN_LIST PENSTOCK_ENGINE_HEADERS)
-      message(FATAL_ERROR "src/${header} is installed and includes ${included}, which is not: "
+      message(FATAL_ERROR "${file} is installed and includes ${included}, which is not: "
                           "list it in cmake/PenstockInstall.cmake")
     endif()
   endforeach()
@@ -47,8 +48,12 @@ endforeach()
 
 include(CMakePackageConfigHelpers)
 
-set(core_folders base schedule simulate explain huggingface model_spec analytic report monitor interop scenario calibrate collective runtime checkpoint tokens config)
-list(TRANSFORM core_folders PREPEND penstock_ OUTPUT_VARIABLE core_targets)
+set(core_targets "")
+foreach(folder IN LISTS penstock_top_folders)
+  if("installed" IN_LIST penstock_flags_${folder})
+    list(APPEND core_targets penstock_${folder})
+  endif()
+endforeach()
 
 add_library(penstock_core INTERFACE)
 add_library(Penstock::core ALIAS penstock_core)
@@ -62,7 +67,7 @@ function(install_headers component)
   set(staged ${PROJECT_BINARY_DIR}/public_headers/${component}/penstock)
   install(CODE "
     set(headers \"${ARGN}\")
-    set(source \"${PROJECT_SOURCE_DIR}/src\")
+    set(folders \"${penstock_include_dirs}\")
     set(staged \"${staged}\")
     include(\"${PROJECT_SOURCE_DIR}/cmake/StageHeaders.cmake\")" COMPONENT ${component})
   install(DIRECTORY ${staged} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT ${component})

@@ -25,7 +25,7 @@ target_compile_features(penstock_options INTERFACE cxx_std_20)
 target_compile_options(penstock_options INTERFACE
   $<BUILD_INTERFACE:-Wall;-Wextra;$<$<BOOL:${PENSTOCK_WERROR}>:-Werror>>)
 target_include_directories(penstock_options INTERFACE
-  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  "$<BUILD_INTERFACE:${penstock_include_dirs}>" $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 if(PENSTOCK_SANITIZE)
   target_compile_definitions(penstock_options INTERFACE PENSTOCK_SANITIZED)
   target_compile_options(penstock_options INTERFACE

@@ -45,6 +45,11 @@ def public_headers(root: pathlib.Path) -> list[str]:
     return names
 
 
+def source(root: pathlib.Path, name: str) -> pathlib.Path:
+    """Returns the file of a public header, which includes name without its wing."""
+    return next(path for path in (root / "src" / name, *root.glob(f"src/*/{name}")) if path.exists())
+
+
 def for_doxygen(text: str) -> str:
     """Returns the header with its plain comments as Doxygen's. The first comment describes the file.
 

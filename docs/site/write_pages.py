@@ -69,7 +69,7 @@ class Site:
         for name in names:
             target = staged / "penstock" / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(public.for_doxygen((self.root / "src" / name).read_text()))
+            target.write_text(public.for_doxygen(public.source(self.root, name).read_text()))
         for folder, title in public.SECTIONS.items():
             lines = [f"# {title}", "", "```{cpp:namespace} penstock", "```", ""]
             own = [name for name in names if name.split("/")[0] == folder and name.endswith(".h")]

@@ -1,4 +1,4 @@
-"""Loads the test device of tests/device: asynchronous devices on the CPU.
+"""Loads the test device of tests/engine/device: asynchronous devices on the CPU.
 
 It stays registered in the process, so tests on it run in a process of their own.
 """
@@ -12,7 +12,7 @@ import torch
 
 _BUILD = pathlib.Path(__file__).parents[2] / "build" / "release"
 _library = ctypes.CDLL(
-    str(_BUILD / "tests" / "device" / "libpenstock_test_device.so"), ctypes.RTLD_GLOBAL
+    str(_BUILD / "tests" / "engine" / "device" / "libpenstock_test_device.so"), ctypes.RTLD_GLOBAL
 )
 _library.penstock_test_device_report.restype = ctypes.c_char_p
 

@@ -2,11 +2,11 @@
 
 #include <fmt/ranges.h>
 
-#include "analytic/implementation.h"
-#include "analytic/model_on_cluster.h"
-#include "analytic/published_models.h"
-#include "analytic/recompute.h"
-#include "analytic/request/model_sizes.h"
+#include "cost_model/implementation.h"
+#include "cost_model/model_on_cluster.h"
+#include "cost_model/published_models.h"
+#include "cost_model/recompute.h"
+#include "cost_model/request/model_sizes.h"
 
 namespace penstock {
 namespace {

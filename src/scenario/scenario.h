@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "analytic/request/model_request.h"
+#include "cost_model/request/model_request.h"
 #include "scenario/time_value.h"
 #include "schedule/cost_files/collectives_config.h"
 #include "schedule/cost_files/cost_list.h"

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "base/files.h"
-#include "tests/train/temp_folder.h"
+#include "tests/engine/train/temp_folder.h"
 
 namespace penstock {
 namespace {

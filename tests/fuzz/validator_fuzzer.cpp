@@ -15,9 +15,9 @@
 #include "simulate/pass_context.h"
 #include "simulate/simulate.h"
 #include "tests/fuzz/require.h"
-#include "tests/schedule/draw.h"
-#include "tests/schedule/mutate.h"
-#include "tests/schedule/slow_checker.h"
+#include "tests/schedules/schedule/draw.h"
+#include "tests/schedules/schedule/mutate.h"
+#include "tests/schedules/schedule/slow_checker.h"
 
 namespace penstock {
 namespace {

@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 SCRIPT = pathlib.Path(__file__).resolve()
-sys.path.insert(0, str(SCRIPT.parents[1] / "cli"))
+sys.path.insert(0, str(SCRIPT.parents[1] / "apps/cli"))
 import tensor_file  # noqa: E402  from a folder of the path above
 
 SEQUENCE = 32

@@ -1,4 +1,4 @@
-#include "scenario/build/failures.h"
+#include "scenario/price/failures.h"
 
 #include <gtest/gtest.h>
 

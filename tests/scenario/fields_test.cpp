@@ -5,8 +5,8 @@
 #include <set>
 
 #include "base/text/yaml_map.h"
-#include "scenario/build/read_file.h"
 #include "scenario/own_fields.h"
+#include "scenario/price/read_file.h"
 
 namespace penstock {
 namespace {

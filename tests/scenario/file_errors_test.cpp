@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "interop/traces/trace_rule.h"
-#include "scenario/build/read_file.h"
+#include "scenario/price/read_file.h"
 #include "scenario/spelling.h"
 
 namespace penstock {

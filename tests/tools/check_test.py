@@ -51,7 +51,7 @@ class NamesTest(CheckTest):
 
     def test_only_the_command_line_names_options(self):
         text = 'namespace penstock {\nconst char* Help() { return "give --ranks"; }  // "--ranks"\n}\n'
-        self.write("src/cli/one.cpp", text)
+        self.write("src/apps/cli/one.cpp", text)
         self.write("src/a/two.cpp", text.replace("--ranks\"; }", "ranks\"; }").replace("Help", "Other"))
         self.assertEqual(self.faults("check-names"), [])
         self.write("src/a/three.cpp", text.replace("Help", "Third"))
@@ -69,7 +69,7 @@ class NamesTest(CheckTest):
 class FoldersTest(CheckTest):
     def setUp(self):
         super().setUp()
-        self.write("docs/includes.txt", "a:\n")
+        self.write("src/folders.txt", "wing a | the first\na | - | its files\na/deep | | more\n")
 
     def test_a_cycle_of_a_folder_and_its_subfolder(self):
         self.write("src/a/a.h", '#include "a/deep/b.h"\n')
@@ -80,31 +80,34 @@ class FoldersTest(CheckTest):
         self.assertIn("a -> a/deep (src/a/a.h), a/deep -> a (src/a/deep/c.cpp)", fault)
 
     def test_a_folder_with_too_many_files(self):
+        (self.root / "src/a/deep").mkdir(parents=True)
         for number in range(31):
             self.write(f"src/a/{number}.h", "")
         (fault,) = self.faults("check-folders")
         self.assertIn("src/a holds 31 files", fault)
 
     def test_what_no_line_allows_is_refused(self):
-        self.write("docs/includes.txt", "# folders\n\na:\nb: a/deep\nb/own: a\n")
+        listed = "# folders\n\nwing a | first\na | - | a\na/deep | | b\nwing two | second\nb | a/deep | c\nb/own | a | d\n"
+        self.write("src/folders.txt", listed)
         self.write("src/a/a.h", '#include "a/deep/b.h"\n')
         self.write("src/a/deep/b.h", "")
-        self.write("src/b/b.h", '#include "a/deep/b.h"\n')
-        self.write("src/b/own/c.h", '#include "a/a.h"\n#include "b/b.h"\n')
+        self.write("src/two/b/b.h", '#include "a/deep/b.h"\n')
+        self.write("src/two/b/own/c.h", '#include "a/a.h"\n#include "b/b.h"\n')
         self.assertEqual(self.faults("check-folders"), [])
-        for path, text, parts in (("src/b/d.h", '#include "a/a.h"\n', ("src/b/d.h includes a,", "for b")),
-                                  ("src/a/d.h", '#include "b/b.h"\n', ("src/a/d.h includes b,", "for a")),
-                                  ("src/new/d.h", "", ("src/new has no line",)),
-                                  ("docs/includes.txt", "a: c\nb: a/deep\nb/own: a\n", ("a: no file there includes c",)),
-                                  ("docs/includes.txt", "a:\nb: a/deep\nb/own: a\nc:\n", ("c: no folder needs this line",))):
-            before = (self.root / path).read_text() if (self.root / path).exists() else None
-            self.write(path, text)
-            faults = " ".join(self.faults("check-folders"))
-            for part in parts:
-                self.assertIn(part, faults)
-            (self.root / path).unlink()
-            if before is not None:
-                self.write(path, before)
+        for path, text, part in (
+                ("src/two/b/d.h", '#include "a/a.h"\n', "src/two/b/d.h includes a, which src/folders.txt does not allow for b"),
+                ("src/a/d.h", '#include "b/b.h"\n', "src/a/d.h includes b, which src/folders.txt does not allow for a"),
+                ("src/a/d.h", '#include "b/b.h"\n', "src/a/d.h includes b of the wing two, which is below its own, a"),
+                ("src/new/d.h", "", "src/folders.txt has no line for new"),
+                ("src/folders.txt", listed.replace("a | - |", "a | b |"), "a: no file there includes b"),
+                ("src/folders.txt", listed + "c | - | e\n", "c: there is no src/two/c; remove it")):
+            with self.subTest(part):
+                before = (self.root / path).read_text() if (self.root / path).exists() else None
+                self.write(path, text)
+                self.assertIn(part, " ".join(self.faults("check-folders")))
+                (self.root / path).unlink()
+                if before is not None:
+                    self.write(path, before)
 
 
 if __name__ == "__main__":

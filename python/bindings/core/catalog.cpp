@@ -9,7 +9,7 @@
 #include "bindings/core/binding.h"
 #include "bindings/core/frozen_schedule.h"
 #include "bindings/core/scenario_costs.h"
-#include "scenario/build/passes.h"
+#include "scenario/price/passes.h"
 #include "schedule/data_parallel.h"
 #include "schedule/passes/pass_table.h"
 #include "schedule/passes/passes.h"

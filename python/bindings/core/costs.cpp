@@ -5,12 +5,12 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "analytic/published_models.h"
 #include "base/files.h"
 #include "base/text/yaml_map.h"
 #include "bindings/core/binding.h"
 #include "bindings/core/frozen_schedule.h"
 #include "bindings/core/scenario_costs.h"
+#include "cost_model/published_models.h"
 
 namespace penstock::python {
 namespace {

@@ -4,10 +4,10 @@
 
 #include "base/text/quote.h"
 #include "base/text/yaml_map.h"
-#include "scenario/build/params.h"
-#include "scenario/build/passes.h"
-#include "scenario/build/read_file.h"
 #include "scenario/fields.h"
+#include "scenario/price/params.h"
+#include "scenario/price/passes.h"
+#include "scenario/price/read_file.h"
 #include "schedule/pricing/action_prices.h"
 #include "schedule/text/cost_text.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "scenario/build/build.h"
+#include "scenario/price/build.h"
 #include "scenario/scenario.h"
 
 namespace penstock::python {

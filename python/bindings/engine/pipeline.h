@@ -24,8 +24,8 @@
 #include "runtime/processes/local_ranks.h"
 #include "runtime/processes/process_group.h"
 #include "runtime/stage.h"
-#include "runtime/update/update.h"
 #include "schedule/schedule.h"
+#include "schedule/update_rule.h"
 #include "train/stage/stage_assembly.h"
 #include "train/stage/torch_stage.h"
 

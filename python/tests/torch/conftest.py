@@ -1,6 +1,6 @@
 """One intra-op thread, a seed, and a time limit for each test: a hung pipeline must not hang CI.
 
-With PENSTOCK_TESTED_DEVICE=test_device, tensors are on the device of tests/device, and no access
+With PENSTOCK_TESTED_DEVICE=test_device, tensors are on the device of tests/engine/device, and no access
 may be without order.
 """
 

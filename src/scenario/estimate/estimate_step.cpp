@@ -1,7 +1,7 @@
 #include "scenario/estimate/estimate_step.h"
 
-#include "scenario/build/build.h"
-#include "scenario/build/simulated.h"
+#include "scenario/price/build.h"
+#include "scenario/price/simulated.h"
 
 namespace penstock {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/result.h"
-#include "scenario/build/step_estimate.h"
+#include "scenario/price/step_estimate.h"
 #include "scenario/scenario.h"
 
 namespace penstock {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "report/report.h"
-#include "scenario/build/simulated.h"
+#include "scenario/price/simulated.h"
 
 namespace penstock {
 

@@ -1,6 +1,6 @@
 #include "scenario/figures/simulated_json.h"
 
-#include "scenario/build/step_figures.h"
+#include "scenario/price/step_figures.h"
 #include "schedule/text/text.h"
 
 namespace penstock {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "scenario/build/simulated.h"
+#include "scenario/price/simulated.h"
 
 namespace penstock {
 

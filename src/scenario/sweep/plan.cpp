@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "base/text/quote.h"
-#include "scenario/build/params.h"
-#include "scenario/build/unused_fields.h"
 #include "scenario/candidates.h"
 #include "scenario/fields.h"
 #include "scenario/own_fields.h"
+#include "scenario/price/params.h"
+#include "scenario/price/unused_fields.h"
 #include "scenario/sweep_axes.h"
 
 namespace penstock {

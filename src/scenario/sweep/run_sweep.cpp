@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/mutex.h"
-#include "scenario/build/unused_fields.h"
+#include "scenario/price/unused_fields.h"
 
 namespace penstock {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "scenario/build/simulated.h"
+#include "scenario/price/simulated.h"
 #include "scenario/spelling.h"
 #include "scenario/sweep/plan.h"
 

@@ -1,0 +1,44 @@
+"""assemble.py MODULE PAGE: writes the playground as one self-contained page.
+
+Its scripts are those of the report's timelines (src/schedules/report/page) and those of this folder, as parts of one function.
+"""
+import base64
+import gzip
+import pathlib
+import re
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+REPORT = HERE.parents[1] / "report" / "page"
+PARTS = ["engine", "state", "show", "controls", "text_pane", "move", "compare", "lessons", "play", "share", "main"]
+
+
+def report_scripts():
+    """Returns the names of the scripts of the report, without the last one, which shows its own data."""
+    listed = re.search(r"set\(scripts (.*?)\)", (REPORT.parent / "CMakeLists.txt").read_text(), re.DOTALL)
+    names = listed.group(1).split()
+    assert names[-1] == "report", names
+    return names[:-1]
+
+
+def page(module):
+    script = "".join((REPORT / f"{name}.js").read_text() for name in report_scripts())
+    script += "".join((HERE / f"{name}.js").read_text() for name in PARTS)
+    texts = {
+        "STYLE": (REPORT / "page.css").read_text() + (HERE / "playground.css").read_text(),
+        "WORKER": (HERE / "worker.js").read_text(),
+        "MODULE": base64.b64encode(gzip.compress(module, 9, mtime=0)).decode(),
+        "SCRIPT": script,
+    }
+    return re.sub("@([A-Z]+)@", lambda name: texts[name.group(1)], (HERE / "playground.html").read_text())
+
+
+def main(module, target):
+    text = page(pathlib.Path(module).read_bytes())
+    # Whoever reads it meanwhile has the page before.
+    written = pathlib.Path(target + ".part")
+    written.write_text(text, encoding="utf-8")
+    written.replace(target)
+
+
+main(*sys.argv[1:])

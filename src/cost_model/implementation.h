@@ -1,0 +1,156 @@
+// Implementations: how a framework computes a model. What it keeps, how many kernels it launches
+// and how fast these run depend on it, so each has its own lists of kernels and tensors.
+//
+// Adding one takes its lists in implementations/NAME.cpp, and a row in implementations.cpp there.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "cost_model/precision.h"
+#include "model_spec/state_bytes.h"
+#include "schedule/topology.h"
+
+namespace penstock {
+
+struct Device;
+struct LayerRange;
+struct Microbatch;
+struct ModelShape;
+struct ParameterCount;
+struct StagePart;
+
+enum class AttentionKernel { kAuto, kFlash, kFused, kUnfused };
+inline constexpr std::array<std::string_view, 4> kAttentionNames = {"auto", "flash", "fused",
+                                                                    "unfused"};
+enum class CudaGraphs { kNone, kPartial, kFull };
+inline constexpr std::array<std::string_view, 3> kCudaGraphsNames = {"none", "partial", "full"};
+// How tokens reach the ranks of their experts: all to all ranks, one copy per expert, or one copy
+// per rank (DeepEP, DeepSeek-AI 2025) or per node (HybridEP, NVIDIA 2025).
+enum class Dispatcher { kAllGather, kAllToAll, kDeepEp, kHybridEp };
+inline constexpr std::array<std::string_view, 4> kDispatcherNames = {"all-gather", "all-to-all",
+                                                                     "deepep", "hybridep"};
+
+// NVIDIA's architectures, or what is like them: the formats of 8 and 4 bits came with the last two.
+enum class Generation { kAmpere, kHopper, kBlackwell };
+
+// Parts of the peaks that kernels reach, and what each kernel costs besides. A value of a machine
+// file or an option replaces them.
+struct Speeds {
+  // Of matmuls, by Precision; 0: as bf16.
+  std::array<double, kPrecisionNames.size()> matmul = {0.6, 0.6, 0.6};
+  double memory = 0.8;
+  double link = 0.8;
+  double network = 0.8;
+  double expert_link = 0;     // of links, for exchanges of `expert`; 0: as `link`
+  double expert_network = 0;  // likewise
+  double matmul_start = 0;  // inner length of a matmul that takes as long as its start and end, at
+                            // the peak of bf16
+  double collective_latency = 0;  // seconds of a collective besides its bytes; 0: a message's
+  double device_launch = 0;       // seconds of the device per kernel besides its work
+  double host_launch = 0;         // seconds of the host per kernel, hidden while the device is busy
+  double hidden_gradients = 0;    // part of sums of gradients and gathers of weights
+  double hidden_tensor = 0;       // part of the messages of `tensor`
+  double hidden_expert = 0;       // part of the messages of `expert`
+
+  double of(Precision precision) const {
+    const double part = matmul[static_cast<std::size_t>(precision)];
+    return part > 0 ? part : matmul[static_cast<std::size_t>(Precision::kBf16)];
+  }
+};
+
+// Memory of a rank that no stage and no microbatch has, in bytes.
+struct RankOverhead {
+  double workspace = 0;  // of matmul libraries
+  double messages = 0;   // buffers of messages between ranks
+  double others = 0;     // masks, tables and other buffers of the framework
+  double context = 0;    // of the device's driver and of libraries of collectives, which the
+                         // framework's allocator does not count
+};
+struct RankPlace {
+  int rank = 0, ranks = 1, chunks = 1;
+};
+
+struct Implementation {
+  std::string_view name;
+  std::string_view source;  // where its lists are from
+  bool quantizes = false;   // whether linear layers run in 8 or 4 bits
+  Speeds speeds = {};
+  double bytes_per_step = 0;  // that the optimizer moves per parameter; 0: those of its states
+  // Of a weight that replicas gather, and of a gradient that they sum; 0: as they are kept.
+  double gathered_bytes = 0;
+  double reduced_bytes = 4;
+  // What ranks do while messages between stages are in flight.
+  Transfers transfers = Transfers::kAsynchronous;
+  // Whether each rank that divides a layer sends its part of the hidden states, which the receivers
+  // gather (Narayanan et al., Megatron-LM, 2021, section 4.1).
+  bool scatters_messages = false;
+  // Whether the first and the last stage add their gradients of a tied embedding in each step.
+  bool sums_tied_gradients = false;
+  // Whether more ranks may divide a layer than it has heads of keys and values, with copies of
+  // them.
+  bool copies_heads = false;
+  double quantized_gather_bytes = 0;  // `gathered_bytes` of a quantized precision
+  // With `zero` 3: part of the gathers of weights and sums of gradients that compute does not hide,
+  // if every F and I gathers them and every I sums them; 0: each is gathered and summed once a
+  // step.
+  double shards_exposed = 0;
+  double offload_exposed = 1;  // part of offloading activations that compute does not hide
+  // The default of `time_factor`, which calibrates a device and a precision. Null: 1.
+  double (*time_factor)(const Device&, Precision) = nullptr;
+
+  // One layer, an extra predictor's layer, the embedding, and the final norm with head and loss.
+  StagePart (*layer)(const ModelShape&, std::int64_t layer, const Microbatch&) = nullptr;
+  StagePart (*predictor)(const ModelShape&, const Microbatch&) = nullptr;
+  StagePart (*embedding)(const ModelShape&, const Microbatch&) = nullptr;
+  StagePart (*final_norm)(const ModelShape&, const Microbatch&) = nullptr;
+  StagePart (*logits)(const ModelShape&, const Microbatch&) = nullptr;
+  StateFormat (*states)(const Microbatch&) = nullptr;
+  // Of a rank; null: all parameters of the stage are divided by the ranks that divide its layers.
+  ParameterCount (*parameters)(const ModelShape&, const LayerRange&, const Microbatch&) = nullptr;
+  RankOverhead (*overhead)(const ModelShape&, const Microbatch&, const RankPlace&) = nullptr;
+};
+
+// What a run sets of its implementation. An empty optional has the implementation's default.
+struct Profile {
+  const Implementation* implementation = nullptr;  // null: penstock
+  AttentionKernel attention = AttentionKernel::kAuto;
+  CudaGraphs graphs = CudaGraphs::kNone;
+  Dispatcher dispatcher = Dispatcher::kAllToAll;
+  bool dropout = false;        // after attention and feed-forward parts, and of scores
+  bool deterministic = false;  // only kernels whose sums have one order
+  bool fused_loss = false;
+  bool fused_experts = false;       // activation and quantization run within the grouped matmuls
+  bool overlapped_experts = false;  // exchanges run under another microbatch's compute
+  bool fp8_attention = false;
+  bool linear_biases = false;   // of a decoder
+  bool grouped_experts = true;  // one call computes the matmuls of all experts of a rank
+  bool attention_mask = false;  // the data loader makes a mask of all pairs of tokens
+  int deferred_head = 0;        // microbatches whose weight gradient of the head comes last
+  double fragmentation = 0;     // of allocated memory, that the allocator holds besides
+  Generation generation = Generation::kHopper;  // of the device
+  bool drops_tokens = false;                    // experts take a fixed number of rows
+  bool lora = false;              // weights are frozen; what adapters cost is not counted
+  int layers_at_end_in_bf16 = 0;  // with a quantized precision
+  int offloaded_layers = 0;       // whose activations are in the memory of the host
+  int offloaded_modules = 0;      // of all layers, likewise: a sum of Modules (layer_work.h)
+  std::string release = {};       // of the software, as year and month (2025-10); empty: the newest
+
+  const Implementation& get() const;
+  // The part of the activations of `layers` layers that is in the memory of the host.
+  double offloaded_part(std::int64_t layers) const {
+    return std::min(1.0, static_cast<double>(offloaded_layers) / static_cast<double>(layers));
+  }
+};
+
+const std::vector<Implementation>& Implementations();
+std::vector<std::string_view> ImplementationNames();
+// Errors: kNotFound, with the nearest name.
+Result<const Implementation*> FindImplementation(std::string_view name);
+
+}  // namespace penstock

@@ -1,0 +1,43 @@
+#include "base/text/nearest.h"
+#include "base/text/quote.h"
+#include "cost_model/implementation.h"
+#include "cost_model/implementations/megatron.h"
+#include "cost_model/implementations/penstock.h"
+#include "cost_model/implementations/torch.h"
+#include "cost_model/implementations/transformer_engine.h"
+#include "cost_model/same_name.h"
+
+namespace penstock {
+namespace {
+
+std::vector<Implementation> MakeImplementations() {
+  return {PenstockImplementation(), TorchImplementation(), TorchCompileImplementation(),
+          MegatronImplementation(), TransformerEngineImplementation()};
+}
+
+}  // namespace
+
+const std::vector<Implementation>& Implementations() {
+  static const auto& all = *new std::vector<Implementation>(MakeImplementations());
+  return all;
+}
+
+std::vector<std::string_view> ImplementationNames() {
+  std::vector<std::string_view> names;
+  for (const Implementation& each : Implementations()) names.push_back(each.name);
+  return names;
+}
+
+Result<const Implementation*> FindImplementation(std::string_view name) {
+  for (const Implementation& each : Implementations()) {
+    if (IsSameName(each.name, name)) return &each;
+  }
+  return NotFound("no implementation is called {}{}", Quote(name),
+                  Suggestion(name, ImplementationNames()));
+}
+
+const Implementation& Profile::get() const {
+  return implementation != nullptr ? *implementation : Implementations().front();
+}
+
+}  // namespace penstock

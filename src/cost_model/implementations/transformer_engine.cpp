@@ -1,0 +1,432 @@
+#include "cost_model/implementations/transformer_engine.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cost_model/device.h"
+#include "cost_model/implementations/megatron_kept.h"
+#include "cost_model/implementations/megatron_overhead.h"
+#include "cost_model/implementations/transformer_engine_constants.h"
+#include "cost_model/implementations/transformer_engine_list.h"
+#include "cost_model/rank_sizes.h"
+#include "cost_model/same_name.h"
+#include "cost_model/stage_layers.h"
+
+namespace penstock {
+namespace transformer_engine {
+namespace {
+
+constexpr MegatronKernels kKernels = MegatronKernels::kTransformerEngine;
+
+// The formats of linear layers. Models with latent experts (Nemotron 3 Super and Ultra) are trained
+// in NVFP4 with attention and the latent projections in bf16, and Mamba's output in MXFP8
+// (Megatron-Bridge, nemotron_3_super_bf16_with_nvfp4_mixed). Their predictors are in bf16.
+struct Formats {
+  Formats(const ModelShape& shape, std::int64_t layer, const Microbatch& batch)
+      : others(IsPlain(shape, layer, batch) ? Precision::kBf16 : batch.precision),
+        attention(others),
+        latent(others),
+        scan_output(others) {
+    const bool is_mixed = others == Precision::kNvfp4 && shape.experts && shape.experts->latent > 0;
+    if (!is_mixed) return;
+    attention = latent = Precision::kBf16;
+    scan_output = Precision::kMxfp8;
+  }
+
+  static bool IsPlain(const ModelShape& shape, std::int64_t layer, const Microbatch& batch) {
+    if (!IsQuantized(batch.precision)) return false;
+    if (layer >= shape.layers) return !shape.predictor_pattern.empty();
+    return layer >= shape.layers - batch.profile.layers_at_end_in_bf16;
+  }
+
+  Precision others, attention, latent, scan_output;
+};
+
+// Adds the parts of a layer.
+class Layer {
+ public:
+  Layer(const ModelShape& shape, std::int64_t layer, const Microbatch& batch)
+      : shape_(shape),
+        batch_(batch),
+        profile_(batch.profile),
+        formats_(shape, layer, batch),
+        sizes_(shape, batch),
+        list_(batch),
+        tokens_(batch.tokens()),
+        local_(batch.tokens_of_rank()) {
+    list_.Format(formats_.others);
+  }
+
+  void AddAttention(std::int64_t layer) {
+    AddNorm();
+    if (shape_.latent) {
+      AddLatentAttention();
+    } else {
+      AddPlainAttention(shape_.window_of(layer));
+    }
+    AddExchange(/*is_divided=*/true);
+    AddHost(kHostPart);
+  }
+
+  void AddDelta() {
+    const DeltaShape& delta = *shape_.delta;
+    const auto head_dim = static_cast<double>(delta.head_dim);
+    const double keys = Share(delta.keys()), values = Share(delta.values());
+    constexpr double kChunk = 64;
+    AddNorm();
+    list_.Linear({"in_proj", tokens_, sizes_.dim, 2 * keys + 2 * values});
+    list_.Scan("delta rule", tokens_ * values * (6 * head_dim + 6 * kChunk));
+    list_.Linear({"out_proj", tokens_, values, sizes_.dim});
+    AddExchange(true);
+    AddHost(kHostPart);
+  }
+
+  void AddMamba() {
+    const MambaShape& mamba = *shape_.mamba;
+    const double inner = Share(mamba.inner()), states = Share(mamba.groups * mamba.state);
+    const auto state = static_cast<double>(mamba.state);
+    constexpr double kChunk = 128;
+    AddNorm();
+    list_.Linear({"in_proj", tokens_, sizes_.dim, 2 * inner + 2 * states + Share(mamba.heads)});
+    list_.Scan("scan", tokens_ * (inner * (4 * state + 2 * kChunk) + states * 2 * kChunk));
+    list_.Format(formats_.scan_output);
+    list_.Linear({"out_proj", tokens_, inner, sizes_.dim});
+    list_.Format(formats_.others);
+    AddExchange(true);
+    AddHost(kHostPart);
+  }
+
+  void AddFeedForward(std::int64_t layer) {
+    AddNorm();
+    if (shape_.has_experts(layer)) {
+      AddExperts();
+      return;
+    }
+    AddDense(sizes_.hidden, kFeedForward);
+    AddExchange(true);
+    AddHost(kHostPart);
+  }
+
+  Work Take() { return list_.Take(); }
+
+ private:
+  double Share(std::int64_t size) const { return RankSizes::Share(size, batch_); }
+  bool is_gated() const { return shape_.gated && shape_.architecture == Architecture::kDecoder; }
+
+  void AddNorm() {
+    list_.Within(kNorm);
+    list_.Passes("norm and residual", local_ * sizes_.dim, kHiddenPasses);
+    list_.Within(0);
+  }
+
+  void AddPlainAttention(std::int64_t window) {
+    const double queries = sizes_.heads * sizes_.head_dim;
+    const double keys = sizes_.kv_heads * sizes_.head_dim;
+    list_.Format(formats_.attention);
+    list_.Linear({"qkv", tokens_, sizes_.dim, (shape_.query_gate ? 2 : 1) * queries + 2 * keys});
+    list_.Passes("heads", tokens_ * (queries + keys), kHeadPasses);
+    AddContext(tokens_ * queries, tokens_ * 2 * keys);
+    AddCore(window, sizes_.head_dim, sizes_.head_dim);
+    list_.Passes("attention", tokens_ * 2 * (queries + keys), kAttentionPasses);
+    list_.Linear({"projection", tokens_, queries, sizes_.dim});
+    list_.Format(formats_.others);
+  }
+
+  void AddLatentAttention() {
+    const LatentShape& latent = *shape_.latent;
+    const auto rank = static_cast<double>(latent.kv_rank);
+    const auto query_rank = static_cast<double>(latent.query_rank);
+    const auto query_dim = static_cast<double>(latent.query_dim());
+    const auto value_dim = static_cast<double>(latent.value_dim);
+    const double queries = sizes_.heads * query_dim, values = sizes_.heads * value_dim;
+    const double up = sizes_.heads * static_cast<double>(latent.plain_dim + latent.value_dim);
+    list_.Linear({"kv_down", tokens_, sizes_.dim, rank + static_cast<double>(latent.rotary_dim)});
+    if (query_rank > 0) list_.Linear({"q_down", tokens_, sizes_.dim, query_rank});
+    list_.Within(kLatentUp);
+    list_.Linear({"q_up", tokens_, query_rank > 0 ? query_rank : sizes_.dim, queries});
+    list_.Linear({"kv_up", tokens_, rank, up});
+    list_.Passes("heads", tokens_ * (queries + up), kHeadPasses);
+    list_.Within(0);
+    AddContext(tokens_ * queries, tokens_ * (queries + values));
+    AddCore(0, query_dim, value_dim);
+    list_.Passes("attention", tokens_ * 2 * (queries + values), kAttentionPasses);
+    list_.Linear({"projection", tokens_, values, sizes_.dim});
+  }
+
+  // F has two products of queries, keys and values; I computes the scores again.
+  void AddCore(std::int64_t window, double query_dim, double value_dim) {
+    const auto sequence = static_cast<double>(batch_.sequence);
+    const double earlier = static_cast<double>(batch_.earlier);
+    const double reach = sequence + earlier;
+    double computed = sequence / 2 + earlier;
+    if (window > 0) computed = std::min(computed, static_cast<double>(window));
+    double efficiency = query_dim < 128 ? kSmallHeads : 1;
+    if (profile_.fp8_attention && IsQuantized(batch_.precision)) efficiency *= kFp8Attention;
+    const double products = 2 * tokens_ * reach * sizes_.heads;
+    list_.Attention(products * (query_dim + value_dim), products * (3 * query_dim + 2 * value_dim),
+                    1 - computed / reach, efficiency);
+  }
+
+  // Ranks that divide the tokens of a sample pass keys and values on, and gradients back.
+  void AddContext(double queries, double keys) {
+    const auto ranks = static_cast<double>(batch_.context);
+    if (batch_.context == 1) return;
+    const bool is_ulysses = batch_.context_exchange == ContextExchange::kUlysses;
+    const double bytes =
+        2 * (is_ulysses ? 2 * (queries + keys) * (ranks - 1) / ranks : keys * (ranks - 1));
+    const KernelCost once{.name = "exchange of keys and values",
+                          .collectives = static_cast<int>(batch_.context) - 1,
+                          .shared = bytes,
+                          .exposed = kContextExposed};
+    KernelCost twice = once;
+    twice.collectives *= 2;
+    twice.shared *= 2;
+    list_.AddForward(once);
+    list_.AddInput(twice);
+  }
+
+  void AddDense(double hidden, int modules) {
+    list_.Within(modules);
+    list_.Linear({"fc1", tokens_, sizes_.dim, (is_gated() ? 2 : 1) * hidden});
+    list_.Within(modules | kActivation);
+    list_.Passes("activation", tokens_ * hidden, is_gated() ? kGatePasses : kActivationPasses);
+    list_.Within(modules);
+    list_.Linear({"fc2", tokens_, hidden, sizes_.dim});
+    list_.Within(0);
+  }
+
+  void AddExperts() {
+    const ExpertShape& experts = *shape_.experts;
+    const auto count = static_cast<double>(experts.experts);
+    const auto latent = static_cast<double>(experts.latent);
+    const auto local_experts = count / static_cast<double>(batch_.expert);
+    list_.Within(kExpertsModule);
+    list_.Format(Precision::kBf16);
+    list_.Linear({"router", local_, sizes_.dim, count});
+    list_.Format(formats_.latent);
+    if (latent > 0) list_.Linear({"latent_down", local_, sizes_.dim, latent});
+    if (latent > 0) list_.Linear({"latent_up", local_, latent, sizes_.dim});
+    list_.Format(formats_.others);
+    AddRows(latent > 0 ? latent : sizes_.dim, local_experts);
+    const std::int64_t shared = experts.shared_width();
+    if (shared > 0) AddDense(Share(shared), kExpertsModule | kSharedExperts);
+    AddExchange(/*is_divided=*/shared > 0);
+    list_.Within(0);
+    double host = kHostExperts;
+    if (!profile_.fused_experts) host += kHostExpert * local_experts;
+    if (sends_copies()) host += kHostCounts;
+    AddHost(profile_.drops_tokens ? host * kHostDropping : host);
+  }
+
+  // Whether a rank gets a token as often as it has experts for it.
+  bool sends_copies() const {
+    return profile_.dispatcher == Dispatcher::kAllToAll ||
+           profile_.dispatcher == Dispatcher::kAllGather;
+  }
+
+  void AddRows(double width, double local_experts) {
+    const ExpertShape& experts = *shape_.experts;
+    const auto division = static_cast<double>(batch_.expert_division());
+    const double rows = batch_.expert_tokens() * static_cast<double>(experts.top_k);
+    const double hidden = static_cast<double>(experts.hidden) / division;
+    const bool fused = profile_.fused_experts;
+    AddDispatch(batch_.expert_tokens() / division, width);
+    double passes = fused ? kRowPassesFused : kRowPasses;
+    if (sends_copies()) passes += kAllToAllPasses;
+    list_.Passes("rows of experts", rows * width, passes);
+    list_.Linear({"experts' fc1", rows, width, (is_gated() ? 2 : 1) * hidden, local_experts, true});
+    list_.Within(kExpertsModule | kActivation);
+    double gate = is_gated() ? kExpertGatePasses : kExpertActivationPasses;
+    if (fused) gate = kExpertGatePassesFused;
+    list_.Passes("experts' activation", rows * hidden, gate);
+    list_.Within(kExpertsModule);
+    if (experts.biases) list_.Passes("experts' biases", rows * hidden, kExpertBiasPasses);
+    list_.Linear({"experts' fc2", rows, hidden, width, local_experts, true});
+  }
+
+  // Tokens go to the ranks of their experts and back, and so do gradients.
+  void AddDispatch(double tokens, double width) {
+    const auto ranks = static_cast<double>(batch_.expert);
+    const auto top_k = static_cast<double>(shape_.experts->top_k);
+    if (batch_.expert == 1) return;
+    // Several experts of a token may be on one rank; then it gets the token once.
+    const double copies = sends_copies() ? top_k : ranks * (1 - std::pow(1 - 1 / ranks, top_k));
+    constexpr int kDispatchAndCombine = 2;
+    KernelCost exchange{.name = "exchange of tokens"};
+    exchange.routed = kDispatchAndCombine * 2 * tokens * copies * (ranks - 1) / ranks * width;
+    exchange.collectives = kDispatchAndCombine;
+    exchange.exposed = profile_.overlapped_experts ? kExpertExposed : 1;
+    if (!sends_copies()) {
+      exchange.routed_once = kDispatchAndCombine * 2 * tokens * width;
+      exchange.choices = top_k;
+    }
+    list_.AddForward(exchange);
+    list_.AddInput(exchange);
+  }
+
+  // The ranks that divide a layer gather its input and scatter its output.
+  void AddExchange(bool is_divided) {
+    if (batch_.tensor == 1 || !is_divided) return;
+    const auto ranks = static_cast<double>(batch_.tensor);
+    const double exposed = batch_.precision == Precision::kNvfp4 ? 1 : kTensorExposed;
+    list_.Exchange(tokens_ * sizes_.dim * 2 * (ranks - 1) / ranks, 2, 2, 1, exposed);
+  }
+
+  void AddHost(double seconds) {
+    switch (profile_.graphs) {
+      case CudaGraphs::kFull:
+        return;
+      case CudaGraphs::kPartial:
+        seconds *= kHostPartialGraphs;
+        break;
+      case CudaGraphs::kNone:
+        break;
+    }
+    list_.Host(seconds);
+  }
+
+  const ModelShape& shape_;
+  const Microbatch& batch_;
+  const Profile& profile_;
+  Formats formats_;
+  RankSizes sizes_;
+  KernelList list_;
+  double tokens_;
+  double local_;  // tokens outside of matmuls
+};
+
+Work WorkOfLayer(const ModelShape& shape, std::int64_t number, const Microbatch& batch) {
+  using enum LayerKind;
+  Layer layer(shape, number, batch);
+  const LayerKind kind = shape.kind(number);
+  if (kind == kAttention || (kind == kBlock && !shape.has_delta(number)))
+    layer.AddAttention(number);
+  if (kind == kBlock && shape.has_delta(number)) layer.AddDelta();
+  if (kind == kMamba) layer.AddMamba();
+  if (kind == kBlock || kind == kFeedForward || kind == kExperts) layer.AddFeedForward(number);
+  return layer.Take();
+}
+
+StagePart LayerOf(const ModelShape& shape, std::int64_t number, const Microbatch& batch) {
+  return {.work = WorkOfLayer(shape, number, batch),
+          .kept = MegatronKeptByLayer(shape, number, batch, kKernels),
+          .is_layer = true,
+          .transient = MegatronLayerTransient(shape, number, batch, kKernels)};
+}
+
+StagePart Predictor(const ModelShape& shape, const Microbatch& batch) {
+  const auto dim = static_cast<double>(shape.dim);
+  KernelList list(batch);
+  list.Format(Precision::kBf16);
+  list.Linear({"eh_proj", batch.tokens_of_rank(), 2 * dim, dim});
+  StagePart part{.work = list.Take(),
+                 .kept = MegatronKeptByPredictor(shape, batch, kKernels),
+                 .is_layer = true};
+  for (std::int64_t i = 0; i < shape.predictor_layers(); ++i) {
+    Append(WorkOfLayer(shape, shape.layers + i, batch), part.work);
+    part.transient =
+        std::max(part.transient, MegatronLayerTransient(shape, shape.layers + i, batch, kKernels));
+  }
+  return part;
+}
+
+StagePart Embedding(const ModelShape& shape, const Microbatch& batch) {
+  KernelList list(batch);
+  const double elements = batch.tokens_of_rank() * static_cast<double>(shape.dim);
+  list.AddForward({.name = "embedding", .bytes = elements * 4});
+  list.AddWeight({.name = "embedding", .bytes = elements * 4});
+  return {.work = list.Take(), .kept = MegatronKeptByEmbedding(shape, batch)};
+}
+
+StagePart FinalNorm(const ModelShape& shape, const Microbatch& batch) {
+  constexpr double kNormPasses = 5;
+  KernelList list(batch);
+  list.Passes("norm", batch.tokens_of_rank() * static_cast<double>(shape.dim), kNormPasses);
+  return {.work = list.Take(), .kept = MegatronKeptByFinalNorm(shape, batch)};
+}
+
+StagePart Logits(const ModelShape& shape, const Microbatch& batch) {
+  const RankSizes sizes(shape, batch);
+  KernelList list(batch);
+  list.Format(Precision::kBf16);
+  list.Linear({"head", batch.tokens(), sizes.dim, sizes.vocabulary});
+  list.Passes("cross-entropy", batch.tokens() * sizes.vocabulary, kLogitPasses);
+  return {.work = list.Take(),
+          .kept = MegatronKeptByLogits(shape, batch),
+          .transient = MegatronLossTransient(shape, batch)};
+}
+
+RankOverhead Overhead(const ModelShape& shape, const Microbatch& batch, const RankPlace& place) {
+  return MegatronOverhead(shape, batch, place, kKernels);
+}
+
+// Measured over predicted times, by device and format: medians over the rows of NVIDIA's
+// performance pages for Megatron-Bridge 25.09 to 26.08. They stand for what no constant explains,
+// such as clocks under a limit of power.
+struct TimeFactor {
+  std::string_view device;
+  Precision precision;
+  double factor;
+};
+constexpr TimeFactor kTimeFactors[] = {
+    {"h100", Precision::kBf16, 0.87},         {"h100", Precision::kFp8, 0.93},
+    {"h100", Precision::kFp8Blockwise, 0.85}, {"b200", Precision::kBf16, 1.17},
+    {"b200", Precision::kFp8, 1.11},          {"b200", Precision::kMxfp8, 1.05},
+    {"b300", Precision::kBf16, 1.09},         {"b300", Precision::kMxfp8, 0.87},
+    {"gb200", Precision::kBf16, 1.07},        {"gb200", Precision::kFp8, 1.10},
+    {"gb200", Precision::kMxfp8, 0.96},       {"gb200", Precision::kNvfp4, 0.98},
+    {"gb300", Precision::kBf16, 0.85},        {"gb300", Precision::kFp8, 0.91},
+    {"gb300", Precision::kMxfp8, 0.83},       {"gb300", Precision::kNvfp4, 0.79},
+};
+
+// The factor of a format without rows is the mean of the device's others.
+double FactorOf(const Device& device, Precision precision) {
+  double sum = 0;
+  int count = 0;
+  for (const TimeFactor& each : kTimeFactors) {
+    if (!IsSameName(each.device, device.name)) continue;
+    if (each.precision == precision) return each.factor;
+    sum += each.factor;
+    ++count;
+  }
+  return count > 0 ? sum / count : 1;
+}
+
+Implementation Make() {
+  Speeds speeds{.matmul = {kMatmulBf16, kMatmulBf16, kMatmulBf16, kMatmulFp8, kMatmulBlockwise,
+                           kMatmulMxfp8, kMatmulNvfp4},
+                .memory = kMemory,
+                .link = kLink,
+                .network = kNetwork};
+  speeds.expert_link = kExpertLink;
+  speeds.expert_network = kExpertNetwork;
+  speeds.matmul_start = kMatmulStart;
+  speeds.hidden_gradients = 1 - kGradientsExposed;
+  return {
+      .name = "transformer-engine",
+      .source = "Megatron-Core with TransformerEngine, as Megatron-Bridge 25.09 to 26.08 runs it",
+      .quantizes = true,
+      .speeds = speeds,
+      .bytes_per_step = kBytesPerStep,
+      .reduced_bytes = 2,  // grad_reduce_in_fp32 is off in the recipes
+      .copies_heads = true,
+      .quantized_gather_bytes = 1,
+      .shards_exposed = kShardsExposed,
+      .offload_exposed = kOffloadExposed,
+      .time_factor = &FactorOf,
+      .layer = &LayerOf,
+      .predictor = &Predictor,
+      .embedding = &Embedding,
+      .final_norm = &FinalNorm,
+      .logits = &Logits,
+      .states = &MegatronStates,
+      .parameters = &MegatronParameters,
+      .overhead = &Overhead};
+}
+
+}  // namespace
+}  // namespace transformer_engine
+
+Implementation TransformerEngineImplementation() { return transformer_engine::Make(); }
+
+}  // namespace penstock

@@ -1,0 +1,93 @@
+#include "cost_model/implementations/transformer_engine_list.h"
+
+#include "cost_model/implementations/transformer_engine_constants.h"
+
+namespace penstock::transformer_engine {
+namespace {
+
+constexpr double kBf16Bytes = 2;
+
+}  // namespace
+
+KernelCost KernelList::Product(const Matmul& matmul, double depth) const {
+  KernelCost kernel{.name = matmul.name, .flops = 2 * matmul.rows * matmul.in * matmul.out};
+  kernel.precision = precision_;
+  kernel.depth = depth;
+  if (matmul.is_grouped) {
+    kernel.efficiency = batch_.profile.fused_experts ? kGroupedFused : kGrouped;
+  }
+  return kernel;
+}
+
+// The traffic of quantizing one element of an input or a gradient.
+double KernelList::QuantizedBytes(const Matmul& matmul) const {
+  if (!IsQuantized(precision_)) return 0;
+  double factor = kQuantize;
+  if (batch_.precision == Precision::kNvfp4 && precision_ == Precision::kNvfp4) {
+    factor *= kQuantizeNvfp4;
+  }
+  if (matmul.is_grouped) {
+    factor *= batch_.profile.fused_experts ? kQuantizeRowsFused : kQuantizeRows;
+  }
+  return factor * (kBf16Bytes + 2 * LinearBytes(precision_));
+}
+
+void KernelList::Linear(const Matmul& matmul) {
+  const double weights = kWeightTraffic * matmul.matrices * matmul.in * matmul.out;
+  const double read = weights * LinearBytes(precision_);
+  const double quantized = QuantizedBytes(matmul);
+  AddForward(Product(matmul, matmul.in));
+  AddForward(
+      {.name = "weights, and quantization", .bytes = read + matmul.rows * matmul.in * quantized});
+  AddInput(Product(matmul, matmul.out));
+  AddInput(
+      {.name = "weights, and quantization", .bytes = read + matmul.rows * matmul.out * quantized});
+  AddWeight(Product(matmul, matmul.rows / matmul.matrices));
+  AddWeight({.name = "sums of gradients", .bytes = weights * 2 * kBf16Bytes});
+}
+
+void KernelList::Passes(std::string_view name, double elements, double passes) {
+  const double bytes = elements * kBf16Bytes * passes / 3;
+  AddForward({.name = name, .bytes = bytes});
+  AddInput({.name = name, .bytes = 2 * bytes});
+}
+
+void KernelList::Attention(double forward, double input, double masked, double efficiency) {
+  const int outside = std::exchange(modules_, modules_ | kCoreAttention);
+  AddForward({.name = "attention",
+              .flops = forward,
+              .skipped = masked * forward,
+              .efficiency = efficiency * kAttentionForward / kMatmulBf16});
+  AddInput({.name = "attention",
+            .flops = input,
+            .skipped = masked * input,
+            .efficiency = efficiency * kAttentionBackward / kMatmulBf16});
+  modules_ = outside;
+}
+
+void KernelList::Scan(std::string_view name, double flops) {
+  const double efficiency = kScan / kMatmulBf16;
+  AddForward({.name = name, .flops = flops, .efficiency = efficiency});
+  AddInput({.name = name, .flops = 2.5 * flops, .efficiency = efficiency});
+}
+
+void KernelList::Exchange(double bytes, int forward, int input, int weight, double exposed) {
+  if (bytes == 0) return;
+  const auto collectives = [&](int count) {
+    return KernelCost{.name = "exchange of hidden states",
+                      .sent = count * bytes,
+                      .collectives = count,
+                      .exposed = exposed};
+  };
+  AddForward(collectives(forward));
+  AddInput(collectives(input));
+  AddWeight(collectives(weight));
+}
+
+void KernelList::Host(double seconds) {
+  AddForward({.name = "launches", .host = seconds * (1 - kHostWeight) / 2});
+  AddInput({.name = "launches", .host = seconds * (1 - kHostWeight) / 2});
+  AddWeight({.name = "launches", .host = seconds * kHostWeight});
+}
+
+}  // namespace penstock::transformer_engine

@@ -1,0 +1,356 @@
+#include "cost_model/model_costs.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/index.h"
+#include "base/text/quote.h"
+#include "cost_model/roofline.h"
+#include "cost_model/vocabulary_work.h"
+#include "model_spec/layout.h"
+#include "schedule/pricing/collective_time.h"
+
+namespace penstock {
+namespace {
+
+Microbatch SliceOf(const Microbatch& batch, int slices, int slice) {
+  Microbatch of_slice = batch;
+  of_slice.sequence = batch.sequence / slices;
+  of_slice.earlier = of_slice.sequence * slice;
+  return of_slice;
+}
+
+// The kernels of F that the backward computes again.
+Kernels Recomputed(const StagePart& part, const Recompute& recompute) {
+  if (part.is_recomputed) return part.work.forward;
+  Kernels again;
+  if (!part.is_layer || recompute.method != Recompute::Method::kSelective) return again;
+  for (const KernelCost& kernel : part.work.forward) {
+    if ((kernel.modules & recompute.modules) != 0) again.push_back(kernel);
+  }
+  return again;
+}
+
+// Parameters of which `replicas` replicas have copies, on devices that are `stride` devices apart.
+struct Replicated {
+  double parameters = 0;
+  double replicas = 1;
+  int stride = 1;
+
+  // The part that the other replicas have, once shards are gathered.
+  double from_others() const { return parameters * (replicas - 1) / replicas; }
+};
+
+// Replicas divide the experts, so that fewer of them have copies of the same ones.
+std::array<Replicated, 2> ReplicatedBy(const ModelOnCluster& model, const LayerRange& layers,
+                                       double of_vocabulary) {
+  ParameterCount count = ParametersOfStage(model.shape, layers, model.batch);
+  count.others += of_vocabulary;
+  const auto ranks = static_cast<double>(model.ranks_per_stage());
+  const int tensor = static_cast<int>(model.batch.tensor);
+  const int expert = static_cast<int>(model.batch.expert_ranks());
+  return {{{count.others, ranks / tensor, tensor}, {count.of_experts, ranks / expert, expert}}};
+}
+
+// Bytes of a weight that replicas gather.
+double GatheredBytes(const Microbatch& batch) {
+  const Implementation& implementation = batch.profile.get();
+  if (IsQuantized(batch.precision) && implementation.quantized_gather_bytes > 0) {
+    return implementation.quantized_gather_bytes;
+  }
+  if (implementation.gathered_bytes > 0) return implementation.gathered_bytes;
+  return implementation.states(batch).working;
+}
+
+// Seconds until replicas have gathered weights, and have summed gradients.
+struct ShardTimes {
+  double gather = 0, sum = 0;
+};
+ShardTimes ShardTimesOf(const ModelOnCluster& model, const Replicated& each,
+                        const Roofline& roofline) {
+  const Implementation& implementation = model.batch.profile.get();
+  const double reduced = implementation.reduced_bytes > 0
+                             ? implementation.reduced_bytes
+                             : implementation.states(model.batch).gradient;
+  const CollectiveGroup group = roofline.GroupOf(static_cast<int>(each.replicas), each.stride);
+  constexpr auto kRings = CollectiveAlgorithm::kHierarchical;
+  return {AllGatherTime(kRings, group, each.parameters * GatheredBytes(model.batch)) *
+              model.cluster.time_factor,
+          ReduceScatterTime(kRings, group, each.parameters * reduced) * model.cluster.time_factor};
+}
+
+// With `zero` 3, F and I gather the weights of their layers, and I sums their gradients.
+void AddShards(const ModelOnCluster& model, const LayerRange& layers, const Roofline& roofline,
+               StageCosts& costs) {
+  const double exposed = model.batch.profile.get().shards_exposed;
+  if (model.zero < 3 || exposed == 0) return;
+  for (const Replicated& each : ReplicatedBy(model, layers, 0)) {
+    const ShardTimes times = ShardTimesOf(model, each, roofline);
+    costs.forward += exposed * times.gather;
+    costs.backward_input += exposed * (times.gather + times.sum);
+  }
+}
+
+// Returns `costs` with the times and the memory of F, I and W of slice `slice`. All slices together
+// keep what the microbatch would.
+StageCosts WithCompute(const ModelOnCluster& model, const LayerRange& layers,
+                       const Roofline& roofline, int slices, int slice, StageCosts costs) {
+  const KeptBytes kept = KeptByStage(model.shape, layers, model.batch, model.recompute);
+  costs.forward = costs.backward_input = costs.backward_weight = 0;
+  for (const StagePart& part :
+       PartsOfStage(model.shape, layers, SliceOf(model.batch, slices, slice), model.recompute)) {
+    costs.forward += part.count * roofline.Seconds(part.work.forward);
+    costs.backward_input += part.count * (roofline.Seconds(part.work.backward_input) +
+                                          roofline.Seconds(Recomputed(part, model.recompute)));
+    costs.backward_weight += part.count * roofline.Seconds(part.work.backward_weight);
+  }
+  AddShards(model, layers, roofline, costs);
+  const double offload = roofline.OfHostLink(kept.offloaded / slices) *
+                         model.batch.profile.get().offload_exposed * model.cluster.time_factor;
+  costs.forward += offload;
+  costs.backward_input += offload;
+  if (model.batch.profile.lora) costs.backward_weight = 0;
+  if (layers.has_embedding()) {
+    costs.backward_weight += std::exchange(costs.backward_input, 0);
+  }
+  costs.workspace = kept.transient / slices;
+  costs.activation = kept.from_forward / slices;
+  costs.activation_after_i = kept.after_input / slices;
+  costs.recompute = costs.forward;
+  const double input = layers.has_embedding() ? KeptFromForward(KeptByEmbedding(model.batch))
+                                              : HiddenBytes(model.shape, model.batch);
+  costs.input_activation = input / slices;
+  return costs;
+}
+
+StageCosts MeanOfSlices(const std::vector<StageCosts>& slices) {
+  StageCosts mean = slices.front();
+  for (double StageCosts::*time : {&StageCosts::forward, &StageCosts::backward_input,
+                                   &StageCosts::backward_weight, &StageCosts::recompute}) {
+    double sum = 0;
+    for (const StageCosts& slice : slices) sum += slice.*time;
+    mean.*time = sum / static_cast<double>(slices.size());
+  }
+  return mean;
+}
+
+// Groups of `zero_ranks` replicas divide the replicas of experts, too, which are fewer.
+Sharding ShardingOf(const ModelOnCluster& model, double replicas) {
+  if (model.zero_ranks == 0) return {model.zero, replicas};
+  const auto ranks = model.ranks_per_stage() / model.batch.tensor;
+  const auto all = static_cast<double>(ranks);
+  return {model.zero, std::clamp(replicas * model.zero_ranks / all, 1.0, replicas)};
+}
+
+// What passes add: the optimizer's step, and the collectives of shards.
+void AddUpdateCosts(const ModelOnCluster& model, const std::array<Replicated, 2>& all,
+                    const Roofline& roofline, StageCosts& costs) {
+  if (model.batch.profile.lora) return;
+  const Implementation& implementation = model.batch.profile.get();
+  const StateFormat format = implementation.states(model.batch);
+  const bool every_microbatch = model.zero == 3 && implementation.shards_exposed > 0;
+  const double exposed = every_microbatch ? 0 : 1 - model.cluster.speeds.hidden_gradients;
+  for (const Replicated& each : all) {
+    const StateElements elements = ElementsOf(each.parameters, ShardingOf(model, each.replicas));
+    costs.step += roofline.OfMemory(implementation.bytes_per_step > 0
+                                        ? elements.masters * implementation.bytes_per_step
+                                        : StepBytes(elements, format));
+    const ShardTimes times = ShardTimesOf(model, each, roofline);
+    costs.unshard += exposed * times.gather;
+    costs.reduce += exposed * times.sum;
+    costs.gathered += each.from_others() * GatheredBytes(model.batch);
+  }
+}
+
+// The first and the last stage add their gradients of a tied embedding before their steps.
+void AddTiedGradients(const ModelOnCluster& model, const std::vector<LayerRange>& stages,
+                      const Roofline& roofline, ModelCosts& costs) {
+  const Implementation& implementation = model.batch.profile.get();
+  const bool is_split = stages.front().has_embedding() && stages.back().has_logits();
+  if (!implementation.sums_tied_gradients || !model.shape.tied || stages.size() == 1 || !is_split) {
+    return;
+  }
+  const double bytes = static_cast<double>(model.shape.vocabulary) /
+                       static_cast<double>(model.batch.tensor) *
+                       static_cast<double>(model.shape.dim) * model.batch.element_bytes();
+  const std::int64_t distance = model.site_ranks_per_stage() * (PipelineRanks(model) - 1);
+  const double seconds = roofline.OfSumOfTwo(bytes, distance);
+  costs.stages.front().step += seconds;
+  costs.stages.back().step += seconds;
+}
+
+StateBytes AddStates(const ModelOnCluster& model, const std::array<Replicated, 2>& all,
+                     StageCosts& costs) {
+  StateFormat format = model.batch.profile.get().states(model.batch);
+  if (model.batch.profile.lora) format = {.working = format.working, .gradient = 0, .optimizer = 0};
+  StateBytes states;
+  for (const Replicated& each : all) {
+    states =
+        states + StatesOf(ElementsOf(each.parameters, ShardingOf(model, each.replicas)), format);
+  }
+  costs.weights = states.weights;
+  costs.version = states.version;
+  costs.gradients = states.gradients;
+  costs.optimizer = states.optimizer;
+  return states;
+}
+
+void AddVocabulary(const VocabularyWork& shard, const Roofline& roofline, StageCosts& costs) {
+  costs.embed = roofline.Seconds(shard.embed);
+  costs.vocabulary_input = roofline.Seconds(shard.softmax);
+  costs.vocabulary_weight = roofline.Seconds(shard.weight);
+  costs.embed_gradient = roofline.Seconds(shard.embed_gradient);
+  costs.softmax = shard.softmax_bytes;
+}
+
+// The links between the ranks of a pipeline that one site has, the innermost first.
+std::vector<LinkLevel> LevelsOfSite(const ModelOnCluster& model, double latency) {
+  const Cluster& cluster = model.cluster;
+  const int group = static_cast<int>(model.site_ranks_per_stage());
+  const int linked = cluster.linked_devices();
+  LinkLevel node, network;
+  node.name = "node";
+  node.ranks = std::max(1, linked / group);
+  node.bandwidth = cluster.device.link_bandwidth * cluster.speeds.link;
+  network.name = "network";
+  network.bandwidth = cluster.device.network_bandwidth * cluster.speeds.network;
+  node.latency = network.latency = latency;
+  if (cluster.devices_per_site() <= linked) return {node};
+  if (group >= linked || linked % group != 0) return {network};
+  return {node, network};
+}
+
+// Empty if all neighbors are on the same kind of link.
+Topology TopologyOf(const ModelOnCluster& model, double latency) {
+  const Sites& sites = model.cluster.sites;
+  std::vector<LinkLevel> levels = LevelsOfSite(model, latency);
+  const bool far = sites.count > 1 && sites.across == AcrossSites::kPipeline;
+  if (!far) return levels.size() > 1 ? Topology{std::move(levels)} : Topology{};
+  levels.back().ranks = PipelineRanks(model) / sites.count;
+  LinkLevel between;
+  between.name = "site";
+  between.latency = sites.latency;
+  // All devices of a stage send at once.
+  between.bandwidth = sites.bandwidth / static_cast<double>(model.ranks_per_stage());
+  between.shared = levels.back().ranks > 1;
+  // The outermost level of a site with one rank connects nobody.
+  if (levels.back().ranks == 1) levels.clear();
+  levels.push_back(std::move(between));
+  return {std::move(levels)};
+}
+
+void AddMessages(const ModelOnCluster& model, const Roofline& roofline, int slices,
+                 ModelCosts& costs) {
+  const Implementation& implementation = model.batch.profile.get();
+  double latency = model.cluster.device.latency;
+  costs.message_bytes = HiddenBytes(model.shape, model.batch) / slices;
+  if (implementation.scatters_messages) {
+    latency = roofline.CollectiveLatency();
+    if (!model.batch.sequence_parallel) {
+      latency += roofline.OfGather(costs.message_bytes);
+      costs.message_bytes /= static_cast<double>(model.batch.tensor);
+    }
+  }
+  costs.comm = roofline.OfMessage(costs.message_bytes, latency, model.cluster.devices_per_site());
+  costs.topology = TopologyOf(model, latency);
+  if (model.cluster.sites.count > 1) {
+    costs.comm =
+        std::max(costs.comm, costs.topology.LongestTime(PipelineRanks(model), costs.message_bytes));
+  }
+  costs.transfers = implementation.transfers;
+}
+
+Result<std::vector<LayerRange>> LayersOf(const ModelOnCluster& model, int stages) {
+  const ModelShape& shape = model.shape;
+  if (!model.layout.empty()) {
+    auto split = ParseLayout(model.layout, {shape.layers, shape.predictors, stages});
+    if (split) return split;
+    return InvalidParameter("layout", "{}: {}", Quote(model.layout), split.error().line());
+  }
+  auto split = SplitLayers(shape.layers, stages);
+  if (!split) return tl::unexpected(In(shape.name, std::move(split).error()));
+  split->back().predictors = shape.predictors;
+  return split;
+}
+
+Result<ModelCosts> CostsOfAlikeDevices(const ModelOnCluster& model,
+                                       const PipelineDivision& division) {
+  auto split = LayersOf(model, division.stages);
+  if (!split) return tl::unexpected(std::move(split).error());
+  std::vector<LayerRange>& divided = *split;
+  const int slices = division.slices;
+  if (model.batch.sequence % slices != 0) {
+    return InvalidParameter("slices", "{}: does not divide `sequence`, {}", slices,
+                            model.batch.sequence);
+  }
+  const Roofline roofline(model);
+  VocabularyWork vocabulary;
+  if (division.vocabulary_ranks > 0) {
+    vocabulary = WorkOfVocabulary(model.shape, model.batch, division.vocabulary_ranks);
+  }
+  ModelCosts costs;
+  for (std::size_t i = 0; i < divided.size(); ++i) {
+    divided[i].sharded_vocabulary = division.vocabulary_ranks > 0;
+    const bool has_shard = i < Index(division.vocabulary_ranks);
+    const auto replicated = ReplicatedBy(model, divided[i], has_shard ? vocabulary.parameters : 0);
+    StageCosts whole;
+    AddUpdateCosts(model, replicated, roofline, whole);
+    costs.states.push_back(AddStates(model, replicated, whole));
+    if (has_shard) AddVocabulary(vocabulary, roofline, whole);
+    std::vector<StageCosts> of_slices;
+    for (int slice = 0; slice < slices; ++slice) {
+      of_slices.push_back(WithCompute(model, divided[i], roofline, slices, slice, whole));
+    }
+    costs.stages.push_back(MeanOfSlices(of_slices));
+    if (slices == 1) continue;
+    costs.by_slice.insert(costs.by_slice.end(), of_slices.begin(), of_slices.end());
+  }
+  AddTiedGradients(model, divided, roofline, costs);
+  AddMessages(model, roofline, slices, costs);
+  costs.offload = roofline.OfHostLink(1);
+  return costs;
+}
+
+// The links of the slowest device.
+Device SlowestLinks(const Cluster& cluster) {
+  Device slowest = cluster.groups.front().device;
+  for (const NodeGroup& group : cluster.groups) {
+    slowest.link_bandwidth = std::min(slowest.link_bandwidth, group.device.link_bandwidth);
+    slowest.network_bandwidth = std::min(slowest.network_bandwidth, group.device.network_bandwidth);
+    slowest.latency = std::max(slowest.latency, group.device.latency);
+    slowest.linked_devices = std::min(slowest.linked_devices, group.device.linked_devices);
+  }
+  return slowest;
+}
+
+// Each stage costs what it does on the devices of its rank, and messages take the slowest links.
+Result<ModelCosts> CostsOnGroups(const ModelOnCluster& model, PipelineDivision division) {
+  const std::vector<int> ranks = std::exchange(division.ranks, {});
+  PENSTOCK_TRY(ModelCosts costs, CostsOfAlikeDevices(model.OnGroup(0), division));
+  for (std::size_t group = 1; group < model.cluster.groups.size() && !ranks.empty(); ++group) {
+    PENSTOCK_TRY(const ModelCosts own, CostsOfAlikeDevices(model.OnGroup(group), division));
+    for (std::size_t stage = 0; stage < ranks.size(); ++stage) {
+      const int device = ranks[stage] * static_cast<int>(model.ranks_per_stage());
+      if (model.cluster.NodeGroupOf(device) != group) continue;
+      costs.stages[stage] = own.stages[stage];
+      const auto slices = Index(division.slices);
+      for (std::size_t i = stage * slices; i < (stage + 1) * slices && slices > 1; ++i) {
+        costs.by_slice[i] = own.by_slice[i];
+      }
+    }
+  }
+  ModelOnCluster linked = model;
+  linked.cluster.device = SlowestLinks(model.cluster);
+  AddMessages(linked, Roofline(linked), division.slices, costs);
+  return costs;
+}
+
+}  // namespace
+
+Result<ModelCosts> CostsOfModel(const ModelOnCluster& model, const PipelineDivision& division) {
+  if (!model.cluster.groups.empty()) return CostsOnGroups(model, division);
+  return CostsOfAlikeDevices(model, division);
+}
+
+}  // namespace penstock

@@ -1,0 +1,172 @@
+#include "cost_model/model_on_cluster.h"
+
+#include <algorithm>
+
+namespace penstock {
+namespace {
+
+Status CheckExpertDivision(const ModelOnCluster& model) {
+  const std::int64_t ranks = model.batch.expert, division = model.batch.expert_division();
+  if (ranks == 1 && division == model.batch.tensor) return {};
+  if (!model.shape.experts) {
+    return InvalidParameter("expert", "{}: {} has no experts", ranks, model.shape.name);
+  }
+  if (model.ranks_per_stage() % (ranks * division) != 0) {
+    return InvalidParameter(
+        "expert",
+        "{}: {} ranks (`expert` {} times `expert_tensor` {}) do not divide the {} of a "
+        "stage (`tensor` {} times `context` {} times `data_parallel` {})",
+        ranks, ranks * division, ranks, division, model.ranks_per_stage(), model.batch.tensor,
+        model.batch.context, model.data);
+  }
+  const std::int64_t experts = model.shape.experts->experts;
+  if (experts % ranks == 0) return {};
+  return InvalidParameter("expert", "{}: does not divide the {} experts of {}", ranks, experts,
+                          model.shape.name);
+}
+
+// The devices of a pipeline rank are alike.
+Status CheckGroups(const ModelOnCluster& model) {
+  const Cluster& cluster = model.cluster;
+  if (cluster.groups.empty()) return {};
+  if (cluster.sites.count > 1 && cluster.sites.across == AcrossSites::kData) {
+    return InvalidParameter("across_sites",
+                            ": replicas of a pipeline on unlike devices have no price; give "
+                            "`across_sites` pipeline");
+  }
+  for (const NodeGroup& group : cluster.groups) {
+    const int devices = group.nodes * cluster.devices_per_node;
+    if (devices % model.ranks_per_stage() == 0) continue;
+    return InvalidParameter("device",
+                            "{}: the {} devices of a stage (`tensor` times `context` times "
+                            "`data_parallel`) do not divide its {}, and those of a stage must be "
+                            "alike",
+                            group.device.name, model.ranks_per_stage(), devices);
+  }
+  return {};
+}
+
+// Sites have whole pipeline ranks, or whole replicas of the pipeline.
+Status CheckSites(const ModelOnCluster& model) {
+  const Sites& sites = model.cluster.sites;
+  if (sites.count == 1) return {};
+  if (sites.across == AcrossSites::kPipeline) {
+    if (PipelineRanks(model) % sites.count == 0) return {};
+    return InvalidParameter("sites",
+                            "{}: they do not divide the {} pipeline ranks; give another number, or "
+                            "`across_sites` data",
+                            sites.count, PipelineRanks(model));
+  }
+  if (model.data % sites.count != 0) {
+    return InvalidParameter("sites", "{}: they do not divide `data_parallel`, {}", sites.count,
+                            model.data);
+  }
+  if (model.site_ranks_per_stage() % model.batch.expert_ranks() == 0) return {};
+  return InvalidParameter("expert",
+                          "{}: the {} ranks that divide experts do not divide the {} of a stage in "
+                          "one of {} sites",
+                          model.batch.expert, model.batch.expert_ranks(),
+                          model.site_ranks_per_stage(), sites.count);
+}
+
+}  // namespace
+
+int Cluster::linked_devices() const {
+  int linked = devices_per_node;
+  const int most = std::min(device.linked_devices, devices_per_site());
+  for (int count = 2 * devices_per_node; count <= most; count += devices_per_node) {
+    if (devices_per_site() % count == 0) linked = count;
+  }
+  return linked;
+}
+
+Status CheckDivision(const ModelOnCluster& model) {
+  const std::int64_t tensor = model.batch.tensor;
+  const std::int64_t group = model.ranks_per_stage(), context = model.batch.context;
+  const int devices = model.cluster.devices();
+  if (devices % group != 0) {
+    return InvalidParameter(tensor > 1 ? "tensor" : (context > 1 ? "context" : "data_parallel"),
+                            "{}: {} ranks per stage (`tensor` {} times `context` {} times "
+                            "`data_parallel` {}) do not divide {} "
+                            "devices",
+                            tensor > 1 ? tensor : (context > 1 ? context : model.data), group,
+                            tensor, context, model.data, devices);
+  }
+  PENSTOCK_TRY_STATUS(CheckExpertDivision(model));
+  PENSTOCK_TRY_STATUS(CheckSites(model));
+  PENSTOCK_TRY_STATUS(CheckGroups(model));
+  const ModelShape& shape = model.shape;
+  const std::int64_t heads = shape.latent ? shape.heads : shape.kv_heads;
+  const bool has_copies =
+      model.batch.profile.get().copies_heads && tensor % heads == 0 && shape.heads % tensor == 0;
+  if (heads % tensor != 0 && !has_copies) {
+    return InvalidParameter("tensor", "{}: does not divide the {} {} of {}", tensor, heads,
+                            shape.latent ? "heads" : "heads of keys and values", shape.name);
+  }
+  if (model.batch.sequence % context != 0) {
+    return InvalidParameter("context", "{}: does not divide `sequence`, {}", context,
+                            model.batch.sequence);
+  }
+  if (model.batch.sequence / context % tensor != 0) {
+    return InvalidParameter("tensor", "{}: does not divide `sequence`, {}", tensor,
+                            model.batch.sequence / context);
+  }
+  if (shape.positions != 0 && model.batch.sequence > shape.positions) {
+    return InvalidParameter("sequence", "{}: {} has {} positions", model.batch.sequence, shape.name,
+                            shape.positions);
+  }
+  return {};
+}
+
+int PipelineRanks(const ModelOnCluster& model) {
+  return model.cluster.devices() / static_cast<int>(model.ranks_per_stage());
+}
+
+Status CheckRanks(const ModelOnCluster& model, int ranks) {
+  const int most = PipelineRanks(model), sites = model.cluster.sites.count;
+  if (sites > 1 && ranks < most) {
+    return InvalidParameter("ranks",
+                            "{}: the devices of {} sites have {} pipeline ranks; give `nodes` of "
+                            "which all are used",
+                            ranks, sites, most);
+  }
+  if (ranks <= most) return {};
+  return InvalidParameter("ranks",
+                          "{}: {} devices have at most {} pipeline ranks (`tensor` {}, "
+                          "`data_parallel` {}); add `nodes`",
+                          ranks, model.cluster.devices(), most, model.batch.tensor, model.data);
+}
+
+std::size_t Cluster::NodeGroupOf(int index) const {
+  int end = 0;
+  for (std::size_t group = 0; group + 1 < groups.size(); ++group) {
+    end += groups[group].nodes * devices_per_node;
+    if (index < end) return group;
+  }
+  return groups.size() - 1;
+}
+
+double Cluster::mean_flops(Precision precision) const {
+  if (groups.empty()) return device.flops(precision);
+  double sum = 0;
+  for (const NodeGroup& group : groups) sum += group.nodes * group.device.flops(precision);
+  return sum / nodes;
+}
+
+const Device& ModelOnCluster::DeviceOf(int rank) const {
+  if (cluster.groups.empty()) return cluster.device;
+  const std::size_t group = cluster.NodeGroupOf(rank * static_cast<int>(ranks_per_stage()));
+  return cluster.groups[group].device;
+}
+
+ModelOnCluster ModelOnCluster::OnGroup(std::size_t group) const {
+  const NodeGroup& of = cluster.groups[group];
+  ModelOnCluster alike = *this;
+  alike.cluster.groups.clear();
+  alike.cluster.device = of.device;
+  alike.cluster.time_factor = of.time_factor;
+  alike.batch.profile.generation = of.generation;
+  return alike;
+}
+
+}  // namespace penstock

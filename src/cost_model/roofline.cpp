@@ -1,0 +1,162 @@
+#include "cost_model/roofline.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace penstock {
+
+double Roofline::Seconds(const Kernels& kernels) const {
+  double device = 0, launches = 0, messages = 0, host = 0;
+  for (const KernelCost& kernel : kernels) {
+    device += DeviceSeconds(kernel);
+    launches += kernel.kernels * cluster_.speeds.host_launch;
+    messages += MessageSeconds(kernel);
+    host += kernel.host;
+  }
+  return std::max(std::max(device, launches) + messages, host) * cluster_.time_factor;
+}
+
+double Roofline::OfMemory(double bytes) const {
+  return bytes / (cluster_.device.memory_bandwidth * cluster_.speeds.memory) * cluster_.time_factor;
+}
+
+double Roofline::OfHostLink(double bytes) const {
+  return bytes / (cluster_.device.host_bandwidth * cluster_.speeds.link);
+}
+
+double Roofline::OfMessage(double bytes, double latency, std::int64_t devices) const {
+  return latency + OfLink(bytes, {0, devices});
+}
+
+double Roofline::CollectiveLatency() const {
+  const double latency = cluster_.speeds.collective_latency;
+  return latency > 0 ? latency : cluster_.device.latency;
+}
+
+double Roofline::OfGather(double bytes) const {
+  const auto ranks = static_cast<double>(batch_.tensor);
+  if (batch_.tensor == 1) return 0;
+  return CollectiveLatency() + OfLink(bytes * (ranks - 1) / ranks, {1, batch_.tensor});
+}
+
+double Roofline::OfSumOfTwo(double bytes, std::int64_t distance) const {
+  const Sites& sites = cluster_.sites;
+  const bool far = sites.count > 1 && sites.across == AcrossSites::kPipeline &&
+                   distance >= cluster_.devices_per_site();
+  if (far) return 2 * sites.latency + bytes * stage_devices_ / sites.bandwidth;
+  return (2 * CollectiveLatency() + OfLink(bytes, {0, distance + 1})) * cluster_.time_factor;
+}
+
+CollectiveGroup Roofline::GroupOf(int replicas, int stride) const {
+  const Sites& sites = cluster_.sites;
+  if (sites.count == 1 || sites.across == AcrossSites::kPipeline) {
+    return GroupInSite(replicas, stride);
+  }
+  // All devices of a site exchange their shards with those of the others at once.
+  const int in_site = replicas / sites.count;
+  CollectiveGroup group = GroupInSite(in_site, stride);
+  group.members = replicas;
+  if (in_site == 1) group.links.levels.clear();
+  if (!group.links.levels.empty()) group.links.levels.back().ranks = in_site;
+  group.links.levels.push_back(
+      {"site", LinkLevel::kAllRanks, sites.latency, sites.bandwidth / cluster_.devices_per_site()});
+  return group;
+}
+
+CollectiveGroup Roofline::GroupInSite(int replicas, int stride) const {
+  const Device& device = cluster_.device;
+  const int in_node = std::max(1, linked_ / stride);
+  const bool fills = linked_ % stride == 0 && replicas % in_node == 0;
+  CollectiveGroup group{replicas, {}};
+  if (replicas <= in_node || fills) {
+    group.links.levels.push_back(
+        {"node", in_node, device.latency, device.link_bandwidth * cluster_.speeds.link});
+  }
+  if (replicas > in_node) {
+    group.links.levels.push_back({"network", LinkLevel::kAllRanks, device.latency,
+                                  device.network_bandwidth * cluster_.speeds.network});
+  }
+  return group;
+}
+
+double Roofline::DeviceSeconds(const KernelCost& kernel) const {
+  const Precision precision =
+      kernel.precision.value_or(kernel.is_linear ? batch_.precision : Plain());
+  const double bandwidth = cluster_.device.memory_bandwidth * cluster_.speeds.memory;
+  const double products =
+      MatmulSeconds(kernel.flops - kernel.skipped, precision) / kernel.efficiency;
+  return std::max(products * StartOf(kernel, precision), kernel.bytes / bandwidth) +
+         kernel.kernels * cluster_.speeds.device_launch;
+}
+
+double Roofline::StartOf(const KernelCost& kernel, Precision precision) const {
+  if (kernel.depth == 0) return 1;
+  const Device& device = cluster_.device;
+  return 1 + cluster_.speeds.matmul_start * device.flops(precision) /
+                 device.flops(Precision::kBf16) / kernel.depth;
+}
+
+double Roofline::MatmulSeconds(double flops, Precision precision) const {
+  return flops / (cluster_.device.flops(precision) * cluster_.speeds.of(precision));
+}
+
+double Roofline::MessageSeconds(const KernelCost& kernel) const {
+  if (kernel.collectives == 0) return 0;
+  const Speeds& speeds = cluster_.speeds;
+  const double tensor =
+      OfRings(kernel.sent) + OfLink(kernel.shared, {batch_.tensor, batch_.tensor * batch_.context});
+  const double expert = RoutedSeconds(kernel);
+  const double hidden = kernel.routed > 0 ? speeds.hidden_expert : speeds.hidden_tensor;
+  double concurrent = MatmulSeconds(kernel.hidden_by, batch_.precision);
+  if (kernel.hidden_by > 0) concurrent += speeds.device_launch;
+  const double all = kernel.collectives * CollectiveLatency() + tensor + expert - concurrent;
+  return std::max(0.0, all) * kernel.exposed * (1 - hidden);
+}
+
+double Roofline::RoutedSeconds(const KernelCost& kernel) const {
+  const Speeds& speeds = cluster_.speeds;
+  const Reach reach = {batch_.expert_division(), batch_.expert_ranks()};
+  const double link = speeds.expert_link > 0 ? speeds.expert_link : speeds.link;
+  const double network = speeds.expert_network > 0 ? speeds.expert_network : speeds.network;
+  if (kernel.routed_once == 0 || reach.devices <= linked_ || reach.stride >= linked_) {
+    return OfLink(kernel.routed, reach, link, network);
+  }
+  // Each node gets a token once over the network, and passes it on.
+  const double nodes = static_cast<double>(reach.devices) / static_cast<double>(linked_);
+  const double copies = nodes * (1 - std::pow(1 - 1 / nodes, kernel.choices));
+  const double outside = kernel.routed_once * copies * (nodes - 1) / nodes;
+  return std::max(outside / (cluster_.device.network_bandwidth * network),
+                  kernel.routed / nodes / (cluster_.device.link_bandwidth * link));
+}
+
+Precision Roofline::Plain() const {
+  return IsQuantized(batch_.precision) ? Precision::kBf16 : batch_.precision;
+}
+
+double Roofline::OfRings(double bytes) const {
+  if (batch_.tensor <= linked_ || bytes == 0) return OfLink(bytes, {1, batch_.tensor});
+  const auto ranks = static_cast<double>(batch_.tensor), in_node = static_cast<double>(linked_);
+  const double all = bytes * ranks / (ranks - 1);
+  return OfLink(all * (in_node - 1) / in_node, {1, linked_}) +
+         OfLink(all / in_node * (1 - in_node / ranks), {linked_, batch_.tensor});
+}
+
+double Roofline::OfLink(double bytes, const Reach& reach) const {
+  return OfLink(bytes, reach, cluster_.speeds.link, cluster_.speeds.network);
+}
+
+double Roofline::OfLink(double bytes, const Reach& reach, double of_link, double of_network) const {
+  if (bytes == 0) return 0;
+  const auto& [stride, devices] = reach;
+  const double link = cluster_.device.link_bandwidth * of_link;
+  const double network = cluster_.device.network_bandwidth * of_network;
+  if (devices <= linked_) return bytes / link;
+  if (stride == 0 || stride >= linked_) return bytes / network;
+  const std::int64_t members = devices / stride;
+  const auto ranks = static_cast<double>(members);
+  const double outside =
+      (ranks - static_cast<double>(linked_) / static_cast<double>(stride)) / (ranks - 1);
+  return std::max(bytes * outside / network, bytes * (1 - outside) / link);
+}
+
+}  // namespace penstock

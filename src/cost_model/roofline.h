@@ -1,0 +1,70 @@
+// Seconds of kernels and messages on one device of a cluster, by a roofline: a kernel takes as long
+// as its FLOPs or its memory traffic need, whichever is longer (Williams et al., Roofline, 2009).
+#pragma once
+
+#include <cstdint>
+
+#include "cost_model/model_costs.h"
+#include "schedule/pricing/collective_time.h"
+
+namespace penstock {
+
+class Roofline {
+ public:
+  // Ownership: the model must live as long as this.
+  explicit Roofline(const ModelOnCluster& model)
+      : cluster_(model.cluster),
+        batch_(model.batch),
+        linked_(model.cluster.linked_devices()),
+        stage_devices_(static_cast<double>(model.ranks_per_stage())) {}
+
+  // The time of the kernels of one part: the device's or that of launches, whichever is longer, and
+  // messages that neither hides; or the rest of what the host does, if that takes longer.
+  double Seconds(const Kernels& kernels) const;
+  double OfMemory(double bytes) const;
+  double OfHostLink(double bytes) const;
+  // The time of a message among `devices` neighboring devices.
+  double OfMessage(double bytes, double latency, std::int64_t devices) const;
+  double CollectiveLatency() const;
+  // The time until all ranks that divide a layer have the parts of the others.
+  double OfGather(double bytes) const;
+  // The time of an all-reduce between two devices that are `distance` devices apart.
+  double OfSumOfTwo(double bytes, std::int64_t distance) const;
+  // The links of `replicas` devices that are `stride` devices apart: those of the node, between
+  // nodes the network, and the link between sites. If the replicas do not fill whole nodes, all of
+  // them use the network.
+  CollectiveGroup GroupOf(int replicas, int stride) const;
+
+ private:
+  // Ranks that are `stride` devices apart and span `devices`. A stride of 0 means a single one.
+  struct Reach {
+    std::int64_t stride, devices;
+  };
+
+  CollectiveGroup GroupInSite(int replicas, int stride) const;
+  double DeviceSeconds(const KernelCost& kernel) const;
+  // The factor of a matmul's time by its start and end, which take as long as a number of steps
+  // along its inner dimension.
+  double StartOf(const KernelCost& kernel, Precision precision) const;
+  double MatmulSeconds(double flops, Precision precision) const;
+  // In collectives, each device sends to all others at once.
+  double MessageSeconds(const KernelCost& kernel) const;
+  double RoutedSeconds(const KernelCost& kernel) const;
+  // The format of everything but quantized linear layers.
+  Precision Plain() const;
+  // The time in which the ranks that divide a layer send these bytes each, in rings. Over several
+  // nodes, each rank exchanges its part of what its node has with one rank of each other node.
+  double OfRings(double bytes) const;
+  // The time to send bytes, in equal parts, to all others. Those outside of the rank's own node are
+  // reached over the network, at the same time as the others.
+  double OfLink(double bytes, const Reach& reach) const;
+  // `of_link` and `of_network` are parts of their bandwidths.
+  double OfLink(double bytes, const Reach& reach, double of_link, double of_network) const;
+
+  const Cluster& cluster_;
+  const Microbatch& batch_;
+  int linked_;            // devices that links join
+  double stage_devices_;  // of a stage
+};
+
+}  // namespace penstock

@@ -1,0 +1,54 @@
+// A plan, with what the formats of frameworks need of it.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "cost_model/model_costs.h"
+#include "model_spec/layer_range.h"
+#include "plan/search/framework_limits.h"
+#include "plan/search/training_plan.h"
+#include "schedule/schedule.h"
+
+namespace penstock {
+
+struct PlanJob {
+  Scenario scenario;
+  JobDivision division;
+  std::string algorithm;  // of the schedule
+  int chunks = 1;
+  ModelOnCluster model;
+  Schedule schedule;               // of one replica
+  std::vector<LayerRange> stages;  // of the model, in its order
+
+  const ModelShape& shape() const { return model.shape; }
+  DividedModel divided() const { return {division, chunks, model.shape, model.batch.precision}; }
+  std::int64_t global_batch() const {
+    return std::int64_t{division.data} * division.micro_batch * division.microbatches;
+  }
+};
+
+// Errors: those of BuildOne.
+Result<PlanJob> JobOf(const TrainingPlan& plan);
+
+// Refuses settings of the user that are neither dimensions of a plan nor sizes of the model, except
+// for those that only say what the job costs and those that the format expresses. `framework` is
+// its name in errors.
+Status RefuseOtherSettings(const PlanJob& job, std::string_view framework,
+                           std::initializer_list<std::string_view> expressed);
+
+// What a framework's order of devices puts outermost, so that sites, each with consecutive devices,
+// divide it.
+enum class Outermost { kPipeline, kReplicas };
+
+// Whether sites divide the replicas of pipelines that have several ranks.
+bool SitesDivideReplicas(const PlanJob& job);
+
+// Refuses sites that divide what the framework does not put outermost.
+Status CheckSites(const PlanJob& job, std::string_view framework, Outermost outermost);
+
+}  // namespace penstock

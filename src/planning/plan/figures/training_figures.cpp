@@ -1,0 +1,74 @@
+#include "plan/figures/training_figures.h"
+
+#include <utility>
+
+#include "scenario/command_line.h"
+#include "scenario/price/step_figures.h"
+
+namespace penstock {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+}  // namespace
+
+double MfuOf(const TrainingPlan& plan) {
+  const auto model = plan.scenario.Load();
+  if (!model) return 0;
+  const double peak = model->cluster.mean_flops(model->batch.precision);
+  return peak > 0 ? plan.estimate.flops_per_device() / peak : 0;
+}
+
+Json FiguresOf(const TrainingPlan& plan) {
+  const JobDivision& division = plan.division;
+  Json figures = {{"tensor", division.tensor},
+                  {"pipeline", division.pipeline},
+                  {"chunks", plan.chunks},
+                  {"context", division.context},
+                  {"data", division.data},
+                  {"expert", division.expert},
+                  {"expert_tensor", division.experts_tensor()},
+                  {"zero", division.zero},
+                  {"micro_batch", division.micro_batch},
+                  {"microbatches", division.microbatches},
+                  {"schedule", plan.schedule},
+                  {"slices", plan.slices},
+                  {"recompute", division.recompute},
+                  {"offloaded_layers", division.offloaded_layers},
+                  {"precision", plan.scenario.precision.value_or("bf16")},
+                  {"layout", plan.scenario.layout ? Json(*plan.scenario.layout) : Json()},
+                  {"step_time", plan.step_time()},
+                  {"tokens_per_second", plan.estimate.tokens_per_second()},
+                  {"mfu", MfuOf(plan)},
+                  {"bubble", plan.bubble()},
+                  {"peak_bytes", plan.bytes()},
+                  {"lower_bound", plan.lower_bound},
+                  {"gap", plan.lower_bound > 0 ? plan.step_time() / plan.lower_bound - 1 : 0},
+                  {"command", CommandLineOf(plan.scenario)}};
+  if (plan.scenario.across_sites) figures["across_sites"] = *plan.scenario.across_sites;
+  AddCheckpoints(plan.estimate, figures);
+  return figures;
+}
+
+Json FiguresOf(const PlanAnswer& answer, double seconds) {
+  Json front = Json::array(), runners_up = Json::array();
+  for (const TrainingPlan& plan : answer.front) front.push_back(FiguresOf(plan));
+  for (const TrainingPlan& plan : answer.runners_up) {
+    Json object = FiguresOf(plan);
+    object["why_not"] = WhyNot(plan, answer.best());
+    object.erase("lower_bound");
+    object.erase("gap");
+    runners_up.push_back(std::move(object));
+  }
+  return {{"best", FiguresOf(answer.best())},
+          {"front", std::move(front)},
+          {"runners_up", std::move(runners_up)},
+          {"lower_bound", answer.lower_bound},
+          {"memory_limit", answer.memory_limit},
+          {"divisions", answer.divisions},
+          {"searched", answer.searched},
+          {"stopped", answer.stopped},
+          {"seconds", seconds}};
+}
+
+}  // namespace penstock

@@ -1,0 +1,168 @@
+#include "plan/request/plan_request.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/text/quote.h"
+#include "base/units.h"
+#include "cost_model/request/read_name.h"
+#include "plan/search/framework.h"
+#include "scenario/fields.h"
+#include "scenario/price/params.h"
+
+namespace penstock {
+namespace {
+
+Status RefuseCosts(const Scenario& scenario) {
+  for (const auto& [field, given] : {std::pair("cost", scenario.cost.has_value()),
+                                     {"comm", scenario.comm.has_value()},
+                                     {"objective", scenario.objective.has_value()}}) {
+    if (given) return InvalidParameter(field, "has no effect with `model`, which has costs");
+  }
+  return {};
+}
+
+// Refuses what describes how a model is trained.
+Status RefuseTraining(const PlanRequest& request) {
+  for (const auto& [parameter, given] :
+       {std::pair("global_batch", request.global_batch.has_value()),
+        {"schedule", !request.schedules.empty()},
+        {"exclude", !request.excluded.empty()},
+        {"precisions", !request.precisions.empty()},
+        {"for", request.framework.has_value()},
+        {"samples", request.samples.has_value()},
+        {"seed", request.seed.has_value()},
+        {"uncertainty", !request.uncertainty.empty()}}) {
+    if (given) return InvalidParameter(parameter, "has no effect without `model`; give one");
+  }
+  for (const ScenarioField& field : ScenarioFields()) {
+    if (field.group == FieldGroup::kModel && IsGiven(field, request.scenario)) {
+      return InvalidParameter(field.name, "has no effect without `model`; give one");
+    }
+  }
+  return {};
+}
+
+Status CheckNames(const PlanRequest& request) {
+  for (const std::string& name : request.excluded) PENSTOCK_TRY_STATUS(FindAlgorithm(name));
+  for (const std::string& name : request.schedules) {
+    PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(name));
+    if (algorithm->supported.steps) {
+      return InvalidParameter("schedule",
+                              "{}: its microbatches have weights of different ages; plans keep "
+                              "them in step",
+                              name);
+    }
+    if (std::ranges::find(request.excluded, name) == request.excluded.end()) continue;
+    return InvalidParameter("exclude", "{}: `schedule` allows it; leave one of the two out", name);
+  }
+  return {};
+}
+
+Status Restrict(const Framework& framework, PlanQuestion& question) {
+  if (question.schedules.empty()) question.schedules = framework.schedules;
+  for (const std::string& name : question.schedules) {
+    if (framework.schedules.empty() ||
+        std::ranges::find(framework.schedules, name) != framework.schedules.end()) {
+      continue;
+    }
+    return InvalidParameter("schedule", "{}: {} does not run it", name, framework.name);
+  }
+  question.most_tensor = framework.most_tensor;
+  question.most_context = framework.most_context;
+  question.most_zero = framework.most_zero;
+  question.check = framework.check;
+  Scenario& scenario = question.scenario;
+  if (!scenario.implementation) scenario.implementation = std::string(framework.implementation);
+  for (const auto& [field, given, most] :
+       {std::tuple("tensor", scenario.tensor, framework.most_tensor),
+        {"context", scenario.context, framework.most_context},
+        {"zero", scenario.zero, framework.most_zero == 3 ? 0 : framework.most_zero}}) {
+    if (given && most > 0 && *given > most) {
+      return InvalidParameter(field, "{}: {} has at most {}", *given, framework.name, most);
+    }
+  }
+  return {};
+}
+
+Status SetPrecisions(const PlanRequest& request, PlanQuestion& question) {
+  if (!request.precisions.empty() && request.scenario.precision) {
+    return InvalidParameter("precisions", "has no effect with `precision`; leave one of them out");
+  }
+  for (const std::string& name : request.precisions) {
+    PENSTOCK_TRY(const Precision precision,
+                 ReadName<Precision>("precisions", name, kPrecisionNames));
+    question.precisions.push_back(precision);
+  }
+  return {};
+}
+
+Status SetLimit(const Scenario& scenario, PlanQuestion& question) {
+  if (!scenario.memory_limit) return {};
+  const auto bytes = ParseBytes(*scenario.memory_limit);
+  if (!bytes || *bytes <= 0) {
+    return InvalidParameter("memory_limit",
+                            "{}: with a model, bytes of a device are needed (70GiB)",
+                            Quote(*scenario.memory_limit));
+  }
+  question.memory_limit = static_cast<double>(*bytes);
+  return {};
+}
+
+}  // namespace
+
+Result<PlanQuestion> ModelQuestionOf(const PlanRequest& request) {
+  PENSTOCK_TRY_STATUS(RefuseCosts(request.scenario));
+  PENSTOCK_TRY_STATUS(CheckRanges(request.scenario));
+  PlanQuestion question;
+  question.scenario = request.scenario;
+  question.scenario.memory_limit.reset();
+  // Pairs of one device's kernels rarely take less than one after the other.
+  if (!question.scenario.overlap) question.scenario.overlap = "sum";
+  question.chunks = request.chunks;
+  question.schedules = request.schedules;
+  question.excluded = request.excluded;
+  PENSTOCK_TRY_STATUS(CheckNames(request));
+  if (!request.global_batch) {
+    return InvalidParameter("global_batch", "is missing: how many samples does a step have?");
+  }
+  question.global_batch = *request.global_batch;
+  PENSTOCK_TRY_STATUS(SetPrecisions(request, question));
+  PENSTOCK_TRY_STATUS(SetLimit(request.scenario, question));
+  if (request.framework) {
+    PENSTOCK_TRY(const Framework framework, Of("for", FindFramework(*request.framework)));
+    PENSTOCK_TRY_STATUS(Restrict(framework, question));
+  }
+  return question;
+}
+
+Result<std::optional<OutlookQuestion>> OutlookQuestionOf(const PlanRequest& request) {
+  if (!request.samples) {
+    for (const auto& [parameter, given] : {std::pair("seed", request.seed.has_value()),
+                                           {"uncertainty", !request.uncertainty.empty()}}) {
+      if (given) return InvalidParameter(parameter, "has no effect without `samples`; give them");
+    }
+    return std::nullopt;
+  }
+  if (*request.samples < 1) {
+    return InvalidParameter("samples", "{}: 1 or more are needed", *request.samples);
+  }
+  OutlookQuestion question;
+  question.samples = static_cast<std::size_t>(*request.samples);
+  question.seed = static_cast<std::uint64_t>(request.seed.value_or(1));
+  PENSTOCK_TRY(question.constants, UncertainConstants(request.scenario, request.uncertainty));
+  return question;
+}
+
+Result<ScheduleQuestion> ScheduleQuestionOf(const PlanRequest& request) {
+  PENSTOCK_TRY_STATUS(RefuseTraining(request));
+  PENSTOCK_TRY_STATUS(CheckRanges(request.scenario));
+  ScheduleQuestion question;
+  PENSTOCK_TRY(question.params, ParamsOf(request.scenario));
+  // A pair is no gain unless the user says so: without a model, nothing is known of it.
+  if (!request.scenario.overlap) question.params.overlap = {OverlapRule::Kind::kSum};
+  if (!request.chunks.empty()) question.chunks = request.chunks;
+  return question;
+}
+
+}  // namespace penstock

@@ -1,0 +1,55 @@
+// How a training job divides a model and its batch among devices.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cost_model/model_on_cluster.h"
+#include "cost_model/precision.h"
+#include "model_spec/model_shape.h"
+#include "scenario/scenario.h"
+
+namespace penstock {
+
+struct JobDivision {
+  int tensor = 1, context = 1, pipeline = 1, data = 1;
+  int expert = 1, expert_tensor = 0;  // as in Scenario; 0: `tensor`
+  AcrossSites across_sites = AcrossSites::kPipeline;
+  int zero = 0;
+  int micro_batch = 1;   // samples
+  int microbatches = 1;  // of each replica
+  std::string recompute = "none";
+  int offloaded_layers = 0;  // of the model, whose activations wait in the memory of the host
+  std::optional<Precision> precision = {};  // none: the scenario's
+
+  // The ranks that each divide an expert's tensors.
+  int experts_tensor() const { return expert_tensor > 0 ? expert_tensor : tensor; }
+  // The ranks that have the same weights, and divide states by `zero`.
+  int copies() const { return data * context; }
+
+  auto operator<=>(const JobDivision&) const = default;
+};
+
+// What there is to divide.
+struct DivisionQuestion {
+  const Scenario* scenario = nullptr;  // its dimensions are fixed; borrowed
+  ModelShape shape;
+  int devices = 1, linked_devices = 1;     // in all, and with the fast links of a node
+  std::int64_t global_batch = 1;           // samples of a step, of all replicas
+  std::int64_t sequence = 1;               // tokens of a sample
+  int most_tensor = 0, most_context = 0;   // of the framework; 0: no bound
+  std::vector<int> zeros = {1};            // values of `zero` of divisions with replicas
+  std::vector<Precision> precisions = {};  // that are allowed; empty: the scenario's
+};
+
+// Returns the divisions that use all devices and the whole batch. Some may still be refused when
+// they are priced.
+std::vector<JobDivision> JobDivisions(const DivisionQuestion& question);
+
+// Sets the scenario's dimensions.
+void SetDivision(const JobDivision& division, Scenario& scenario);
+
+}  // namespace penstock

@@ -1,0 +1,160 @@
+#include "plan/search/framework_limits.h"
+
+#include "cost_model/layer_work.h"
+#include "cost_model/recompute.h"
+
+namespace penstock {
+namespace {
+
+// Megatron-Core, TransformerConfig.recompute_modules: "moe_act: recompute the MoE MLP activation
+// function".
+Status CheckModules(const DividedModel& job) {
+  const std::string& form = job.division.recompute;
+  PENSTOCK_TRY(const Recompute recompute, ParseRecompute(form));
+  if (recompute.method != Recompute::Method::kSelective) return {};
+  const bool all_experts = job.shape.experts && job.shape.experts->dense_layers == 0;
+  if ((recompute.modules & kActivation) != 0 && !all_experts) {
+    return InvalidParameter(
+        "recompute", "{}: Megatron-Core recomputes activation functions of experts only", form);
+  }
+  if ((recompute.modules & kLatentUp) != 0 && !job.shape.latent) {
+    return InvalidParameter("recompute",
+                            "{}: Megatron-Core has mla_up_proj only with latent attention", form);
+  }
+  return {};
+}
+
+Status RefuseOffload(const JobDivision& division, std::string_view framework) {
+  if (division.offloaded_layers == 0) return {};
+  return InvalidParameter("offloaded_layers", "{}: is not expressed for {}; give 0",
+                          division.offloaded_layers, framework);
+}
+
+// With a pipeline, FSDP gathers weights once per step and sums gradients after the last microbatch
+// if weights stay gathered (backward_maybe_with_nosync in torch's stage.py): that is `zero` 1.
+// Without one, every microbatch gathers weights and shards gradients.
+Status CheckFsdp(const DividedModel& job) {
+  const JobDivision& division = job.division;
+  const int zero = division.zero;
+  if (division.copies() == 1) return {};
+  const bool is_once = division.pipeline > 1 || division.microbatches == 1;
+  if (zero == 0) {
+    // parallelize.py: "DDP has not supported > 1D parallelism".
+    const bool is_alone = division.tensor * division.pipeline * division.context == 1;
+    if (is_alone) return {};
+    return InvalidParameter(
+        "zero", "0: torchtitan replicates weights only without other parallelism; give 1");
+  }
+  if (zero == 1 && is_once) return {};
+  if (zero == 3 && division.pipeline == 1) return {};
+  if (is_once) {
+    return InvalidParameter(
+        "zero", "{}: torchtitan sums the gradients of a pipeline once per step; give 1", zero);
+  }
+  return InvalidParameter("zero",
+                          "{}: without a pipeline, torchtitan shards weights and gradients in "
+                          "every microbatch; give 3",
+                          zero);
+}
+
+// maybe_enable_amp in torchtitan/distributed/utils.py: without FSDP, tensor and pipeline ranks
+// compute in the dtype of the weights.
+Status CheckMixedPrecision(const DividedModel& job) {
+  const JobDivision& division = job.division;
+  if (job.precision == Precision::kFp32) return {};
+  const std::string_view name = kPrecisionNames[static_cast<std::size_t>(job.precision)];
+  if (job.precision != Precision::kBf16) {
+    return InvalidParameter("precision", "{}: only bf16 and f32 are expressed for torchtitan",
+                            name);
+  }
+  const bool has_fsdp = division.copies() > 1 && (division.zero > 0 || division.context > 1);
+  if (has_fsdp || division.tensor * division.pipeline == 1) return {};
+  return InvalidParameter("precision",
+                          "{}: torchtitan computes in it only with shards of data or context "
+                          "ranks, or without tensor and pipeline ranks",
+                          name);
+}
+
+// torchtitan/distributed/parallel_dims.py: ETP is TP or 1, and with EP the ranks of FSDP and TP
+// divide into EP, ETP and the rest.
+Status CheckExpertMesh(const DividedModel& job) {
+  const JobDivision& division = job.division;
+  if (!job.shape.experts) return {};
+  const int divides = division.experts_tensor();
+  if (division.expert == 1) {
+    if (divides == division.tensor) return {};
+    return InvalidParameter("expert_tensor",
+                            "{}: without `expert`, torchtitan divides experts by `tensor` {}",
+                            divides, division.tensor);
+  }
+  if (divides != 1 && divides != division.tensor) {
+    return InvalidParameter("expert_tensor", "{}: torchtitan has 1 or `tensor` {}", divides,
+                            division.tensor);
+  }
+  const int shards = (division.zero > 0 ? division.data : 1) * division.context * division.tensor;
+  if (shards % (division.expert * divides) == 0) return {};
+  return InvalidParameter("expert",
+                          "{}: torchtitan divides experts by the {} ranks that shard a stage",
+                          division.expert, shards);
+}
+
+}  // namespace
+
+Status CheckPenstock(const DividedModel& job) {
+  const JobDivision& division = job.division;
+  const int divides = job.shape.experts ? division.experts_tensor() : 1;
+  for (const auto& [name, value] : {std::pair("tensor", division.tensor),
+                                    {"context", division.context},
+                                    {"expert_tensor", divides}}) {
+    if (value > 1) {
+      return InvalidParameter(name, "{}: the engine divides neither layers nor samples", value);
+    }
+  }
+  if (division.recompute != "none") {
+    return InvalidParameter("recompute",
+                            "{}: the engine recomputes what exceeds a number of bytes "
+                            "(recompute.hold), not layers; give none",
+                            division.recompute);
+  }
+  PENSTOCK_TRY_STATUS(RefuseOffload(division, "the engine"));
+  // Replicas with different experts have shards of the optimizer's state (config/replicas.h).
+  if (division.expert > 1 && division.zero == 0) {
+    return InvalidParameter("zero", "0: the engine needs 1 with `expert` {}", division.expert);
+  }
+  return {};
+}
+
+Status CheckMegatron(const DividedModel& job) {
+  const JobDivision& division = job.division;
+  // core/pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving.
+  if (job.chunks > 1 && division.microbatches % division.pipeline != 0) {
+    return InvalidParameter("microbatches",
+                            "{}: Megatron-Core interleaves whole multiples of the {} pipeline "
+                            "ranks",
+                            division.microbatches, division.pipeline);
+  }
+  if (division.zero > 1 && division.copies() > 1) {
+    return InvalidParameter("zero", "{}: Megatron-Core's distributed optimizer is 1",
+                            division.zero);
+  }
+  PENSTOCK_TRY_STATUS(RefuseOffload(division, "Megatron-Core"));
+  return CheckModules(job);
+}
+
+Status CheckTorchtitan(const DividedModel& job) {
+  const JobDivision& division = job.division;
+  if (division.recompute != "none" && division.recompute != "full") {
+    return InvalidParameter("recompute", "{}: only none and full are expressed for torchtitan",
+                            division.recompute);
+  }
+  if (job.shape.tied && division.pipeline > 1) {
+    return InvalidParameter(
+        "model", "{}: torchtitan ties embedding and head only without a pipeline", job.shape.name);
+  }
+  PENSTOCK_TRY_STATUS(RefuseOffload(division, "torchtitan"));
+  PENSTOCK_TRY_STATUS(CheckFsdp(job));
+  PENSTOCK_TRY_STATUS(CheckMixedPrecision(job));
+  return CheckExpertMesh(job);
+}
+
+}  // namespace penstock

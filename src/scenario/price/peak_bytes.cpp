@@ -1,0 +1,77 @@
+#include "scenario/price/peak_bytes.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/index.h"
+#include "cost_model/parameters.h"
+#include "simulate/memory/working_peak.h"
+
+namespace penstock {
+namespace {
+
+// The largest part of the model that replicas gather at a time, if they divide weights: a layer, or
+// the embedding or head of a stage that has one.
+double GatheredBytes(const ModelOnCluster& model, bool has_vocabulary) {
+  const ModelShape& shape = model.shape;
+  const auto vocabulary = static_cast<double>(shape.vocabulary) * static_cast<double>(shape.dim);
+  double most = has_vocabulary ? vocabulary : 0;
+  for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
+    most = std::max(most, LayerParameters(shape, layer) - ExpertParameters(shape, layer));
+  }
+  return most / static_cast<double>(model.batch.tensor) * model.batch.element_bytes();
+}
+
+}  // namespace
+
+PeakBytes HeldAlways(const PricedSchedule& chosen, int rank) {
+  const ModelOnCluster& model = *chosen.model;
+  const Implementation& implementation = model.batch.profile.get();
+  const Placement& placement = chosen.schedule.placement;
+  const std::vector<int> stages = placement.stages_of(rank);
+  PeakBytes bytes;
+  // Exchanges of experts run under another microbatch's compute, of which one more is in flight
+  // (Megatron-LM's core/pipeline_parallel/schedules.py: get_pp_rank_microbatches). The stage of the
+  // loss is the largest, and its microbatch has no successor.
+  if (model.batch.profile.overlapped_experts && stages.size() > 1) {
+    bytes.activations = std::numeric_limits<double>::max();
+    for (const int stage : stages) {
+      bytes.activations = std::min(bytes.activations, chosen.costs.stages[Index(stage)].activation);
+    }
+  }
+  if (implementation.overhead == nullptr) return bytes;
+  const int ranks = chosen.schedule.ranks() / std::max(1, placement.replicas());
+  const RankOverhead overhead = implementation.overhead(
+      model.shape, model.batch, {rank % ranks, ranks, static_cast<int>(stages.size())});
+  bytes.workspace = overhead.workspace;
+  bytes.messages = overhead.messages;
+  bytes.others = overhead.others;
+  bytes.context = overhead.context;
+  if (model.zero == 3 && !chosen.has_collectives) {
+    const bool has_vocabulary = std::ranges::any_of(stages, [&](int stage) {
+      return placement.previous(stage) < 0 || placement.next(stage) < 0;
+    });
+    bytes.gathered = GatheredBytes(model, has_vocabulary);
+  }
+  return bytes;
+}
+
+PeakBytes PeakOfRank(const PricedSchedule& chosen, const SimulationResult& result, int rank) {
+  PeakBytes bytes = HeldAlways(chosen, rank);
+  WorkingPeak peak{.activations = result.ranks[Index(rank)].peak_memory};
+  bool has_workspace = false;
+  for (const int stage : chosen.schedule.placement.stages_of(rank)) {
+    const StageCosts& costs = chosen.costs.stages[Index(stage)];
+    bytes.weights += costs.weights;
+    bytes.gradients += costs.gradients;
+    bytes.optimizer += costs.optimizer;
+    has_workspace = has_workspace || costs.workspace > 0;
+  }
+  if (has_workspace) peak = WorkingPeakOf(chosen.schedule, chosen.costs, rank);
+  bytes.workspace += peak.workspace;
+  bytes.activations += peak.activations;
+  bytes.fragmentation = chosen.model->batch.profile.fragmentation * bytes.allocated();
+  return bytes;
+}
+
+}  // namespace penstock

@@ -1,0 +1,103 @@
+#include "scenario/price/step_estimate.h"
+
+#include <algorithm>
+
+#include "base/index.h"
+#include "cost_model/parameters.h"
+#include "cost_model/stage_layers.h"
+
+namespace penstock {
+namespace {
+
+// The FLOPs of one sample: those of the forward, and twice as many in the backward. Masked scores
+// do not count.
+double FlopsOfSample(const ModelOnCluster& model) {
+  Microbatch sample = model.batch;
+  sample.samples = sample.tensor = sample.context = sample.expert = 1;
+  sample.expert_tensor = 0;
+  LayerRange whole;
+  whole.end = model.shape.layers;
+  whole.embedding = whole.head = true;
+  whole.predictors = static_cast<int>(model.shape.predictors);
+  double flops = 0;
+  for (const StagePart& part : PartsOfStage(model.shape, whole, sample)) {
+    for (const KernelCost& kernel : part.work.forward) {
+      flops += part.count * (kernel.flops - kernel.skipped);
+    }
+  }
+  return 3 * flops;
+}
+
+struct UpdateTimes {
+  double reduce = 0, update = 0, gather = 0;
+  double total() const { return reduce + update + gather; }
+};
+
+// What a rank does after its last backward, unless a pass has put it into the schedule.
+UpdateTimes UpdateOf(const PricedSchedule& chosen, int rank) {
+  const ModelOnCluster& model = *chosen.model;
+  UpdateTimes times;
+  for (const int stage : chosen.schedule.placement.stages_of(rank)) {
+    const StageCosts& costs = chosen.costs.stages[Index(stage)];
+    if (!chosen.has_steps) times.update += costs.step;
+    if (chosen.has_collectives) continue;
+    // Replicas that share nothing add their gradients in an all-reduce, which is a reduce-scatter
+    // and an all-gather of the sums.
+    times.reduce += model.zero == 0 ? 2 * costs.reduce : costs.reduce;
+    if (model.zero > 0) times.gather += costs.unshard;
+  }
+  return times;
+}
+
+// All devices write equal parts of masters and optimizer state.
+FailureTimes FailureTimesOf(const ModelOnCluster& model, int devices) {
+  const Failures& failures = model.cluster.failures;
+  const StateFormat format = model.batch.profile.get().states(model.batch);
+  const double bytes = ModelParameters(model.shape) * (format.updated() + format.optimizer);
+  return {.between = failures.device / devices,
+          .restart = failures.restart,
+          .checkpoint = bytes / (failures.storage_bandwidth * devices)};
+}
+
+}  // namespace
+
+double StepEstimate::peak_bytes() const {
+  double peak = 0;
+  for (const PeakBytes& rank : ranks) peak = std::max(peak, rank.allocated());
+  return peak;
+}
+
+double StepEstimate::device_bytes() const {
+  double peak = 0;
+  for (const PeakBytes& rank : ranks) peak = std::max(peak, rank.total());
+  return peak;
+}
+
+StepEstimate EstimateOf(const PricedSchedule& chosen, const SimulationResult& result) {
+  const ModelOnCluster& model = *chosen.model;
+  const Schedule& schedule = chosen.schedule;
+  StepEstimate estimate;
+  UpdateTimes longest;
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    const UpdateTimes times = UpdateOf(chosen, rank);
+    if (times.total() > longest.total()) longest = times;
+    estimate.ranks.push_back(PeakOfRank(chosen, result, rank));
+  }
+  estimate.makespan = result.makespan;
+  estimate.reduce = longest.reduce;
+  estimate.update = longest.update;
+  estimate.gather = longest.gather;
+  estimate.step_time = estimate.makespan + longest.total();
+  const double samples = static_cast<double>(schedule.microbatches) * schedule.steps *
+                         static_cast<double>(model.batch.samples) * model.data;
+  estimate.tokens = samples * static_cast<double>(model.batch.sequence);
+  estimate.flops = samples * FlopsOfSample(model);
+  estimate.devices = chosen.devices;
+  if (model.cluster.failures.device > 0) {
+    estimate.checkpoints =
+        BestCheckpointInterval(FailureTimesOf(model, chosen.devices), estimate.step_time);
+  }
+  return estimate;
+}
+
+}  // namespace penstock

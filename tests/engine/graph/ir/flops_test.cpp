@@ -1,0 +1,81 @@
+// FlopsOf knows every op in the graphs of all models, after all passes.
+#include "graph/ir/flops.h"
+
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include "graph/passes/passes.h"
+#include "model/model.h"
+#include "tests/engine/graph/small_stage.h"
+
+namespace penstock::testing {
+namespace {
+
+StageSpec WholeOf(std::string_view model, double dropout) {
+  ModelConfig config;
+  config.name = model;
+  config.vocabulary = 12;
+  config.dim = 32;
+  config.layers = 2;
+  config.options["heads"] = "2";
+  config.sequence = 64;
+  config.options["dropout"] = fmt::format("{}", dropout);
+  const auto stage = BuildStage(config, SplitLayers(config.layers, 1).value().front()).value();
+  stage->train();
+  StageSpec spec;
+  for (const auto& each : stage->named_parameters()) {
+    spec.parameters.push_back({each.key(), each.value()});
+  }
+  spec.inputs = {at::zeros({2, config.sequence}, at::kLong)};
+  spec.forward = [stage](std::span<const at::Tensor> inputs) { return stage->ForwardAll(inputs); };
+  return spec;
+}
+
+TEST(Flops, AreKnownForTheOpsOfAllModels) {
+  ASSERT_FALSE(ModelNames().empty());
+  std::vector<StageSpec> specs = {WholeModel()};
+  for (const std::string_view model : ModelNames()) {
+    for (const double dropout : {0.0, 0.25}) specs.push_back(WholeOf(model, dropout));
+  }
+  for (const StageSpec& spec : specs) {
+    for (const bool exact : {true, false}) {
+      CompileOptions options;
+      options.exact = exact;
+      options.fuse = !exact;
+      auto graphs = Build(spec, options);
+      ASSERT_TRUE(graphs) << graphs.error().line();
+      for (const Graph* graph : AllGraphs(*graphs)) {
+        const auto flops = FlopsOf(*graph);
+        EXPECT_TRUE(flops) << flops.error().line();
+      }
+    }
+  }
+}
+
+TEST(Flops, OfAnUnknownOpAreAnError) {
+  StageSpec spec;
+  const at::Tensor weight = at::randn({3, 2, 3}).requires_grad_(true);
+  spec.parameters = {{"weight", weight}};
+  spec.inputs = {at::randn({1, 2, 8})};
+  spec.forward = [=](std::span<const at::Tensor> inputs) {
+    return std::vector{at::convolution(2 * inputs[0], weight, {}, {1}, {0}, {1}, false, {0}, 1)};
+  };
+  const auto graphs = Build(spec);
+  ASSERT_TRUE(graphs) << graphs.error().line();
+  const auto flops = FlopsOf(graphs->forward);
+  ASSERT_FALSE(flops);
+  EXPECT_NE(flops.error().line().find("graph forward, node 1: the FLOPs of aten::convolution"),
+            std::string::npos)
+      << flops.error().line();
+  // Passes that plan by FLOPs fail.
+  CompileOptions options;
+  options.save_budget = 0;
+  const auto planned = Build(spec, options);
+  ASSERT_FALSE(planned);
+  EXPECT_NE(planned.error().line().find("convolution"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace penstock::testing

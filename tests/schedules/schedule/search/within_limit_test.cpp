@@ -1,0 +1,130 @@
+// A search never returns what a schedule with a name or a smaller limit beats.
+#include "schedule/search/within_limit.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "schedule/search/problem/price_lanes.h"
+#include "tests/schedules/schedule/make_schedules.h"
+
+namespace penstock {
+namespace {
+
+using testing::FirstFault;
+
+struct Times {
+  double forward, backward_input, backward_weight, comm;
+};
+struct Case {
+  int ranks, microbatches;
+  Times times;
+};
+
+ScheduleParams ParamsOf(const Case& each, Objective objective) {
+  ScheduleParams params;
+  params.ranks = each.ranks;
+  params.microbatches = each.microbatches;
+  params.forward = each.times.forward;
+  params.backward_input = each.times.backward_input;
+  params.backward_weight = each.times.backward_weight;
+  params.comm = each.times.comm;
+  params.objective = objective;
+  return params;
+}
+
+LanePrice PriceOf(std::string_view name, const ScheduleParams& params) {
+  const Schedule schedule = Generate(name, params).value();
+  EXPECT_EQ(FirstFault(schedule), "") << name;
+  const Costs costs = CostsOf(params, schedule.placement);
+  return PriceLanes({schedule.placement, costs, params.microbatches}, schedule.lanes);
+}
+
+// Whether `a` beats `b`: less of the first figure that differs.
+bool Beats(const LanePrice& a, const LanePrice& b, Objective objective) {
+  std::array<double LanePrice::*, 3> figures = {&LanePrice::makespan, &LanePrice::longest_span,
+                                                &LanePrice::peak_memory};
+  if (objective == Objective::kSpan) std::swap(figures[0], figures[1]);
+  for (double LanePrice::*const figure : figures) {
+    const double slack = 1e-9 * std::abs(b.*figure);
+    if (std::abs(a.*figure - b.*figure) > slack) return a.*figure < b.*figure;
+  }
+  return false;
+}
+
+std::string Text(const LanePrice& price) {
+  return fmt::format("makespan {}, span {}, memory {}", price.makespan, price.longest_span,
+                     price.peak_memory);
+}
+
+constexpr Times kEqual = {1, 1, 1, 0};
+constexpr Times kUneven = {1, 0.6, 1.7, 0};
+constexpr Times kWithLatency = {1, 1.2, 0.8, 0.3};
+
+TEST(WithinLimit, NoScheduleWithANameBeatsASearch) {
+  const std::vector<Case> cases = {
+      {2, 3, kEqual}, {4, 7, kEqual}, {3, 8, kUneven}, {4, 6, kWithLatency}};
+  const std::vector<std::pair<std::string_view, std::vector<std::string_view>>> searches = {
+      {"zb-auto", {"zb-h1", "zb-h2", "1f1b", "gpipe", "naive"}},
+      {"v-auto", {"zbv", "v-half", "v-min", "v-1f1b"}}};
+  for (const Case& each : cases) {
+    for (const auto objective : {Objective::kMakespan, Objective::kSpan}) {
+      if (objective == Objective::kSpan && each.ranks > 3) continue;  // takes longer
+      for (const auto& [search, names] : searches) {
+        for (const std::string_view name : names) {
+          ScheduleParams params = ParamsOf(each, Objective::kMakespan);
+          const LanePrice named = PriceOf(name, params);
+          params.objective = objective;
+          params.memory_limit = named.peak_memory;
+          const LanePrice found = PriceOf(search, params);
+          EXPECT_LE(found.peak_memory, named.peak_memory * (1 + 1e-9));
+          EXPECT_FALSE(Beats(named, found, objective))
+              << fmt::format("{} p={} m={} F,I,W={},{},{}: {} has {}, found {}", search, each.ranks,
+                             each.microbatches, each.times.forward, each.times.backward_input,
+                             each.times.backward_weight, name, Text(named), Text(found));
+        }
+      }
+    }
+  }
+}
+
+// A whole backward that takes less than I and W, as with launches, may be worth more than a split.
+TEST(WithinLimit, WholeBackwardsBeatNoSearch) {
+  for (const auto& [search, name, stages] :
+       {std::tuple{"zb-auto", "1f1b", 4}, {"zb-auto", "gpipe", 4}, {"v-auto", "v-1f1b", 8}}) {
+    ScheduleParams params = ParamsOf({4, 6, kEqual}, Objective::kMakespan);
+    StageCosts stage{1, 1, 1};
+    stage.saved_by_whole_backward = 0.9;
+    params.costs.emplace().stages.assign(stages, stage);
+    const LanePrice named = PriceOf(name, params);
+    params.memory_limit = named.peak_memory;
+    const LanePrice found = PriceOf(search, params);
+    EXPECT_FALSE(Beats(named, found, Objective::kMakespan))
+        << search << ": " << name << " has " << Text(named) << ", found " << Text(found);
+  }
+}
+
+TEST(WithinLimit, MoreMemoryIsNeverWorse) {
+  const std::vector<Case> cases = {
+      {2, 5, kUneven}, {4, 9, kUneven}, {3, 6, kWithLatency}, {16, 48, kUneven}};
+  for (const Case& each : cases) {
+    for (const std::string_view search : {"zb-auto", "v-auto", "hanayo"}) {
+      if (each.ranks == 16 && search == "v-auto") continue;  // takes longer
+      LanePrice previous;
+      const int step = std::max(1, each.ranks / 8);
+      const int most = std::min(each.microbatches, 2 * each.ranks);
+      for (int limit = step; limit <= most; limit += step) {
+        ScheduleParams params = ParamsOf(each, Objective::kMakespan);
+        params.memory_limit = limit;
+        const LanePrice found = PriceOf(search, params);
+        EXPECT_LE(found.peak_memory, limit * (1 + 1e-9));
+        EXPECT_LE(found.makespan, previous.makespan * (1 + 1e-9))
+            << fmt::format("{} p={} m={} limit {}", search, each.ranks, each.microbatches, limit);
+        previous = found;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,258 @@
+#include "schedule/text/text.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <set>
+
+#include "schedule/passes/passes.h"
+#include "tests/schedules/schedule/make_schedules.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::Make;
+using testing::PairWherePossible;
+
+TEST(Text, EveryCellReadsBackAsItself) {
+  for (int op = 0; op < kOpCount; ++op) {
+    const Action action =
+        MakeAction(static_cast<Op>(op), 12, HasMicrobatch(static_cast<Op>(op)) ? 345 : -1);
+    const auto back = ParseAction(ToText(action));
+    ASSERT_TRUE(back) << back.error().line();
+    EXPECT_EQ(*back, action) << ToText(action);
+  }
+  EXPECT_EQ(ToText(Overlap(Forward(0, 0), Backward(1, 1))), "(0F0;1B1)OVERLAP_F_B");
+  EXPECT_EQ(ParseAction(" ( 0B0 ; 1F1 )OVERLAP_F_B "), Overlap(Backward(0, 0), Forward(1, 1)));
+  EXPECT_EQ(ToText(MakeAction(Op::kUnshard, 3)), "3UNSHARD");
+  EXPECT_EQ(ToText(MakeAction(Op::kSendForward, 3, 1)), "3SEND_F1");
+}
+
+TEST(Text, RefusesInvalidCellsAndNamesThem) {
+  for (const char* cell : {"",
+                           "F",
+                           "0",
+                           "0F",
+                           "F0",
+                           "0X1",
+                           "0f1",
+                           "-1F0",
+                           "0F-1",
+                           "0F1x",
+                           "65536F0",
+                           "0F99999999999",
+                           "99999999999999999999F0",
+                           "1UNSHARD3",
+                           "(0F0;1B1)",
+                           "(0F0)OVERLAP_F_B",
+                           "(0F0;1F1)OVERLAP_F_B",
+                           "(0F0;1B1;1W1)OVERLAP_F_B",
+                           "(0F0;1SEND_B1)OVERLAP_F_B",
+                           "((0F0;1B1)OVERLAP_F_B;0F0)OVERLAP_F_B",
+                           "0 F0",
+                           "\xff\x01"}) {
+    EXPECT_FALSE(ParseAction(cell)) << cell;
+  }
+  const auto schedule = ParseCsv("0F0,0B0\n1F0,1G0\n");
+  ASSERT_FALSE(schedule);
+  EXPECT_NE(schedule.error().line().find("line 2, column 2: '1G0'"), std::string::npos)
+      << schedule.error().line();
+  const auto noise = ParseCsv(std::string(10000, 'x'));
+  ASSERT_FALSE(noise);
+  EXPECT_LT(noise.error().line().size(), 200U) << "a long cell is truncated";
+}
+
+TEST(Text, ReadsCsvAsPythonWritesIt) {
+  // Carriage returns, quotes, blank cells, blank lines at the end, a byte order mark.
+  const auto schedule = ParseCsv(
+      "\xEF\xBB\xBF"
+      "0F0,,0F1, 0B0,0B1\r\n,\"1F0\",1B0,1F1,1B1,\r\n\r\n");
+  ASSERT_TRUE(schedule) << schedule.error().line();
+  EXPECT_EQ(schedule->ranks(), 2);
+  EXPECT_EQ(schedule->stages(), 2);
+  EXPECT_EQ(schedule->microbatches, 2);
+  EXPECT_EQ(WriteCsv(*schedule), "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
+}
+
+// The header that the first cell spells (docs/schedule_format.md).
+std::string HiddenHeader(const std::string& csv) {
+  std::string header;
+  for (std::size_t i = 0; i + 8 <= csv.find(','); i += 8) {
+    int byte = 0;
+    for (std::size_t bit = 0; bit < 8; ++bit) byte = 2 * byte + (csv[i + bit] == '\t' ? 1 : 0);
+    header += static_cast<char>(byte);
+  }
+  return header;
+}
+
+TEST(Text, EveryScheduleOfTheCatalogRoundTrips) {
+  const std::optional<WeightPolicy> policies[] = {WeightPolicy::kFlush, WeightPolicy::kStashed,
+                                                  WeightPolicy::kDoubleBuffered};
+  std::set<std::string> headers;
+  for (const Algorithm& algorithm : Catalog()) {
+    for (const int count : {1, 2, 3}) {
+      ScheduleParams params = testing::ParamsOf({4, 0, 8});
+      params.slices = algorithm.supported.slices ? count : 1;
+      params.steps = algorithm.supported.steps ? count : 1;
+      Schedule schedule = *Generate(algorithm.name, params);
+      for (const auto weights : policies) {
+        schedule.weights = *weights;
+        for (const Schedule& each :
+             {schedule, AddCommunication(schedule), PairWherePossible(schedule)}) {
+          SCOPED_TRACE(algorithm.name);
+          testing::ExpectRoundTrip(each);
+          const std::string csv = WriteCsv(each);
+          const bool for_torch = schedule.placement.replicas() == 1 && schedule.slices == 1 &&
+                                 schedule.steps == 1 && schedule.weights == WeightPolicy::kFlush;
+          EXPECT_EQ(HasHeader(csv), !for_torch);
+          if (!for_torch) headers.insert(HiddenHeader(csv));
+        }
+      }
+    }
+  }
+  for (const char* header : {"weights=stashed", "weights=double-buffered", "slices=3", "replicas=2",
+                             "steps=2,weights=stashed"}) {
+    EXPECT_TRUE(headers.contains(header)) << header;
+  }
+}
+
+TEST(Text, AMissingMicrobatchStaysMissing) {
+  Schedule schedule = Make("1f1b", {2, 0, 3});
+  for (Lane& lane : schedule.lanes) {
+    std::erase_if(lane, [](const Action& action) { return action.first.microbatch == 2; });
+  }
+  EXPECT_EQ(HiddenHeader(WriteCsv(schedule)), "microbatches=3");
+  testing::ExpectRoundTrip(schedule);
+}
+
+TEST(Text, HeadersAreReadStrictly) {
+  const std::string lanes = "0F0,0B0,0F1,0B1\n";
+  for (const char* header :
+       {"slices=2", " slices = 2 ", "\"slices=2\",", ",slices=2\r",
+        "\xEF\xBB\xBFslices=2,weights=flush,replicas=1,steps=1,microbatches=1"}) {
+    const auto schedule = ParseCsv(std::string(header) + "\n" + lanes);
+    ASSERT_TRUE(schedule) << header << ": " << schedule.error().line();
+    EXPECT_EQ(schedule->slices, 2) << header;
+    EXPECT_EQ(schedule->microbatches, 1) << header;
+  }
+  EXPECT_EQ(ParseCsv("slices=2\n" + lanes, {.slices = 1})->microbatches, 2);
+  for (const char* header :
+       {"slices=", "slices=0", "slices=-1", "slices=2x", "slices=1073741824", "=2", "slice=2",
+        "slices=2,slices=2", "weights=none", "weights=flush,weights=flush", "slices=2,0F0",
+        "0F0,slices=2", "slices=2\nslices=2", "\nslices=2", "slices==2"}) {
+    const auto schedule = ParseCsv(std::string(header) + "\n" + lanes);
+    ASSERT_FALSE(schedule) << header;
+    EXPECT_NE(schedule.error().line().find(", column "), std::string::npos)
+        << schedule.error().line();
+  }
+  EXPECT_NE(ParseCsv("slices=2\n0F0,0B0\n1F0,1G0\n").error().line().find("line 3, column 2: '1G0'"),
+            std::string::npos);
+}
+
+TEST(Text, OneStrayCellDoesNotMoveItsStage) {
+  const auto schedule = ParseCsv("1F0,0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
+  ASSERT_TRUE(schedule);
+  EXPECT_EQ(schedule->placement.rank_of(1), 1);
+  const auto faults = Validate(*schedule);
+  ASSERT_EQ(faults.size(), 1U);
+  EXPECT_EQ(faults[0].rank, 0);
+  EXPECT_EQ(faults[0].position, 0);
+}
+
+TEST(Text, RefusesOptionsThatDoNotFitTheLanes) {
+  const std::string csv = "0F0,0B0\n1F0,1B0\n2F0,2B0\n";
+  CsvOptions options;
+  options.replicas = 2;
+  EXPECT_FALSE(ParseCsv(csv, options)) << "3 stages do not form two chains of equal length";
+  options = {};
+  options.slices = 0;
+  EXPECT_FALSE(ParseCsv(csv, options));
+  options = {};
+  options.microbatches = 1 << 20;
+  options.slices = options.steps = 1 << 20;
+  EXPECT_FALSE(ParseCsv(csv, options));
+  EXPECT_FALSE(ParseCsv(""));
+  EXPECT_FALSE(ParseCsv("\n,,\n"));
+}
+
+TEST(Text, RequireTorchOpsNamesTheOp) {
+  Schedule schedule = Make("1f1b", {2, 0, 2});
+  EXPECT_TRUE(RequireTorchOps(schedule));
+  schedule.lanes[1].push_back(MakeAction(Op::kStep, 1));
+  const Status status = RequireTorchOps(schedule);
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().line().find("STEP"), std::string::npos);
+  schedule = Make("1f1b", {2, 0, 2});
+  schedule.slices = 2;
+  EXPECT_FALSE(RequireTorchOps(schedule));
+}
+
+class ScheduleFile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / fmt::format("penstock_text_{}", ::getpid());
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string Path(const char* name) const { return (folder_ / name).string(); }
+  void Write(const char* name, std::string_view text) const { std::ofstream(Path(name)) << text; }
+
+  fs::path folder_;
+};
+
+TEST_F(ScheduleFile, CompanionOfAnEarlierVersionIsRead) {
+  auto schedule = ParseCsv("0F0,0B0,0F1,0B1\n", {.slices = 2});
+  ASSERT_TRUE(schedule);
+  Write("a.csv", "0F0,0B0,0F1,0B1\n");
+  Write("a.yaml", "slices: 2\n");
+  auto back = LoadSchedule(Path("a.csv"));
+  ASSERT_TRUE(back) << back.error().line();
+  EXPECT_EQ(back->slices, 2);
+  EXPECT_EQ(back->microbatches, 1);
+  back = LoadSchedule(Path("a.csv"), {.slices = 1});
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->slices, 1) << "an option takes precedence over the file";
+  Write("a.csv", "steps=2\n0F0,0B0,0F1,0B1\n");
+  EXPECT_EQ(LoadSchedule(Path("a.csv"))->slices, 1) << "a file with a header is complete";
+
+  ASSERT_TRUE(SaveSchedule(*schedule, Path("a.csv")));
+  EXPECT_EQ(LoadSchedule(Path("a.csv"))->slices, 2);
+  EXPECT_FALSE(fs::exists(Path("a.yaml"))) << "a stale companion would change the meaning";
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1)
+      << "no temporary file is left";
+}
+
+TEST_F(ScheduleFile, ForeignCompanionIsRefusedAndKept) {
+  Write("b.yaml", "model: llama\n");
+  const Schedule schedule = Make("1f1b", {2, 0, 2});
+  EXPECT_FALSE(SaveSchedule(schedule, Path("b.csv")));
+  EXPECT_FALSE(fs::exists(Path("b.csv")));
+  EXPECT_TRUE(fs::exists(Path("b.yaml")));
+  Write("b.csv", WriteCsv(schedule));
+  const auto loaded = LoadSchedule(Path("b.csv"));
+  ASSERT_FALSE(loaded);
+  EXPECT_NE(loaded.error().line().find("unknown key 'model'"), std::string::npos);
+}
+
+TEST_F(ScheduleFile, BrokenFilesAreRefusedInOneLine) {
+  EXPECT_EQ(LoadSchedule(Path("none.csv")).error().code, ErrorCode::kNotFound);
+  EXPECT_FALSE(LoadSchedule(folder_.string()));
+  EXPECT_FALSE(SaveSchedule(Make("gpipe", {1, 0, 1}), Path("no/such/folder.csv")));
+  Write("c.csv", "0F0,0B0\n");
+  for (const char* text : {"slices: [1]\n", "slices: -1\n", "slices: x\n", "- 1\n", "slices: {\n",
+                           "[1]: 2\n", "weights: none\n"}) {
+    Write("c.yaml", text);
+    const auto loaded = LoadSchedule(Path("c.csv"));
+    ASSERT_FALSE(loaded) << text;
+    EXPECT_EQ(loaded.error().line().find('\n'), std::string::npos) << loaded.error().line();
+  }
+  Write("c.yaml", "");
+  EXPECT_TRUE(LoadSchedule(Path("c.csv")));
+}
+
+}  // namespace
+}  // namespace penstock

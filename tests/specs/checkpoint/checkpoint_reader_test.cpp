@@ -1,0 +1,168 @@
+#include "checkpoint/checkpoint_reader.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "tests/specs/checkpoint/small_checkpoint.h"
+
+namespace penstock {
+namespace {
+
+// Large enough for several blocks.
+constexpr std::uint64_t kElements = 3 * kBlockBytes / sizeof(float) + 100;
+constexpr std::int64_t kSigned = static_cast<std::int64_t>(kElements);
+
+class CheckpointReaderTest : public testing::Test {
+ protected:
+  // Two processes: "cut" has a piece on each, "left" and "right" are whole on one of them, "both"
+  // is saved by both.
+  void WriteTwoProcesses() {
+    const std::vector<float> all = Ascending(kElements);
+    const auto middle = all.begin() + 1000;
+    WriteSmallCheckpoint(path_, {{{"cut", {kSigned}, 0, {all.begin(), middle}},
+                                  {"left", {2, 3}, 0, Ascending(6)},
+                                  {"both", {}, 0, {5}}},
+                                 {{"cut", {kSigned}, 1000, {middle, all.end()}},
+                                  {"right", {4}, 0, Ascending(4, 10)},
+                                  {"both", {}, 0, {5}}}});
+  }
+  std::string Shard(int process) const { return path_ + "/" + ShardName(process, 2); }
+
+  static Result<std::vector<float>> Values(CheckpointReader& reader, const std::string& name,
+                                           std::uint64_t begin, std::uint64_t end) {
+    std::vector<float> values(end - begin);
+    PENSTOCK_TRY_STATUS(reader.Read(
+        name, begin, end, {reinterpret_cast<char*>(values.data()), values.size() * sizeof(float)}));
+    return values;
+  }
+  std::string ErrorOfOpen() const {
+    const auto reader = CheckpointReader::Open(path_);
+    EXPECT_FALSE(reader);
+    return reader ? "" : reader.error().line();
+  }
+
+  TempFolder folder_;
+  const std::string path_ = folder_ / "step-7";
+};
+
+TEST_F(CheckpointReaderTest, ReadsAnyRangeOfAnyTensor) {
+  WriteTwoProcesses();
+  CheckpointReader reader = CheckpointReader::Open(path_).value();
+  EXPECT_EQ(reader.manifest().step, 7);
+  EXPECT_EQ(reader.manifest().config, "name: small\n");
+  EXPECT_EQ(Values(reader, "left", 0, 6).value(), Ascending(6));
+  EXPECT_EQ(Values(reader, "right", 1, 3).value(), Ascending(2, 11));
+  EXPECT_EQ(Values(reader, "both", 0, 1).value(), std::vector<float>{5});
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 50; ++i) {
+    const std::uint64_t begin = random() % (kElements + 1);
+    const std::uint64_t end = begin + random() % (kElements - begin + 1);
+    ASSERT_EQ(Values(reader, "cut", begin, end).value(),
+              Ascending(end - begin, static_cast<float>(begin)))
+        << begin << " " << end;
+  }
+  EXPECT_EQ(reader.Find("missing"), nullptr);
+  EXPECT_TRUE(reader.Verify());
+}
+
+TEST_F(CheckpointReaderTest, ReadsOnlyTheBlocksOfARange) {
+  WriteTwoProcesses();
+  const std::uint64_t begin = kBlockBytes / sizeof(float) + 1500;  // in the second block
+  CheckpointReader reader = CheckpointReader::Open(path_).value();
+  ASSERT_TRUE(Values(reader, "cut", begin, begin + 10));
+  EXPECT_EQ(reader.bytes_read(), kBlockBytes);
+  // Process 0's shard is not read at all, and neither are other blocks.
+  FlipBit(Shard(0), ReadFile(Shard(0))->size() / 2);
+  FlipBit(Shard(1), ReadFile(Shard(1))->size() - 1);
+  reader = CheckpointReader::Open(path_).value();
+  EXPECT_TRUE(Values(reader, "cut", begin, begin + 10));
+  EXPECT_FALSE(reader.Verify());
+}
+
+TEST_F(CheckpointReaderTest, SavesElementsOfSeveralProcessesOnce) {
+  WriteTwoProcesses();
+  const Manifest manifest = CheckpointReader::Open(path_)->manifest();
+  ASSERT_EQ(manifest.tensors.at("both").pieces.size(), 1U);
+  EXPECT_EQ(manifest.tensors.at("both").pieces[0].file, ShardName(0, 2));
+  ASSERT_EQ(manifest.tensors.at("cut").pieces.size(), 2U);
+  EXPECT_EQ(manifest.tensors.at("cut").pieces[1].begin, 1000U);
+}
+
+TEST_F(CheckpointReaderTest, AFolderIsACheckpointOnlyWithItsManifest) {
+  WriteTwoProcesses();
+  std::filesystem::remove(path_ + "/manifest.json");
+  const auto reader = CheckpointReader::Open(path_);
+  ASSERT_FALSE(reader);
+  EXPECT_EQ(reader.error().code, ErrorCode::kNotFound);
+  EXPECT_NE(reader.error().line().find("is not a complete checkpoint"), std::string::npos);
+}
+
+TEST_F(CheckpointReaderTest, RefusesMissingAndTruncatedShardsWhenItOpens) {
+  WriteTwoProcesses();
+  const std::string whole = ReadFile(Shard(1)).value();
+  ASSERT_TRUE(WriteFileAtomically(Shard(1), whole.substr(0, whole.size() - 1)));
+  EXPECT_NE(ErrorOfOpen().find(
+                fmt::format("{} has {} bytes, not {}", Shard(1), whole.size() - 1, whole.size())),
+            std::string::npos);
+  std::filesystem::remove(Shard(1));
+  EXPECT_NE(ErrorOfOpen().find(Shard(1)), std::string::npos);
+}
+
+// Any bit: in the manifest, in the header of a shard or in its tensors.
+TEST_F(CheckpointReaderTest, FindsOneFlippedBit) {
+  WriteTwoProcesses();
+  std::mt19937 random(2);
+  const std::string manifest = path_ + "/manifest.json";
+  for (int i = 0; i < 60; ++i) {
+    const std::string file = i % 3 == 0 ? manifest : Shard(i % 3 - 1);
+    const std::string before = ReadFile(file).value();
+    FlipBit(file,
+            random() % (i % 2 == 0 ? std::min<std::size_t>(before.size(), 500) : before.size()));
+    auto reader = CheckpointReader::Open(path_);
+    const Status status = reader ? reader->Verify() : tl::unexpected(reader.error());
+    ASSERT_FALSE(status) << file;
+    EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(status.error().line().find(file), std::string::npos) << status.error().line();
+    ASSERT_TRUE(WriteFileAtomically(file, before));
+  }
+  EXPECT_TRUE(CheckpointReader::Open(path_)->Verify());
+}
+
+TEST_F(CheckpointReaderTest, NamesTheTensorThatIsDamaged) {
+  WriteTwoProcesses();
+  FlipBit(Shard(1), ReadFile(Shard(1))->size() - 1);  // the last tensor of the file
+  CheckpointReader reader = CheckpointReader::Open(path_).value();
+  const auto values = Values(reader, "right", 0, 4);
+  ASSERT_FALSE(values);
+  EXPECT_EQ(values.error().line().find(Shard(1) + " is damaged: 'right' has a block with the "), 0U)
+      << values.error().line();
+}
+
+// The manifest is valid, but the shard is that of another checkpoint.
+TEST_F(CheckpointReaderTest, RefusesAShardThatTheManifestDoesNotDescribe) {
+  WriteTwoProcesses();
+  const std::string other = folder_ / "other";
+  WriteSmallCheckpoint(other, {{{"cut", {kSigned}, 0, Ascending(1000)},
+                                {"ltfe", {2, 3}, 0, Ascending(6)},
+                                {"both", {}, 0, {5}}},
+                               {{"cut", {kSigned}, 1000, Ascending(kElements - 1000)}}});
+  std::filesystem::copy_file(other + "/" + ShardName(0, 2), Shard(0),
+                             std::filesystem::copy_options::overwrite_existing);
+  CheckpointReader reader = CheckpointReader::Open(path_).value();
+  const auto values = Values(reader, "left", 0, 6);
+  ASSERT_FALSE(values);
+  EXPECT_NE(values.error().line().find("it does not contain 'left'"), std::string::npos);
+  EXPECT_FALSE(reader.Verify());
+}
+
+TEST_F(CheckpointReaderTest, RefusesAPathThatIsNoCheckpoint) {
+  EXPECT_EQ(CheckpointReader::Open(folder_ / "none").error().code, ErrorCode::kNotFound);
+  const auto text = CheckpointReader::Open(folder_.Write("text", "no such thing"));
+  EXPECT_EQ(text.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_FALSE(CheckpointReader::Open(folder_.Write("empty", "")));
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,87 @@
+#include "checkpoint/manifest.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/specs/checkpoint/small_checkpoint.h"
+
+namespace penstock {
+namespace {
+
+// Replaces text in a valid manifest and returns the error.
+std::string ErrorWith(const std::string& from, const std::string& to) {
+  const TempFolder folder;
+  WriteSmallCheckpoint(folder / "step-7",
+                       {{{"a", {2, 3}, 0, Ascending(6)}, {"b", {4}, 0, Ascending(2)}},
+                        {{"b", {4}, 2, Ascending(2)}}});
+  std::string text = ReadFile(folder / "step-7/manifest.json").value();
+  EXPECT_TRUE(ParseManifest(text));
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << text;
+  text.replace(at, from.size(), to);
+  EXPECT_FALSE(ParseManifest(text)) << "the checksum";
+  const auto manifest = ParseManifestContent(text);
+  EXPECT_FALSE(manifest) << from;
+  return manifest ? "" : manifest.error().line();
+}
+
+TEST(Manifest, ReadsWhatItWrote) {
+  const TempFolder folder;
+  const Manifest manifest = WriteSmallCheckpoint(
+      folder / "step-7",
+      {{{"a", {2, 3}, 0, Ascending(6)}, {"optimizer.steps.a", {}, 0, {3}}, {"none", {0, 4}, 0, {}}},
+       {}});
+  EXPECT_EQ(manifest.files.size(), 1U);  // the second process has nothing to write
+  EXPECT_TRUE(manifest.tensors.at("none").pieces.empty());
+  const auto read = ParseManifest(FormatManifest(manifest));
+  ASSERT_TRUE(read) << read.error().line();
+  EXPECT_EQ(*read, manifest);
+}
+
+TEST(Manifest, RefusesTextThatIsNoManifest) {
+  for (const char* text : {"", "{}", "[]", "null", "{\"checksum\":\"crc32:", "\xFF\xFE"}) {
+    EXPECT_FALSE(ParseManifest(text)) << text;
+    EXPECT_FALSE(ParseManifestContent(text)) << text;
+  }
+  const std::string deep(100'000, '[');
+  EXPECT_FALSE(ParseManifestContent(deep));
+  EXPECT_FALSE(ParseManifestContent("{\"format\":" + deep));
+}
+
+TEST(Manifest, RefusesPiecesThatAreNotTheWholeTensor) {
+  EXPECT_NE(ErrorWith("\"begin\":2", "\"begin\":1").find("tensor 'b'"), std::string::npos);
+  EXPECT_NE(ErrorWith("\"begin\":2", "\"begin\":3").find("tensor 'b'"), std::string::npos);
+  EXPECT_NE(ErrorWith("\"shape\":[2,3]", "\"shape\":[2,4]").find("its shape needs 8"),
+            std::string::npos);
+  EXPECT_NE(ErrorWith("\"end\":2", "\"end\":0").find("tensor 'b'"), std::string::npos);
+}
+
+TEST(Manifest, RefusesSizesBeyondItsFiles) {
+  const std::string huge = "\"shape\":[4000000000,4000000000,4000000000]";
+  EXPECT_NE(ErrorWith("\"shape\":[2,3]", huge).find("too large"), std::string::npos);
+  EXPECT_NE(ErrorWith("\"end\":6", "\"end\":600000").find("does not fit"), std::string::npos);
+  EXPECT_NE(ErrorWith("\"end\":6", "\"end\":-6").find("'end'"), std::string::npos);
+  EXPECT_NE(ErrorWith("\"end\":6", "\"end\":6.5").find("'end'"), std::string::npos);
+  EXPECT_NE(ErrorWith("\"block_bytes\":1048576", "\"block_bytes\":0").find("block_bytes"),
+            std::string::npos);
+  EXPECT_NE(ErrorWith("\"block_bytes\":1048576", "\"block_bytes\":8").find("3 blocks has 1"),
+            std::string::npos);
+}
+
+TEST(Manifest, RefusesFilesOutsideOfItsFolder) {
+  EXPECT_NE(ErrorWith("{\"shard-1-of-2", "{\"../shard-1-of-2").find("not that of a file"),
+            std::string::npos);
+  EXPECT_NE(ErrorWith("\"file\":\"shard-1", "\"file\":\"shard-9").find("not one of its files"),
+            std::string::npos);
+}
+
+TEST(Manifest, RefusesOtherVersions) {
+  EXPECT_EQ(ErrorWith("\"version\":1", "\"version\":2"),
+            "its version is 2, but this program reads version 1");
+  EXPECT_NE(ErrorWith("\"step\":7", "\"step\":-7").find("'step'"), std::string::npos);
+  EXPECT_NE(ErrorWith("\"step\":7", "\"step\":7,\"step\":8").find("appears twice"),
+            std::string::npos);
+  EXPECT_NE(ErrorWith("\"F32\"", "\"F31\"").find("its dtype 'F31' is unknown"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,86 @@
+// The schedule that a configuration describes.
+#include "config/run_schedule.h"
+
+#include <gtest/gtest.h>
+
+#include "schedule/text/text.h"
+#include "tests/engine/train/temp_folder.h"
+
+namespace penstock {
+namespace {
+
+Result<Schedule> Choose(const std::vector<std::string>& overrides) {
+  PENSTOCK_TRY(TrainConfig config, ParseTrainConfig("model: {layers: 8}", "a.yaml", overrides));
+  return ChooseSchedule(config, 4);
+}
+
+std::string LanesOf(const std::vector<std::string>& overrides) {
+  const auto schedule = Choose(overrides);
+  EXPECT_TRUE(schedule) << schedule.error().line();
+  return schedule ? WriteCsv(*schedule) : "";
+}
+
+std::string ErrorOf(const std::vector<std::string>& overrides) {
+  const auto schedule = Choose(overrides);
+  return schedule ? "" : schedule.error().line();
+}
+
+// Each option changes the schedule, so it reaches the algorithm.
+TEST(Setup, OptionsReachTheSchedule) {
+  const std::vector<std::string> interleaved = {"schedule=interleaved", "ranks=2", "chunks=2"};
+  const auto with = [](std::vector<std::string> all, const std::vector<std::string>& more) {
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  EXPECT_NE(LanesOf(interleaved), LanesOf(with(interleaved, {"group=4"})));
+  const std::vector<std::string> hanayo = {"schedule=hanayo", "ranks=2"};
+  EXPECT_NE(LanesOf(with(hanayo, {"waves=1"})), LanesOf(with(hanayo, {"waves=2"})));
+  const std::vector<std::string> automatic = {"schedule=v-auto", "ranks=4"};
+  EXPECT_NE(LanesOf(with(automatic, {"pipeline.memory_limit=2.5"})), LanesOf(automatic));
+  const std::vector<std::string> priced = {"schedule=zb-auto", "ranks=4"};
+  EXPECT_NE(LanesOf(with(priced, {"cost=1,3,1"})), LanesOf(with(priced, {"cost=1,1,3"})));
+}
+
+TEST(Setup, RefusesOptionsWithoutAnEffect) {
+  EXPECT_EQ(ErrorOf({"schedule=1f1b", "ranks=2", "group=2"}),
+            "schedule 1f1b: pipeline.group 2: the schedule takes no group");
+  EXPECT_EQ(ErrorOf({"schedule=1f1b", "ranks=2", "pipeline.memory_limit=2"}),
+            "schedule 1f1b: pipeline.memory_limit 2: the schedule takes no memory_limit");
+  EXPECT_EQ(ErrorOf({"schedule=zb-auto", "ranks=2", "cost=1,x,1"}),
+            "pipeline.cost: '1,x,1': 'x' is not a number");
+  EXPECT_EQ(
+      ErrorOf({"schedule=zb-auto", "ranks=2", "overlap=mx"}),
+      "pipeline.overlap: 'mx': give max, sum, or a factor of F + B from 0 to 1000; did you mean "
+      "'max'?");
+  const TempFolder folder;
+  const std::string path = folder.Write("a.csv", "0F0,0B0\n1F0,1B0\n");
+  EXPECT_EQ(ErrorOf({"csv=" + path, "waves=2"}),
+            "pipeline.waves has no effect, because the schedule is read from a file: remove it");
+}
+
+TEST(Setup, ErrorsAboutTheScheduleHaveTheirLine) {
+  const std::tuple<const char*, int, const char*> cases[] = {
+      {"pipeline:\n  ranks: 2\n  group: 2\n  schedule: 1f1b\n", 3,
+       "schedule 1f1b: pipeline.group 2"},
+      {"pipeline:\n  ranks: 2\n  schedule: 2f2b\n", 3, "no schedule is called"},
+      {"pipeline:\n  microbatches: 7\nparallel: {data: 2}\n", 2, "pipeline.microbatches 7"},
+      {"model: {layers: 8}\nparallel: {data: 3}\n", 2, "pipeline.microbatches 8"},
+      {"model:\n  layers: 2\n", 2, "2 layers cannot fill 4 stages"},
+      {"model: {layers: 8}\npipeline:\n  stage_layers: [8]\n", 3, "layers per stage"},
+      {"name: a\nparallel: {expert: 2}\n", 2, "parallel.expert 2: model llama has no experts"},
+      {"name: a\npipeline: {cost: '1,x,1'}\n", 2, "pipeline.cost: '1,x,1'"},
+      {"name: a\npipeline: {slices: 3}\n", 2, "pipeline.slices 3"},
+      {"name: a\npipeline: {csv: none.csv}\n", 2, "cannot"}};
+  for (const auto& [yaml, line, text] : cases) {
+    auto config = ParseTrainConfig(yaml, "a.yaml");
+    ASSERT_TRUE(config) << config.error().line();
+    const auto schedule = ChooseSchedule(*config, 4);
+    ASSERT_FALSE(schedule) << yaml;
+    const std::string error = schedule.error().line();
+    EXPECT_TRUE(error.starts_with(fmt::format("a.yaml: line {}: ", line))) << error;
+    EXPECT_NE(error.find(text), std::string::npos) << error;
+  }
+}
+
+}  // namespace
+}  // namespace penstock
