@@ -8,7 +8,7 @@
 
 namespace penstock {
 
-// Creates a folder and its missing parents. Appends those that it has created to `created`, also on
+// Creates a folder and its missing parents. Appends each created folder to `created`, also on
 // failure, parents first. Errors: kInvalidArgument, naming the part of the path that is in the way:
 // a file, or a link to what does not exist, such as a disk that is not mounted.
 Status CreateFolders(const std::string& path, std::vector<std::string>* created = nullptr);

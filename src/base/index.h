@@ -1,6 +1,6 @@
 // Stages, ranks and microbatches are plain `int`, because their arithmetic is the algorithm.
-// Subscripts take an int as it is; Index converts where a product of sizes must not overflow an
-// int, and where an int is compared with a size.
+// Subscripts take a plain int; Index converts where a product of sizes must not overflow an int,
+// and where an int is compared with a size.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // OwnTimeLimit: a limit on a wait that counts only the time in which this process ran.
 //
 // A process that was stopped (SIGSTOP, a suspended machine, a frozen container) has not looked, and
-// those that it waits for were often stopped with it. So the owner looks several times, and the
-// time between two looks counts at most as much as between looks of a process that runs.
+// the processes that it waits for were often stopped with it. So the owner looks several times, and
+// the time between two looks counts at most as much as between looks of a process that runs.
 #pragma once
 
 #include <algorithm>

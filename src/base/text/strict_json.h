@@ -13,8 +13,8 @@
 
 namespace penstock {
 
-// Parses an object. Refuses repeated keys, of which readers use different ones, and nesting deeper
-// than `deepest` levels, which would take many times the memory of the text.
+// Parses an object. Refuses repeated keys (some readers use the first value, some the last), and
+// nesting deeper than `deepest` levels, which would take many times the memory of the text.
 Result<nlohmann::json> ParseStrictJson(std::string_view text, int deepest = 8);
 
 // Returns a member of an object. `what` names the object in errors: "tensor 'a'".

@@ -61,7 +61,7 @@ class YamlMap {
               .parameter = key,
               .where = fmt::format("line {}", LineOf(key))});
   }
-  // Returns the line of the key, or that of the map if the key is missing.
+  // Returns the line of the key, or the line of the map if the key is missing.
   int LineOf(const std::string& key) const;
   // Returns the line on which the map begins.
   int Line() const { return node_.Mark().line + 1; }
