@@ -85,7 +85,7 @@ class RankBubbles {
     if (bubble.end - bubble.start > kInsignificant * end_) bubbles_.push_back(bubble);
   }
 
-  // Adds the time after the last action that occupies the rank: first that of its last transfer.
+  // Adds the time after the last action that occupies the rank: first its last transfer.
   void AddEnd(double free) {
     ActionAt transfer;
     double done = free;

@@ -43,8 +43,8 @@ char OpLetter(Op op);
 // The index of the stage among its rank's stages, and the largest number of stages on any rank.
 int ChunkOf(const Placement& placement, int stage);
 int MostChunks(const Placement& placement);
-// What a legend says of lighter colors, for runs of which some have several chunks per rank and
-// replica, or several replicas; empty if they have neither.
+// What a legend says of lighter colors if some run has several chunks per rank and replica, or
+// several replicas; else empty.
 std::string LighterText(bool chunks, bool replicas);
 // "5", or "5.2" for slice 2 of microbatch 5.
 std::string MicrobatchText(const Schedule& schedule, int row);

@@ -83,7 +83,7 @@ std::string NamesAbove(const PlotFrame& frame, const Plot& plot) {
   return fits ? text : "";
 }
 
-// Lines with their names below the plot. Sets `height` to that of the whole picture.
+// Lines with their names below the plot. Sets `height`, the height of the whole picture.
 std::string NamesBelow(const PlotFrame& frame, const Plot& plot, double& height) {
   constexpr double kLine = 24, kRow = 18;
   std::string text;

@@ -34,7 +34,7 @@ std::string FormatTableCsv(const Table& table);
 std::string FormatNumber(double value, int digits = 4);
 // 0.1795 as "17.9%".
 std::string FormatPercent(double fraction);
-// "3 ms" as "+3 ms"; zero and what is negative as it is.
+// "3 ms" becomes "+3 ms"; zero and negative figures stay unchanged.
 std::string WithSign(const std::string& figure);
 // An amount of time or memory in the report's unit: "s" and "B" as base/units.h formats them, any
 // other unit as a plain number.

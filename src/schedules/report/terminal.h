@@ -19,7 +19,7 @@ struct TerminalStyle {
   bool unicode = false;                   // whether other characters than ASCII may be used
 };
 
-// What is drawn besides the actions; empty parts are not.
+// What is drawn in addition to the actions; empty parts are skipped.
 struct TerminalDetails {
   std::vector<std::vector<Bubble>> bubbles;  // by rank: idle cells show the cause
   std::vector<ActionAt> critical_path;       // marked below its actions

@@ -13,7 +13,7 @@ enum class ColorDepth {
   kTrue,  // 24 bits
 };
 
-// The nearest color among those of the 6x6x6 cube and the grays of a 256-color terminal.
+// The nearest color in the 6x6x6 cube and the grays of a 256-color terminal.
 int TerminalColor(Color color);
 
 // The escape sequence that sets both colors. Requires: depth is not kNone.

@@ -45,7 +45,7 @@ class LaneText {
   std::string Colored(const Action& action, const std::string& number, std::size_t width) const;
   std::string Idle(std::size_t begin, std::size_t end, const std::vector<Bubble>& bubbles,
                    const CellGrid& grid) const;
-  // The text in this color, or as it is in a picture without colors.
+  // The text in this color, or unchanged in a picture without colors.
   std::string InColor(const std::string& text, Color color) const;
   Color ColorOf(const Part& part) const;
 

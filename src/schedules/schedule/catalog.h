@@ -71,7 +71,7 @@ enum class PlacementForm { kOther, kLinear, kLooped, kVee, kZigzag, kBidirection
 
 std::string_view ToText(PlacementForm form);
 
-// The parameters that an algorithm reads besides ranks, microbatches and costs.
+// The parameters that an algorithm reads in addition to ranks, microbatches and costs.
 struct SupportedParameters {
   int min_chunks = 1, max_chunks = 1, default_chunks = 1;  // stages per rank and chain
   int replicas = 1;                                        // chains (2: DualPipe, Chimera)
@@ -118,7 +118,7 @@ Result<const Algorithm*> FindAlgorithm(std::string_view name);
 // Fills in the defaults. Refuses what the algorithm does not take; the error names the parameter.
 Result<ScheduleParams> CheckParams(const Algorithm& algorithm, ScheduleParams params);
 
-// Returns all closed-form figures: those of the algorithm, and the bubble and messages that follow.
+// Returns the algorithm's closed-form figures, and the bubble and messages that follow from them.
 // If stages differ (params.costs) only the messages are known. Requires: params that CheckParams
 // has returned.
 ClosedForm ClosedFormOf(const Algorithm& algorithm, const ScheduleParams& params);

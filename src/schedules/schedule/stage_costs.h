@@ -61,8 +61,8 @@ enum class CostOf : std::uint8_t { kMicrobatch, kStage };
 enum class OverLayers : std::uint8_t { kSum, kMost, kFirst, kLast };
 
 // What a price is for. A stage costs its share of the price of a rank, and a slice its share of the
-// price of a microbatch. The input of a stage is as large as that of a whole rank; actions that are
-// priced per microbatch only are never divided.
+// price of a microbatch. A stage's input is as large as a whole rank's; actions that are priced per
+// microbatch only are never divided.
 enum class PricePer : std::uint8_t {
   kAll,
   kRank,
@@ -119,7 +119,7 @@ Status CheckTime(double time);
 Status CheckMemory(double amount);
 Status CheckCost(const StageCost& cost, double value);
 
-// Refuses a stage of which a cost is out of range; the error's parameter is the cost.
+// Refuses a stage with a cost out of range; the error's parameter is the cost.
 Status CheckStage(const StageCosts& stage);
 
 }  // namespace penstock

@@ -26,8 +26,8 @@ class FreeLinks {
   struct Use {
     double begin = 0, end = 0;
   };
-  // The messages of one link. Those of one sender come in order, and few links have more than two
-  // senders.
+  // The messages of one link. Each sender's messages come in order, and few links have more than
+  // two senders.
   struct Link {
     std::array<std::vector<Use>, 2> ordered;
     std::vector<Use> others;

@@ -1,4 +1,4 @@
-// The actions that passes add besides compute and messages: transfers to the slower pool,
+// The actions that passes add apart from compute and messages: transfers to the slower pool,
 // collectives, RECOMPUTE and STEP; when they run, and how they change the memory of a rank.
 //
 // Each rank has three links that work concurrently with its compute: to the slower pool (OFFLOAD),
@@ -49,7 +49,7 @@ class MemoryLedger {
     std::vector<Change> changes;  // by time, from `next` on
     std::size_t next = 0;
   };
-  // Applies the changes before `time`, and those at it: all, or only those that free memory.
+  // Applies the changes before `time`, and at `time` all changes, or only those that free memory.
   void Advance(double time, bool all_at_it);
 
   double held_ = 0;

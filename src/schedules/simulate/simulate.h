@@ -1,7 +1,7 @@
 // The simulator: finds the time and memory of a schedule in one event-driven pass, linear in its
 // actions.
 //
-// Its semantics are those of the runtime. Each rank runs its lane in order, one compute action at a
+// It follows the runtime's semantics. Each rank runs its lane in order, one compute action at a
 // time. An edge between ranks delays its consumer by costs.comm and occupies no rank. SEND takes no
 // time, and RECV is only posted. An overlapped pair starts when the inputs of both parts are
 // available, and publishes both outputs at its end. Memory: F allocates its activation at its
@@ -14,7 +14,7 @@
 // compute together can be used costs.exchange after the last of them.
 // Actions that passes add run on links concurrently with compute, or occupy the rank (RECOMPUTE,
 // STEP): see side_work.h. A STEP waits for its REDUCE_GRAD and for the gradients of its stage's
-// replicas, and with costs.steps_wait_for_all for those of every stage.
+// replicas; with costs.steps_wait_for_all, for the gradients of every stage.
 #pragma once
 
 #include <vector>

@@ -14,8 +14,8 @@ constexpr bool HasDuration(Op op) {
          op == Op::kOffload || op == Op::kReload;
 }
 
-// Computes makespan, bubbles and, by rank, busy time, first start and last end from the spans, like
-// those of Simulate. A rank is busy from an action's start to its end, so waiting must be between
+// Computes makespan, bubbles and, by rank, busy time, first start and last end from the spans, as
+// Simulate does. A rank is busy from an action's start to its end, so waiting must be between
 // spans. Leaves memory at 0, since a timeline does not contain it.
 // Requires: the timeline belongs to the schedule.
 SimulationResult Summarize(const Schedule& schedule, const Timeline& timeline);

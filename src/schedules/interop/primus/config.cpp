@@ -46,7 +46,7 @@ std::string LastComponent(const std::string& path) {
   return dot == std::string::npos ? path : path.substr(dot + 1);
 }
 
-// Maps Primus's names to the catalog's, except for those that the catalog has as aliases.
+// Maps Primus's names to the catalog's; the catalog itself has the other ones as aliases.
 std::string OurName(const std::string& name) {
   if (name == "ScheduleZeroBubbleHeuristic" || name == "zerobubble_heuristic") return "zb-auto";
   if (name == "ScheduleZBVGreedy" || name == "zbv_greedy") return "v-half";

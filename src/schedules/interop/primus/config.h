@@ -14,9 +14,9 @@
 //
 // `chunk_time_ms` (by rank and chunk: fwd, bwd, wgrad, activation) replaces the three times. The
 // last component of a class path names the algorithm; without `class`, `name` does, in Primus's
-// words or in ours. Makespans equal those of Primus's simulator, which rounds chunk times down and
-// has no latency between ranks. Its heuristic zero-bubble search is replaced by ours, whose
-// schedules are at least as fast.
+// words or in ours. Makespans equal Primus's simulator's, which rounds chunk times down and has no
+// latency between ranks. Its heuristic zero-bubble search is replaced by ours, whose schedules are
+// at least as fast.
 #pragma once
 
 #include <string>

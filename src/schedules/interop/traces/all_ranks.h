@@ -1,4 +1,4 @@
-// Whether the traces at hand are those of all ranks of a pipeline. Private to interop/traces.
+// Whether the given traces cover all ranks of a pipeline. Private to interop/traces.
 #pragma once
 
 #include "interop/traces/rank_actions.h"

@@ -12,8 +12,8 @@
 namespace penstock {
 namespace {
 
-// From one rank to another: the least that the clock of the second must be set forward relative to
-// that of the first, so that every input is computed before its reader starts, or before it ends.
+// From one rank to another: the least that the second rank's clock must be set forward relative to
+// the first rank's, so that every input is computed before its reader starts, or before it ends.
 struct ClockBounds {
   double before_start = 0;
   double before_end = 0;

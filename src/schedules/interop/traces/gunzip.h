@@ -9,7 +9,7 @@
 
 namespace penstock {
 
-// Whether the bytes begin as those of gzip do.
+// Whether the bytes begin with gzip's magic number.
 bool IsGzip(std::string_view bytes);
 
 // Returns the content. Errors: kInvalidArgument if the bytes are damaged or incomplete, or the

@@ -52,7 +52,7 @@ Result<Json> LastRun(const Json& runs) {
                          schedules.size(), labels);
 }
 
-// The events of each rank of a run, in the order of the file, which is that of the lanes.
+// The events of each rank of a run, in the order of the file, which is the lanes' order.
 std::vector<std::vector<const TraceEvent*>> EventsByRank(const TraceFile& file, std::size_t run,
                                                          std::size_t ranks) {
   std::map<std::string, std::size_t> rank_of;

@@ -14,7 +14,7 @@ struct OwnTrace {
 };
 
 // Requires: the file has an own description. Refuses a file with several schedules, and events that
-// are not those of its schedule.
+// its schedule does not have.
 Result<OwnTrace> ReadOwnTrace(const TraceFile& file);
 
 }  // namespace penstock

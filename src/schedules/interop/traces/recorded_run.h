@@ -3,9 +3,8 @@
 // says which events are actions (trace_rule.h). Penstock's own traces, and the folders of its
 // training runs, are read as well (own_trace.h).
 //
-// Units: seconds, or those of the costs that an own trace was made with; memory in activations of
-// one rank and microbatch. Errors: kNotFound for a missing file, kInvalidArgument for unexpected
-// contents.
+// Units: seconds, or for an own trace the unit of its costs; memory in activations of one rank and
+// microbatch. Errors: kNotFound for a missing file, kInvalidArgument for unexpected contents.
 #pragma once
 
 #include <optional>

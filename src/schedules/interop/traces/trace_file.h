@@ -44,7 +44,7 @@ struct TraceFile {
 // Reads a file, which may be compressed by gzip.
 Result<TraceFile> ReadTraceFile(const std::string& path);
 
-// Whether a file's name ends like that of a trace: .json or .json.gz, in any case.
+// Whether a file's name ends in .json or .json.gz, in any case.
 bool HasTraceEnding(const std::string& path);
 
 }  // namespace penstock

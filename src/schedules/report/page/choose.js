@@ -1,5 +1,5 @@
 
-// ---- the plans of a search, of which one is shown, next to the first one if the reader compares: a link to #plan=N, or a click on its row, chooses it
+// ---- the plans of a search: one is shown, next to the first one if the reader compares: a link to #plan=N, or a click on its row, chooses it
 const PLAN = 'a[href^="#plan="]';
 const plans = [...document.querySelectorAll('.plan')], planLinks = [...document.querySelectorAll(PLAN)];
 const planOf = (link) => link.getAttribute('href').slice('#plan='.length);

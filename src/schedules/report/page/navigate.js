@@ -71,7 +71,7 @@ function listenTo(canvas) {
   followPointer(canvas);
 }
 
-// ---- controls; a page has only those that it needs
+// ---- controls; a page has only the controls that it needs
 const control = (id) => document.getElementById(id);
 function onControl(id, event, act) {
   if (control(id)) control(id).addEventListener(event, act);

@@ -28,7 +28,7 @@ std::string ScriptString(std::string_view text) {
   return quoted;
 }
 
-// By rank and action: its index among those that are drawn, or -1.
+// By rank and action: its index among the drawn actions, or -1.
 std::vector<std::vector<int>> DrawnIndices(const Schedule& schedule, const Timeline& timeline) {
   std::vector<std::vector<int>> indices(schedule.lanes.size());
   for (std::size_t r = 0; r < schedule.lanes.size(); ++r) {

@@ -22,7 +22,7 @@ std::string ScrollHtml(std::string_view title, const std::string& inside);
 std::string FiguresHtml(std::span<const KeyFigure> figures);
 // Without its title, which only screen readers show: a card or text next to the table has it too.
 std::string TableHtml(const Table& table, std::string_view title);
-// Text as it is, which scrolls.
+// Preformatted text in a scrolling box.
 std::string TextHtml(std::string_view text, std::string_view title);
 
 }  // namespace penstock

@@ -35,7 +35,7 @@ class VectorPen {
         `<path d="${path}" stroke="${color}" stroke-width="1.2"/></pattern>`).join('');
   }
 }
-// All runs as they are in view, with the followed microbatch.
+// The visible part of all runs, with the followed microbatch.
 function asSvg() {
   const pen = new VectorPen(), width = shown[0].w, heading = 26;
   let y = 0;

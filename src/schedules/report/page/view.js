@@ -3,7 +3,7 @@
 let LEFT = 66, RIGHT = 108;  // readStyle
 const AXIS = 22, LINKS = 6;
 let hasMemory = false, canvases = [];  // one per run (setData)
-// The timelines that are on the page: all, or those of one plan (choose.js). They share the axis of time and the height of rows.
+// The timelines that are on the page: all, or one plan's (choose.js). They share the axis of time and the height of rows.
 let shown, end, rowHeight, stripHeight, gap;
 function showRuns(some) {
   shown = some;

@@ -7,9 +7,8 @@
 //
 // Starts from list scheduling, from patterns, and from the rule-based schedules that fit the limit,
 // and improves the best of them (search.h). Neither those schedules nor a smaller limit beats the
-// result (within_limit.h). The limit is in activations of one rank's share of one
-// microbatch, or in the unit of the costs if those are given. The default is 2p, about that of
-// ZB-H2.
+// result (within_limit.h). The limit is in activations of one rank's share of one microbatch, or in
+// the unit of the costs if they are given. The default is 2p, about the memory of ZB-H2.
 // Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 3 (automatic scheduling); Qi et
 // al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024, section 3.
 #include "schedule/algorithms/auto_schedule.h"
@@ -58,8 +57,8 @@ std::vector<Lane> TurnsWithin(const Problem& problem, int reach) {
   return lanes;
 }
 
-// Returns the lanes that rule-based algorithms of the same placement generate: those that split the
-// backward, and if a whole B takes less than I and W, also those that do not.
+// Returns the lanes that rule-based algorithms of the same placement generate. Algorithms that do
+// not split the backward are included only if a whole B takes less than I and W.
 std::vector<std::vector<Lane>> KnownLanes(const Problem& problem, ScheduleParams params,
                                           std::vector<Algorithm> split,
                                           const std::vector<Algorithm>& whole) {

@@ -131,8 +131,8 @@ Schedule GenerateDualPipeV(const ScheduleParams& params) {
 }
 
 // The figures if F = I = W and a pair takes at least as long as its backward and at most as long as
-// both in sequence. `half.microbatches` are those of one direction; `share` is a stage's fraction
-// of a rank's share.
+// both in sequence. `half.microbatches` counts one direction; `share` is a stage's fraction of a
+// rank's share.
 ClosedForm Figures(const ScheduleParams& params, const HalfPipe& half, double share) {
   ClosedForm form;
   form.peak_memory = params.ranks + share;

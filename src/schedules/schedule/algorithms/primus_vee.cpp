@@ -4,7 +4,7 @@
 // the same for what follows a rank's last F1, regardless of memory, and puts the W of that part
 // last. All slots count equally, whatever the actions cost.
 //
-// The blocks are those of Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024.
+// The blocks come from Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024.
 #include "schedule/algorithms/primus_vee.h"
 
 #include <algorithm>

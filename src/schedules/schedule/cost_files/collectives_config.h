@@ -19,8 +19,8 @@ struct CollectivesConfig {
 Result<CollectivesConfig> ReadCollectives(const YamlMap& config);
 
 // Sets the times of UNSHARD and REDUCE_GRAD. `bytes` is the size of a unit of memory, and `reduced`
-// the amount of a stage's gradients of which other replicas have the shards; by default that of
-// its gathered weights. Errors: kInvalidArgument for a time above kMostTime.
+// the amount of a stage's gradients that it sends to other replicas; by default the amount of its
+// gathered weights. Errors: kInvalidArgument for a time above kMostTime.
 Status PriceCollectives(const CollectivesConfig& collectives, double bytes,
                         std::optional<double> reduced, Costs& costs);
 

@@ -30,7 +30,7 @@ Result<double> ReadCost(const YamlMap& map, const StageCost& cost, bool& in_byte
   return value;
 }
 
-// Reads the time of a whole B, which is at most that of I and W.
+// Reads the time of a whole B, at most the sum of I and W.
 Status ReadBackward(const YamlMap& map, StageCosts& stage) {
   PENSTOCK_TRY(const std::optional<double> backward, map.Number(std::string(kBackward)));
   if (!backward) return {};
@@ -80,7 +80,7 @@ std::vector<std::string_view> CostKeys() {
   return keys;
 }
 
-// Reads the maps of a list, each with the key `more` besides its costs; layers_of reads it.
+// Reads the maps of a list. Each has its costs and the key `more`, which layers_of reads.
 Result<CostList> ReadCostList(const YamlMap& config, const std::string& key, std::string_view more,
                               const std::function<Result<int>(const YamlMap& map)>& layers_of) {
   const YAML::Node list = config.Node(key);

@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-// Adds `layers` equal layers to a stage, of which the first ones may be there already.
+// Adds `layers` equal layers to a stage, which may have layers already.
 void AddLayers(StageCosts& stage, const StageCosts& layer, double layers, int slices, bool first) {
   for (const StageCost& cost : kStageCosts) {
     const bool shared = cost.of == CostOf::kStage || cost.kind == CostKind::kFactor;

@@ -44,7 +44,8 @@ Result<Schedule> SearchLevels(const std::function<Result<Schedule>(const Levels&
     }
     if (all) best = std::move(schedule);
   }
-  // The highest level of each rank that kept it within its target, if they also do so together.
+  // Each rank's highest level within its target; used only if all ranks stay within theirs
+  // together.
   PENSTOCK_TRY(Schedule highest, build(low));
   PENSTOCK_TRY(const Priced priced, price(highest));
   for (std::size_t r = 0; r < before.size(); ++r) {

@@ -1,7 +1,7 @@
 // Passes: schedule -> schedule, one file each. Each takes a valid schedule with any actions and
 // returns a valid one, so they compose in any order. If the order changes the result, the pass's
 // comment says so. A pass whose actions exist already returns the schedule unchanged. Only
-// `vocabulary` must come before all others, except those that split or merge backwards.
+// `vocabulary` must come before all others, except passes that split or merge backwards.
 //
 // Adding a pass takes one file, its declaration here and one line in pass_table.cpp.
 #pragma once
@@ -34,8 +34,8 @@ using Pricer = std::function<Result<Priced>(const Schedule&)>;
 Schedule AddCommunication(const Schedule& schedule);
 
 struct ShardingOptions {
-  // How early weights are gathered: a rank gathers those of the next `lookahead` other stages that
-  // it uses while it uses one. At least 0.
+  // How early weights are gathered: while a rank uses one stage, it gathers the weights of the next
+  // `lookahead` other stages that it uses. At least 0.
   int lookahead = 1;
   // How long they stay: weights are freed after a use unless the rank uses them again before
   // `residency` other stages. Weights that `lookahead` would gather again at once stay, so values

@@ -7,7 +7,7 @@
 // backwards after as many more forwards as a microbatch has on the rank (one, without chunks): in
 // 1f1b, rank r then holds p - r + 1 microbatches instead of p - r. The passes go where the ranks
 // have time for them with the given costs. A run decides that: whenever a rank is free, it takes
-// what can start first, and of those that can start at once
+// what can start first; among several that can start at once, in this order:
 //
 //   EMBED       which the first stage reads, at most two microbatches ahead of it
 //   S           which all ranks wait for

@@ -23,7 +23,7 @@ struct PriceKey {
   std::string_view otherwise = {};  // the key whose price it has if it is not given
 };
 
-// Returns the prices of the table of stage costs, and those that belong to no stage.
+// Returns the prices of the table of stage costs, and the prices that belong to no stage.
 std::span<const PriceKey> PriceKeys();
 
 // Whether the key prices memory instead of time.

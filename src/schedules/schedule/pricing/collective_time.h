@@ -1,7 +1,7 @@
 // Times of collectives by the alpha-beta model: a message takes its link's latency, plus its bytes
 // over the link's bandwidth, and a member sends and receives at the same time.
 //
-// Algorithms and formulas are those of Thakur, Rabenseifner and Gropp, Optimization of Collective
+// Algorithms and formulas follow Thakur, Rabenseifner and Gropp, Optimization of Collective
 // Communication Operations in MPICH, 2005. NCCL's all-gather and reduce-scatter are rings, too. Its
 // all-reduce by double binary trees has the latencies and bytes of kTree, up to a part of 1/members
 // of the bytes.
@@ -42,8 +42,8 @@ struct CollectiveGroup {
   Topology links;
 };
 
-// Refuses a group without members, links that do not connect them or are shared, and levels of
-// which the members are not whole groups.
+// Refuses a group without members, links that do not connect them or are shared, and levels whose
+// members are not whole groups.
 Status CheckGroup(const CollectiveGroup& group);
 
 // Return the time until all members have their results; 0 for a single member or no bytes. `bytes`

@@ -140,7 +140,7 @@ bool ListScheduler::MayStartForward(int s) const {
 }
 
 // The guard that the header describes: on each stage of the rank, counts the microbatch indices
-// from the oldest microbatch with forwards left, and at least those of that microbatch.
+// from the oldest microbatch with forwards left, and at least that microbatch's own.
 bool ListScheduler::LeavesRoomForOldest(int s) const {
   const Rank& rank = ranks_[stages_[s].rank];
   if (rank.stage_count == 1 && problem_.slices == 1) return true;

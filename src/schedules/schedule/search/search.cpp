@@ -38,7 +38,7 @@ constexpr double kLittleEffort = 0.33;
 constexpr double kEffortForSpans = 3;
 // The most patterns drawn for each one that is squeezed.
 constexpr double kDrawsPerPass = 100;
-// Number of candidates kept besides the best.
+// Number of candidates kept in addition to the best.
 constexpr std::size_t kPoolSize = 8;
 // A candidate within this fraction of the best may become the best by squeezing from both ends.
 constexpr double kNear = 0.05;

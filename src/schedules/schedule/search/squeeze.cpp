@@ -208,7 +208,8 @@ double Squeezer::Arrival(const Part& part) const {
   return arrival;
 }
 
-// The first action of the lane that is ready and leaves enough memory for those that it overtakes.
+// The first action of the lane that is ready and leaves enough memory for the actions that it
+// overtakes.
 //
 // A stage runs its actions of one kind in the order of the lane. Once one of them has to wait, the
 // later ones are skipped; once one of every kind has to wait, nothing is ready.

@@ -1,7 +1,7 @@
 // Uniform building blocks: on each rank the four passes of a microbatch (F and I of two chunks)
 // take four of the six slots of a period. From one rank to the next F0 and I1 move by the same
 // number of slots, F1 and I0 by one slot back. That number may change at one rank, which lets a
-// block meet a memory limit between those of two plain ones. W fills the remaining slots.
+// block meet a memory limit between the peaks of two plain blocks. W fills the remaining slots.
 //
 //   v-min, ranks 0 to 2 of 4, offset 1   F0 W1 I1 I0 W0 F1      one period of each rank,
 //                                        F1 F0 W1 I1 I0 W0      shifted by the slot that
@@ -29,7 +29,7 @@ constexpr int kLastOffset = 5;
 // The work of one choice, in actions run, and the fewest blocks that make it worthwhile.
 constexpr double kBlockBudget = 1.2e6;
 constexpr double kFewestBlocks = 16;
-// Number of microbatches beyond those that fit the memory, to show a block's fill and drain.
+// Microbatches in addition to the ones that fit the memory, to show a block's fill and drain.
 constexpr double kMicrobatchesBeyondMemory = 4;
 
 // The slots of F0, F1, I1, I0, W1 and W0 in one period.

@@ -31,7 +31,7 @@ void ReportMissing(const Walked& walked, const Value& place, std::uint8_t bits,
   }
 }
 
-// Finds what a step of the stage lacks besides its microbatches.
+// Finds what a step of the stage lacks apart from its microbatches.
 void FindMissingUpdates(const Walked& walked, int stage, FaultList& faults) {
   const RareOps& rare = walked.rare;
   const auto missing = [&](const char* op, int count) {

@@ -16,7 +16,7 @@ namespace penstock {
 namespace validation {
 namespace {
 
-// Ops of the same (stage, microbatch) that must not have run: the op itself, and those that compute
+// Ops of the same (stage, microbatch) that must not have run: the op itself, and ops that compute
 // the same gradient.
 constexpr std::uint8_t Excludes(Op op) {
   switch (op) {

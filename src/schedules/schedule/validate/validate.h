@@ -26,7 +26,7 @@ struct LanePosition {
 struct Fault {
   int rank = -1;       // -1 if the fault belongs to no rank
   int position = -1;   // of the action in its rank's lane, from 0; -1 if the action is missing
-  std::string action;  // its text, or that of the missing action
+  std::string action;  // its text; for a missing action, what is missing
   std::string reason;  // one line: what is wrong, or what it waits for
   std::vector<LanePosition> cycle =
       {};  // of a deadlock: the actions that wait for each other, from this one

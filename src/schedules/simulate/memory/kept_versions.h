@@ -1,4 +1,4 @@
-// The versions of the weights that a stage keeps besides the newest, over the actions of its lane.
+// The older versions of its weights that a stage keeps, over the actions of its lane.
 #pragma once
 
 #include <vector>

@@ -26,7 +26,7 @@ enum class MemoryKind {
   kWorkspace,    // temporary, while an action computes
   kOffloaded,    // in the slower pool, so in no total
   kOthers,       // buffers and masks of the framework
-  kFragments,    // that the allocator holds besides
+  kFragments,    // that the allocator holds unused
   kContext,      // of the device's driver and of libraries of collectives
 };
 inline constexpr std::size_t kMemoryKinds = 12;
@@ -61,14 +61,14 @@ struct MemoryInput {
   const Costs& costs;
   // Units of memory per byte of costs.message_bytes. Messages are not counted if it is 0.
   double per_byte = 1;
-  // What each rank holds besides, all the time; empty: nothing.
+  // Bytes that each rank always holds (context, buffers), by kind; empty: none.
   std::vector<std::array<double, kMemoryKinds>> always = {};
 };
 
 // Returns the memory by rank. Activations and gathered shards follow MemoryOverTime. A message is
 // held by its sender from the end of the action that computes it until it arrives, and by its
-// receiver from when it leaves until the action that reads it starts. Older versions are those of a
-// run in steady state. At the same time, memory is freed before it is allocated.
+// receiver from when it leaves until the action that reads it starts. Older versions are counted as
+// in a run's steady state. At the same time, memory is freed before it is allocated.
 std::vector<RankMemory> MemoryByKind(const MemoryInput& input);
 
 }  // namespace penstock

@@ -10,7 +10,7 @@
 namespace penstock {
 
 // From `time` until the next point the rank holds `amount`.
-// Units: the timeline's; those of costs' activations.
+// Units: the timeline's; the costs' unit of activations.
 struct MemoryPoint {
   double time = 0;
   double amount = 0;

@@ -14,7 +14,7 @@ struct WorkingPeak {
 };
 
 // Requires: the costs belong to the schedule. Actions of a lane are taken one after the other, also
-// those that run concurrently.
+// actions that run concurrently.
 WorkingPeak WorkingPeakOf(const Schedule& schedule, const Costs& costs, int rank);
 
 }  // namespace penstock

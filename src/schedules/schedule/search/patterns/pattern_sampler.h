@@ -23,7 +23,7 @@ class Rng {
 };
 
 // A microbatch goes down and up its chain with one pace per kind of chunk and direction, which may
-// change at one rank, and pauses at the turns. Its times are either those of the costs, or slots of
+// change at one rank, and pauses at the turns. Its times are either the costs' times, or slots of
 // equal length that repeat without conflict. If drawn patterns do not fit the memory, later ones
 // get longer periods.
 class PatternSampler {
