@@ -247,7 +247,7 @@ Status CheckpointReader::Verify() {
   return {};
 }
 
-// Reads the file once: its checksum follows from those of its header and its blocks.
+// Reads the file once: its checksum follows from the checksums of its header and its blocks.
 Status CheckpointReader::VerifyFile(const std::string& name, std::vector<PieceRef> pieces) {
   PENSTOCK_TRY(const Shard* const shard, ShardOf(name));
   std::ranges::sort(pieces, {}, &PieceRef::offset);

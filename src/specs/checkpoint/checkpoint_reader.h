@@ -71,7 +71,7 @@ class CheckpointReader {
   std::string path_;
   Manifest manifest_;
   std::map<std::string, Shard> shards_;  // that were opened, by name
-  std::string block_;                    // of which only a part is needed
+  std::string block_;                    // only a part of it is needed
   std::uint64_t bytes_read_ = 0;
 };
 

@@ -11,7 +11,7 @@ namespace penstock {
 
 // Returns the checksum of `bytes` after other bytes, whose checksum is `before`.
 std::uint32_t Crc32(std::string_view bytes, std::uint32_t before = 0);
-// Returns the checksum of two consecutive ranges of bytes from those of each.
+// Returns the checksum of two consecutive ranges of bytes from their checksums.
 std::uint32_t CombineCrc32(std::uint32_t first, std::uint32_t second, std::uint64_t second_bytes);
 
 // Formats a checksum as 8 hexadecimal digits. ParseCrc32 reads exactly these.

@@ -1,6 +1,6 @@
-// The manifest of a checkpoint: which files it has, and which file contains which elements of which
-// tensor. A checkpoint is a folder with shards (safetensors files) and its manifest, manifest.json,
-// which is written last: a folder without it is not a checkpoint.
+// The manifest of a checkpoint: its files, and the elements of tensors that each file contains. A
+// checkpoint is a folder with shards (safetensors files) and its manifest, manifest.json, which is
+// written last: a folder without it is not a checkpoint.
 //
 // A tensor is in one piece or in several pieces of different shards. Each piece is a range of the
 // elements of the flattened tensor. Tensors are addressed by their names in the whole model, so a

@@ -38,7 +38,7 @@ struct PlannedTensor {
 using ShardPlan = std::map<std::string, PlannedTensor>;
 
 // Chooses each element of each tensor once. If several pieces contain it, prefers the one that
-// begins first, then the longest, then that of the lowest process. `offers` are the pieces of each
+// begins first, then the longest, then the lowest process's. `offers` are the pieces of each
 // process. Errors: kInvalidArgument if no process offers an element, or if offers of a tensor have
 // different dtypes or shapes.
 Result<ShardPlan> PlanShards(const std::vector<std::vector<OfferedPiece>>& offers);

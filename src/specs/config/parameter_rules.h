@@ -30,9 +30,10 @@ class ParameterRules {
   // Requires: a configuration from ParseTrainConfig.
   explicit ParameterRules(const OptimizerConfig& config);
 
-  // Returns the rule of a parameter of this name and number of dimensions: the optimizer's settings
-  // with those of the first group that matches. Without a group, vectors have no weight decay, and
-  // Muon leaves embeddings, learned positions and the head to AdamW. Vectors always use AdamW.
+  // Returns the rule of a parameter of this name and number of dimensions: the optimizer's
+  // settings, overridden by the first group that matches. Without a group, vectors have no weight
+  // decay, and Muon leaves embeddings, learned positions and the head to AdamW. Vectors always use
+  // AdamW.
   ParameterRule Of(std::string_view parameter, std::size_t dimensions) const;
 
   // Checks that every group is the first match of a parameter. Errors: kInvalidArgument, with a

@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-// Besides the keys of the model.
+// In addition to the keys of the model.
 constexpr std::array<std::string_view, 14> kProfileKeys = {"batch",
                                                            "device",
                                                            "device_graphs",

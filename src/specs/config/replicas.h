@@ -16,8 +16,8 @@ int ZeroOf(const ParallelConfig& parallel, const Schedule& schedule);
 bool HasReplicaGroups(const ParallelConfig& parallel, const Schedule& schedule);
 // Adds the collectives of ZeRO-2 and 3 to a schedule with replicas.
 Result<Schedule> ShardSchedule(const Schedule& schedule, const ParallelConfig& parallel);
-// Returns the number of ranges of a stage's parameters: those that are shards, or whose norms are
-// added separately.
+// Returns the number of ranges of a stage's parameters: shards, or ranges whose norms are added
+// separately.
 int ShardsOfStage(const ParallelConfig& parallel, const Schedule& schedule);
 // Returns which part of the experts the replica in a chain has (parallel.expert).
 int ExpertPartOf(const ParallelConfig& parallel, const Schedule& schedule, int chain);

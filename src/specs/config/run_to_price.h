@@ -27,9 +27,9 @@ struct RunToPrice {
 // has a section that only the former has.
 bool IsTrainConfig(const YAML::Node& root);
 
-// Returns what to price. Choices that the configuration leaves open are those of a machine with at
-// least 4 cores. Errors: those of ChooseSchedule; kInvalidArgument for a model that does not
-// declare its sizes.
+// Returns what to price. Choices that the configuration leaves open are made as on a machine with
+// at least 4 cores. Errors: as ChooseSchedule; kInvalidArgument for a model that does not declare
+// its sizes.
 Result<RunToPrice> RunToPriceOf(TrainConfig config);
 
 }  // namespace penstock

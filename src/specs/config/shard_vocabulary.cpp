@@ -8,8 +8,8 @@
 namespace penstock {
 namespace {
 
-// Estimates the prices of the passes from FLOPs: a layer has about 12 dim^2 weights, of which F
-// computes one product. S computes two products with the rank's rows of the head, and T one.
+// Estimates the prices of the passes from FLOPs: a layer has about 12 dim^2 weights, and F computes
+// one product with each. S computes two products with the rank's rows of the head, and T one.
 Result<Costs> EstimateCosts(const TrainConfig& config, const Schedule& schedule) {
   PENSTOCK_TRY(const ScheduleParams params, ParamsOf(config.pipeline));
   const ModelConfig& model = config.model;
@@ -34,7 +34,7 @@ Status CheckSharded(const TrainConfig& config, const Schedule& schedule) {
                             "cannot be combined with a sharded vocabulary",
                             schedule.algorithm);
   }
-  // The first stage would need tokens besides embedded ones, and the tables have one shape.
+  // The first stage would need tokens as well as embedded ones, and the tables have one shape.
   if (config.data.document_mask || !config.data.lengths.empty()) {
     return InvalidParameter("parallel.shard_vocabulary", "cannot be combined with {}",
                             config.data.document_mask ? "data.document_mask" : "data.lengths");

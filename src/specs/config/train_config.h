@@ -24,8 +24,8 @@ namespace penstock {
 struct DataConfig {
   // A file or a folder of text, or a folder of 'penstock tokenize'.
   std::string path = "/usr/share/games/fortunes";
-  // The tokenizer of text, see OpenTokenizer. Empty: that of the folder of the model or the
-  // weights, or of tokenized data; otherwise bytes.
+  // The tokenizer of text, see OpenTokenizer. Empty: the tokenizer of the folder of the model or
+  // the weights, or of tokenized data; otherwise bytes.
   std::string tokenizer;
   std::string blend;  // several folders of 'penstock tokenize' instead of `path`, see ParseBlend
   // Tokens attend only to their own document, and their positions start at 0 in each.
@@ -57,7 +57,7 @@ struct PipelineConfig {
   std::string overlap;      // max, sum or a factor of F + B; empty: max
 };
 
-// The mesh of ranks, besides pipeline.ranks.
+// The mesh of ranks, except for pipeline.ranks.
 struct ParallelConfig {
   int data = 1;  // replicas of the pipeline; each trains on an equal share of a step's microbatches
   int zero = 0;  // what the replicas shard, see UpdateRule::zero
@@ -208,10 +208,10 @@ struct ConfigKey {
   // What the value may be; empty: not a fixed set.
   std::vector<std::string_view> choices = {};
 };
-// Returns every key, including those of the configured model.
+// Returns every key, including the keys of the configured model.
 std::vector<ConfigKey> KeysOf(const TrainConfig& config);
 
-// Returns whether a run writes checkpoints besides those of a stop.
+// Returns whether a run writes checkpoints other than when it is stopped.
 bool WritesCheckpoints(const TrainConfig& config);
 
 // Returns the update rule that the configuration describes.

@@ -15,7 +15,7 @@ constexpr ClassKey kAttentionDropout = {"attention_dropout", kOnly, "0.0"};
 constexpr ClassKey kRopeParameters = {"rope_parameters", kAny, "null", true};
 constexpr ClassKey kTied = {"tie_word_embeddings", kFlag, "false"};
 
-// Returns the keys of a decoder: those of all decoders with these defaults, and its own.
+// Returns the keys of a decoder: the keys of all decoders with these defaults, and its own.
 std::vector<ClassKey> Decoder(const std::array<std::string_view, 7>& defaults,
                               std::vector<ClassKey> own) {
   const auto& [vocabulary, size, intermediate, layers, heads, positions, epsilon] = defaults;

@@ -46,7 +46,7 @@ const std::vector<ConfigClass>& ConfigClasses();
 // Returns the class of a model_type, or null if there is none.
 const ConfigClass* FindConfigClass(std::string_view model_type);
 
-// The keys of every class that have no effect: those of PreTrainedConfig and of text generation.
+// The keys of every class that have no effect: PreTrainedConfig's and text generation's.
 std::string_view CommonKeysWithoutEffect();
 
 }  // namespace penstock

@@ -19,7 +19,7 @@ struct ConfigFile {
   std::string model_type;
   const ConfigClass* type = nullptr;  // null for a model_type that no class here has
   // The keys of the file under their own names instead of aliases. With a class also all keys on
-  // which the model depends, those that the file lacks at their defaults.
+  // which the model depends, with their defaults where the file lacks them.
   nlohmann::json values;
   std::vector<std::string> unknown;  // keys that the class does not know
 };
@@ -32,14 +32,14 @@ Result<ConfigFile> ParseConfigFile(std::string_view text);
 // the first ones. Requires: the values of a ConfigFile whose class has mlp_only_layers.
 Result<std::int64_t> LeadingDenseLayers(const nlohmann::json& values);
 
-// Returns rope_parameters in their newer form from those of a file in any form: rope_type, which is
-// default, linear, llama3 or yarn; rope_theta; and all keys of this type, with
+// Returns a file's rope_parameters, in any form, in their newer form: rope_type, which is default,
+// linear, llama3 or yarn; rope_theta; and all keys of this type, with
 // attention_factor, mscale and mscale_all_dim 0 where they are not used. Adds keys that have no
 // effect to `file.unknown`. Requires: a class with rotary positions.
 Result<nlohmann::json> RopeParametersOf(ConfigFile& file);
 
 // Prints a line that names the unknown keys, if there are any, to stderr, once per process. `path`
-// is that of the file. Threads: any.
+// is the file's. Threads: any.
 void ReportUnknownKeys(const ConfigFile& file, std::string_view path);
 
 }  // namespace penstock

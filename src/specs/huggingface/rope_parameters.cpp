@@ -96,7 +96,7 @@ class RopeReader {
     return {};
   }
 
-  // Tokens of the pretraining: a key of the whole file counts more than that of the section.
+  // Tokens of the pretraining: a key of the whole file counts more than the section's.
   Status ReadOriginal() {
     constexpr const char* kKey = "original_max_position_embeddings";
     const Json* value = &values_.at("max_position_embeddings");

@@ -74,7 +74,7 @@ struct VocabularyTables {
 // Errors: kInvalidArgument, in one line, if the model's vocabulary cannot be sharded.
 Result<VocabularyTables> VocabularyTablesOf(const ModelConfig& config);
 
-// A parameter of which several stages have a copy under the same name. The copies start equal and
+// A parameter that several stages have copies of, under the same name. The copies start equal and
 // stay equal, because each is updated by the sum of their gradients.
 struct SharedParameter {
   std::string name;
@@ -96,7 +96,7 @@ bool IsPerExpert(const ModelConfig& config, std::string_view parameter);
 // counts in no norm and only its sign is used.
 inline bool IsRouterBias(std::string_view parameter) { return parameter.ends_with("router.bias"); }
 
-// Returns the names of all models: those in models.def, then those that AddModel added.
+// Returns the names of all models: the models in models.def, then the ones that AddModel added.
 std::vector<std::string_view> ModelNames();
 // Returns the summary of the model with this name, or an empty text if there is none.
 std::string_view ModelSummary(std::string_view name);

@@ -38,8 +38,8 @@ struct ExpertShape {
   enum class Balance { kNone, kLoss, kBias } balance = Balance::kLoss;
   std::int64_t shared_hidden = 0;  // of all shared experts together; 0: as wide as as many experts
   bool shared_gate = false;        // a factor of the shared experts' output per token
-  std::int64_t latent = 0;  // width of what experts read and return; 0: that of hidden states
-  bool biases = false;      // of the router and of experts
+  std::int64_t latent = 0;         // width of what experts read and return; 0: hidden states'
+  bool biases = false;             // of the router and of experts
 
   std::int64_t shared_width() const { return shared_hidden > 0 ? shared_hidden : shared * hidden; }
   friend bool operator==(const ExpertShape&, const ExpertShape&) = default;

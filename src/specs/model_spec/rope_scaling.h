@@ -8,16 +8,17 @@
 
 namespace penstock {
 
-// How frequencies change for sequences that are longer than those of the pretraining.
+// How frequencies change for sequences that are longer than the pretraining's.
 struct RopeScaling {
   std::string type = "none";  // none, linear, llama3 or yarn
   // linear: all frequencies are divided by `factor` (Chen et al., Position Interpolation, 2023).
-  // llama3: those with fewer than `low_frequency_factor` periods in `original_sequence` tokens are,
-  // those with more than `high_frequency_factor` periods are not, and those between are
-  // interpolated (the reference code of Llama 3.1).
-  // yarn: those that turn fewer than `slow_turns` times in `original_sequence` tokens are, those
-  // that turn more than `fast_turns` times are not, and those between are interpolated by their
-  // index. All cosines and sines are scaled by MagnitudeScale (Peng et al., YaRN, 2023, section 3).
+  // llama3: frequencies with fewer than `low_frequency_factor` periods in `original_sequence`
+  // tokens are divided, frequencies with more than `high_frequency_factor` periods are not, and
+  // frequencies between are interpolated (the reference code of Llama 3.1).
+  // yarn: frequencies that turn fewer than `slow_turns` times in `original_sequence` tokens are
+  // divided, frequencies that turn more than `fast_turns` times are not, and frequencies between
+  // are interpolated by their index. All cosines and sines are scaled by MagnitudeScale (Peng et
+  // al., YaRN, 2023, section 3).
   double factor = 1;
   double low_frequency_factor = 1;
   double high_frequency_factor = 4;

@@ -1,5 +1,5 @@
-// DeepSeek-V2 and V3 (DeepSeek-AI, 2024): multi-head latent attention, and experts of which some
-// are shared and the first layers have none. V3 chooses experts by sigmoid scores with a bias.
+// DeepSeek-V2 and V3 (DeepSeek-AI, 2024): multi-head latent attention, and experts, some of them
+// shared, in all but the first layers. V3 chooses experts by sigmoid scores with a bias.
 #include <algorithm>
 #include <optional>
 

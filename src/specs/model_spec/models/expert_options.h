@@ -12,7 +12,7 @@ namespace penstock {
 struct ExpertOptions {
   std::int64_t experts = 8;
   std::int64_t top_k = 2;
-  std::int64_t hidden = 0;        // width of an expert; 0: that of a dense layer
+  std::int64_t hidden = 0;        // width of an expert; 0: a dense layer's
   std::int64_t shared = 0;        // experts of this width that process all tokens, as one layer
   std::int64_t dense_layers = 0;  // first layers without experts
   // Scores of experts: softmax over all, or sigmoid of each (DeepSeek-V3, section 2.1.2).

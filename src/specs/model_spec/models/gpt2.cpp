@@ -55,7 +55,7 @@ std::vector<HuggingFaceTensor> Gpt2Names() {
           {"head.weight", "lm_head.weight"}};
 }
 
-// Dropout is not read: it belongs to a run, and the published 0.1 is that of the pretraining.
+// Dropout is not read: it belongs to a run, and the published 0.1 belongs to the pretraining.
 void ReadGpt2(HuggingFaceReader& reader, ModelConfig& config) {
   reader.Size("vocab_size", config.vocabulary);
   reader.Size("n_embd", config.dim);

@@ -14,9 +14,9 @@ struct MoeOptions : DecoderOptions {
   const ExpertOptions* Experts() const override { return &moe; }
 };
 
-// Converts model.balance_loss from router_aux_loss_coef, of which it is this share: top_k / layers
-// with experts. The transformers package multiplies the coefficient by a term that is top_k for a
-// balanced load of the whole model. Ours is 1, and each layer adds its own.
+// Sets model.balance_loss to router_aux_loss_coef * top_k / layers with experts. The transformers
+// package multiplies the coefficient by a term that is top_k for a balanced load of the whole
+// model. Ours is 1, and each layer adds its own.
 void FromRouterAuxLoss(ModelConfig& config);
 // Returns router_aux_loss_coef.
 double RouterAuxLossOf(const ModelConfig& config, const ExpertOptions& options);

@@ -37,7 +37,7 @@ struct TextPart {
 // Finds some added tokens in text. Immutable, so any thread may use it.
 class AddedTokenFinder {
  public:
-  // `tokens` has those to find, by what they look like in the text.
+  // Adds a token to find; `content` is its text.
   void Add(const AddedToken& token, const std::string& content);
   bool empty() const { return tokens_.empty(); }
 

@@ -26,7 +26,7 @@ class Decoder {
   struct FuseStep {};       // one token of all
   struct SpaceStep {        // back to spaces
     std::string space;
-    bool strips = false;  // removes those of the first token
+    bool strips = false;  // removes spaces of the first token
   };
   // Removes up to `start` and `stop` characters `content` from the ends of each token.
   struct StripStep {

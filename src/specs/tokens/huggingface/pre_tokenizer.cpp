@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kPreTokenizer = "pre_tokenizer";
-// GPT-2's, of which ByteLevel parts make use.
+// GPT-2's pattern, which ByteLevel parts use.
 constexpr std::string_view kByteLevelWords =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 

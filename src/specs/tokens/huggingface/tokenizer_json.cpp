@@ -27,7 +27,7 @@ struct HuggingFaceParts {
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   std::vector<AddedToken> added;
-  AddedTokenFinder in_text;        // of those that are not normalized
+  AddedTokenFinder in_text;        // of tokens that are not normalized
   AddedTokenFinder in_normalized;  // of the others
   Template around;
   Decoder decoder;

@@ -1,7 +1,7 @@
 // Characters that the tokenizers package classifies otherwise than this machine's libraries do.
 //
 // It has tables of Unicode 16 for regular expressions (Oniguruma 6.9.10), while Debian 12's PCRE2
-// has those of Unicode 14; and tables of Unicode 9 for normalization.
+// has Unicode 14; and tables of Unicode 9 for normalization.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ std::string_view WithStandIns(std::string_view text, std::string& buffer);
 char32_t StandInOf(char32_t character);
 
 // Whether the character is newer than the package's tables for normalization, which leave such
-// characters as they are.
+// characters unchanged.
 bool IsNewToNormalization(char32_t code_point);
 
 }  // namespace penstock

@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-// Smaller bytes begin characters before U+0300. NFC leaves these as they are and never combines one
+// Smaller bytes begin characters before U+0300. NFC leaves these unchanged and never combines one
 // with the character before it.
 constexpr unsigned char kFirstCombiningLead = 0xCC;
 

@@ -186,7 +186,7 @@ class Translator {
     }
   }
 
-  // `length` is that of the whole escape, without the backslash.
+  // `length` is the length of the whole escape, without the backslash.
   Status Hex(std::string_view digits, std::size_t length) {
     const bool good = !digits.empty() && length <= rest_.size() &&
                       std::ranges::all_of(digits, [](unsigned char c) { return std::isxdigit(c); });

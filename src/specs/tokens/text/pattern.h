@@ -17,7 +17,7 @@ struct TextSpan {
   std::size_t end = 0;
 };
 
-// What matching needs besides the pattern. Threads: one at a time.
+// What matching needs in addition to the pattern. Threads: one at a time.
 class MatchState {
  public:
   MatchState();
