@@ -49,8 +49,7 @@ std::vector<std::string_view> DeviceNames();
 Result<Device> FindDevice(std::string_view name);
 
 // Reads a device from a YAML file with the fields of Device as keys. `like` names a known device
-// whose values the file overrides. Errors: those of LoadYaml; kInvalidArgument, naming file and
-// key.
+// whose values the file overrides. Errors: as LoadYaml; kInvalidArgument, naming file and key.
 Result<Device> ReadDevice(const std::string& path);
 
 }  // namespace penstock

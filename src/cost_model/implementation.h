@@ -39,10 +39,10 @@ inline constexpr std::array<std::string_view, 4> kDispatcherNames = {"all-gather
 // NVIDIA's architectures, or what is like them: the formats of 8 and 4 bits came with the last two.
 enum class Generation { kAmpere, kHopper, kBlackwell };
 
-// Parts of the peaks that kernels reach, and what each kernel costs besides. A value of a machine
-// file or an option replaces them.
+// Parts of the peaks that kernels reach, and the fixed costs of a kernel. A value of a machine file
+// or an option replaces them.
 struct Speeds {
-  // Of matmuls, by Precision; 0: as bf16.
+  // Matmuls, by Precision; 0: as bf16.
   std::array<double, kPrecisionNames.size()> matmul = {0.6, 0.6, 0.6};
   double memory = 0.8;
   double link = 0.8;
@@ -51,8 +51,8 @@ struct Speeds {
   double expert_network = 0;  // likewise
   double matmul_start = 0;  // inner length of a matmul that takes as long as its start and end, at
                             // the peak of bf16
-  double collective_latency = 0;  // seconds of a collective besides its bytes; 0: a message's
-  double device_launch = 0;       // seconds of the device per kernel besides its work
+  double collective_latency = 0;  // fixed seconds of a collective; 0: a message's
+  double device_launch = 0;       // fixed seconds of the device per kernel
   double host_launch = 0;         // seconds of the host per kernel, hidden while the device is busy
   double hidden_gradients = 0;    // part of sums of gradients and gathers of weights
   double hidden_tensor = 0;       // part of the messages of `tensor`
@@ -81,8 +81,8 @@ struct Implementation {
   std::string_view source;  // where its lists are from
   bool quantizes = false;   // whether linear layers run in 8 or 4 bits
   Speeds speeds = {};
-  double bytes_per_step = 0;  // that the optimizer moves per parameter; 0: those of its states
-  // Of a weight that replicas gather, and of a gradient that they sum; 0: as they are kept.
+  double bytes_per_step = 0;  // that the optimizer moves per parameter; 0: its states
+  // Bytes of a gathered weight, and of a summed gradient; 0: as in memory.
   double gathered_bytes = 0;
   double reduced_bytes = 4;
   // What ranks do while messages between stages are in flight.
@@ -111,7 +111,8 @@ struct Implementation {
   StagePart (*final_norm)(const ModelShape&, const Microbatch&) = nullptr;
   StagePart (*logits)(const ModelShape&, const Microbatch&) = nullptr;
   StateFormat (*states)(const Microbatch&) = nullptr;
-  // Of a rank; null: all parameters of the stage are divided by the ranks that divide its layers.
+  // The parameters of a rank; null: all parameters of the stage are divided by the ranks that
+  // divide its layers.
   ParameterCount (*parameters)(const ModelShape&, const LayerRange&, const Microbatch&) = nullptr;
   RankOverhead (*overhead)(const ModelShape&, const Microbatch&, const RankPlace&) = nullptr;
 };
@@ -132,7 +133,7 @@ struct Profile {
   bool grouped_experts = true;  // one call computes the matmuls of all experts of a rank
   bool attention_mask = false;  // the data loader makes a mask of all pairs of tokens
   int deferred_head = 0;        // microbatches whose weight gradient of the head comes last
-  double fragmentation = 0;     // of allocated memory, that the allocator holds besides
+  double fragmentation = 0;     // unused memory that the allocator holds, relative to used memory
   Generation generation = Generation::kHopper;  // of the device
   bool drops_tokens = false;                    // experts take a fixed number of rows
   bool lora = false;              // weights are frozen; what adapters cost is not counted

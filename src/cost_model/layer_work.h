@@ -43,10 +43,10 @@ struct KernelCost {
   bool is_linear = false;  // whether quantized formats compute it in 8 or 4 bits
   int modules = 0;
   double kernels = 1;     // that launch in its place
-  double efficiency = 1;  // relative to that of the matmuls of its precision
+  double efficiency = 1;  // relative to the matmuls of its precision
   double depth = 0;       // of a matmul: length of its inner dimension; 0: its start costs nothing
   std::optional<Precision> precision = {};  // of a matmul; empty: as `is_linear` says
-  double host = 0;  // seconds of the host besides launches, hidden by the device and by messages
+  double host = 0;  // seconds of the host without launches, hidden by the device and by messages
   // What `routed` is if a node gets each token at most once: bytes of one copy of all tokens, and
   // the experts of a token. 0: all of `routed` is sent.
   double routed_once = 0;
@@ -67,7 +67,7 @@ Work AttentionWork(const ModelShape& shape, std::int64_t layer, const Microbatch
 Work FeedForwardWork(const ModelShape& shape, std::int64_t layer, const Microbatch& batch);
 Work MambaWork(const ModelShape& shape, const Microbatch& batch);
 Work DeltaWork(const ModelShape& shape, const Microbatch& batch);
-// What a layer that predicts a further token computes besides its block.
+// What a layer that predicts a further token computes in addition to its block.
 Work PredictorWork(const ModelShape& shape, const Microbatch& batch);
 Work EmbeddingWork(const ModelShape& shape, const Microbatch& batch);
 Work FinalNormWork(const ModelShape& shape, const Microbatch& batch);

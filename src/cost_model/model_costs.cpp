@@ -32,7 +32,7 @@ Kernels Recomputed(const StagePart& part, const Recompute& recompute) {
   return again;
 }
 
-// Parameters of which `replicas` replicas have copies, on devices that are `stride` devices apart.
+// Parameters that `replicas` replicas have copies of, on devices that are `stride` devices apart.
 struct Replicated {
   double parameters = 0;
   double replicas = 1;
@@ -135,7 +135,7 @@ StageCosts MeanOfSlices(const std::vector<StageCosts>& slices) {
   return mean;
 }
 
-// Groups of `zero_ranks` replicas divide the replicas of experts, too, which are fewer.
+// Experts have fewer replicas; `zero_ranks` groups these as well.
 Sharding ShardingOf(const ModelOnCluster& model, double replicas) {
   if (model.zero_ranks == 0) return {model.zero, replicas};
   const auto ranks = model.ranks_per_stage() / model.batch.tensor;

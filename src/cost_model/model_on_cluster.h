@@ -73,14 +73,14 @@ struct ModelOnCluster {
   Recompute recompute;
   std::string layout;  // model_spec/layout.h; empty: as even as possible
 
-  // What each device of a pipeline rank is.
+  // The device type of a pipeline rank.
   const Device& DeviceOf(int rank) const;
   double MemoryOf(int rank) const { return DeviceOf(rank).memory; }
   // The model with the devices of one group only, for what it costs there.
   ModelOnCluster OnGroup(std::size_t group) const;
   // The devices of a stage.
   std::int64_t ranks_per_stage() const { return batch.tensor * batch.context * data; }
-  // Those of them that are in one site.
+  // The devices of a stage in one site.
   std::int64_t site_ranks_per_stage() const {
     const bool spreads = cluster.sites.across == AcrossSites::kData;
     return ranks_per_stage() / (spreads ? cluster.sites.count : 1);
@@ -92,7 +92,7 @@ Status CheckDivision(const ModelOnCluster& model);
 
 // The pipeline ranks that fill the cluster. Requires: CheckDivision succeeds.
 int PipelineRanks(const ModelOnCluster& model);
-// Refuses more pipeline ranks than that. Errors: kInvalidArgument.
+// Refuses more than PipelineRanks. Errors: kInvalidArgument.
 Status CheckRanks(const ModelOnCluster& model, int ranks);
 
 }  // namespace penstock

@@ -15,7 +15,7 @@ double MambaParameters(const ModelShape& shape);
 double DeltaParameters(const ModelShape& shape);
 // The parameters of a layer of any kind.
 double LayerParameters(const ModelShape& shape, std::int64_t layer);
-// What a layer that predicts a further token has besides its block: norms and a projection.
+// What a layer that predicts a further token has in addition to its block: norms and a projection.
 double PredictorParameters(const ModelShape& shape);
 
 // The parameters of the token embedding and the learned positions.

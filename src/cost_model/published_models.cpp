@@ -75,7 +75,7 @@ ModelShape Qwen3Next() {
   return shape;
 }
 
-// Every sixth layer attends to all tokens. The text model of those that also read images.
+// Every sixth layer attends to all tokens. For models that also read images: their text model.
 ModelShape Gemma3(const char* name, std::int64_t vocabulary, std::int64_t dim, std::int64_t layers,
                   Heads heads, std::int64_t hidden, std::int64_t window) {
   ModelShape shape = Decoder(name, vocabulary, dim, layers, heads, hidden);

@@ -52,7 +52,7 @@ CollectiveGroup Roofline::GroupOf(int replicas, int stride) const {
   if (sites.count == 1 || sites.across == AcrossSites::kPipeline) {
     return GroupInSite(replicas, stride);
   }
-  // All devices of a site exchange their shards with those of the others at once.
+  // All devices of a site exchange their shards with the other sites at once.
   const int in_site = replicas / sites.count;
   CollectiveGroup group = GroupInSite(in_site, stride);
   group.members = replicas;

@@ -18,7 +18,7 @@ class Roofline {
         linked_(model.cluster.linked_devices()),
         stage_devices_(static_cast<double>(model.ranks_per_stage())) {}
 
-  // The time of the kernels of one part: the device's or that of launches, whichever is longer, and
+  // The time of the kernels of one part: the device's or the launches', whichever is longer, and
   // messages that neither hides; or the rest of what the host does, if that takes longer.
   double Seconds(const Kernels& kernels) const;
   double OfMemory(double bytes) const;
@@ -30,7 +30,7 @@ class Roofline {
   double OfGather(double bytes) const;
   // The time of an all-reduce between two devices that are `distance` devices apart.
   double OfSumOfTwo(double bytes, std::int64_t distance) const;
-  // The links of `replicas` devices that are `stride` devices apart: those of the node, between
+  // The links of `replicas` devices that are `stride` devices apart: the node's links, between
   // nodes the network, and the link between sites. If the replicas do not fill whole nodes, all of
   // them use the network.
   CollectiveGroup GroupOf(int replicas, int stride) const;

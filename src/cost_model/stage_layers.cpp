@@ -47,8 +47,8 @@ class KeptSum {
     sum_.transient = std::max(sum_.transient, part.transient);
     if (has_layers_) of_head_ += part.count * from_forward;
   }
-  // When the backward of a layer runs, the tensors of head and loss are gone. Of offloaded modules,
-  // one layer's tensors are in use while those of another are transferred.
+  // When the backward of a layer runs, the tensors of head and loss are gone. With offloaded
+  // modules, one layer's tensors are in use while another layer's are transferred.
   KeptBytes Take() const {
     KeptBytes sum = sum_;
     sum.transient = std::max(sum.transient, of_layers_ - of_head_) + 2 * newest_;

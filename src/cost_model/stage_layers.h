@@ -29,7 +29,7 @@ struct KeptBytes {
   double from_forward = 0;  // from the end of F to I or B
   double after_input = 0;   // from the end of I to W
   double transient = 0;     // at most, while one of the parts computes
-  double offloaded = 0;     // to the memory of the host, besides the above
+  double offloaded = 0;     // to the memory of the host, not in the above
 };
 KeptBytes KeptByStage(const ModelShape& shape, const LayerRange& stage, const Microbatch& batch,
                       const Recompute& recompute = {});

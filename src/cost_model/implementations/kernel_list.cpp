@@ -5,8 +5,8 @@
 namespace penstock {
 namespace {
 
-// Of the efficiency of other matmuls: FlashAttention-2 reaches 72% of an A100's peak forward and
-// 63% backward (Dao 2023, section 4).
+// Relative to the efficiency of other matmuls: FlashAttention-2 reaches 72% of an A100's peak
+// forward and 63% backward (Dao 2023, section 4).
 constexpr double kFlashEfficiency = 0.8;
 
 }  // namespace

@@ -25,7 +25,7 @@ class KernelList {
   // Causal attention of `heads` heads by products with all scores in memory, as softmax(QK')V is
   // written. With dropout, scores have a mask of one byte each.
   void UnfusedAttention(double heads, double head_dim);
-  // FlashAttention-2 (Dao 2023), whose backward is one kernel besides the sum of its outputs.
+  // FlashAttention-2 (Dao 2023), whose backward is one kernel and the sum of its outputs.
   void FlashAttention(double heads, double kv_heads, double head_dim, std::int64_t window);
   // Ranks that divide the tokens of a sample exchange keys and values, and in the backward their
   // gradients. `keys` are the elements of both on a rank.

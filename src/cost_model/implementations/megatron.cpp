@@ -147,10 +147,10 @@ class MegatronLayer {
   }
 
   // The ranks that divide the layer add their parts in F; in the backward they add the gradients of
-  // the inputs while they compute those of the first matmul's weights, in `concurrent` FLOPs. With
-  // a divided sequence, a sum is a reduce-scatter and a later all-gather. In the backward only the
-  // former is hidden: the matmuls need what the latter gathers. W gathers the inputs again while
-  // the gradients of the inputs are computed.
+  // the inputs while they compute the gradients of the first matmul's weights, in `concurrent`
+  // FLOPs. With a divided sequence, a sum is a reduce-scatter and a later all-gather. In the
+  // backward only the former is hidden: the matmuls need what the latter gathers. W gathers the
+  // inputs again while the gradients of the inputs are computed.
   void AddSumOfRanks(double concurrent) {
     const auto ranks = static_cast<double>(batch_.tensor);
     if (batch_.tensor == 1) return;

@@ -97,7 +97,7 @@ class MegatronKeptList {
     if (!has_dropout()) return;
     AddBytes("dropout: mask", Kept::kUntilInput, kMaskBytes * tokens_of_rank() * sizes_.dim);
   }
-  // The projection of the attention's output, whose gradient is that of the residual stream.
+  // The projection of the attention's output. Its gradient is the residual stream's.
   void Masked(double output) {
     AddLinearInput("attention: output", output, kAttentionOutput);
     Add("gradient of the residual stream", Kept::kFromInput, tokens_of_rank() * sizes_.dim);
@@ -230,7 +230,7 @@ bool HasFeedForward(LayerKind kind) {
          kind == LayerKind::kExperts;
 }
 
-// What the feed-forward part keeps until its backward, which precedes that of attention.
+// What the feed-forward part keeps until its backward, which precedes attention's.
 double FeedForwardBytes(const ModelShape& shape, std::int64_t layer, const Microbatch& batch,
                         MegatronKernels kernels) {
   if (!HasFeedForward(shape.kind(layer))) return 0;
@@ -323,8 +323,8 @@ KeptTensors MegatronKeptByLogits(const ModelShape& shape, const Microbatch& batc
 }
 
 // The gradients of scores after dropout and before the softmax, when the tensors of the
-// feed-forward part are gone; or those of its activation. Both have three gradients of the size of
-// hidden states: of the residual stream, of the part's output and of its input.
+// feed-forward part are gone; or the gradients of its activation. Both have three gradients of the
+// size of hidden states: of the residual stream, of the part's output and of its input.
 double MegatronLayerTransient(const ModelShape& shape, std::int64_t layer, const Microbatch& batch,
                               MegatronKernels kernels) {
   const LayerKind kind = shape.kind(layer);

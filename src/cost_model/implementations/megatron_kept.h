@@ -1,5 +1,5 @@
 // What Megatron-LM keeps of a microbatch and what it needs while it computes, with its own kernels
-// and with those of TransformerEngine: tensors that modules save for their backward.
+// and with TransformerEngine's: tensors that modules save for their backward.
 //
 // Sources: github.com/NVIDIA/Megatron-LM and TransformerEngine of 2026, files named below.
 #pragma once
@@ -15,8 +15,8 @@ namespace penstock {
 // --transformer-impl of Megatron-LM.
 enum class MegatronKernels { kLocal, kTransformerEngine };
 
-// Softwares between which memory differs, by the month of their release. The first is that of
-// NVIDIA's container 24.01, which Megatron-LM's long-term tests ran until 2025.
+// Releases of Megatron-LM between which memory differs. The first is in NVIDIA's container 24.01,
+// which Megatron-LM's long-term tests ran until 2025.
 enum class MegatronRelease { kContainer2401, kUntilOctober2025, kNewest };
 MegatronRelease ReleaseOf(const Profile& profile);
 
@@ -33,10 +33,10 @@ KeptTensors MegatronKeptByEmbedding(const ModelShape& shape, const Microbatch& b
 KeptTensors MegatronKeptByFinalNorm(const ModelShape& shape, const Microbatch& batch);
 KeptTensors MegatronKeptByLogits(const ModelShape& shape, const Microbatch& batch);
 
-// Bytes that the backward of a layer needs besides all that is kept.
+// Bytes that the backward of a layer needs in addition to all that is kept.
 double MegatronLayerTransient(const ModelShape& shape, std::int64_t layer, const Microbatch& batch,
                               MegatronKernels kernels);
-// Bytes that the loss needs besides what it keeps.
+// Bytes that the loss needs in addition to what it keeps.
 double MegatronLossTransient(const ModelShape& shape, const Microbatch& batch);
 
 // The bytes of attention scores of one layer, if a kernel stores them.

@@ -138,7 +138,7 @@ ParameterCount MegatronParameters(const ModelShape& shape, const LayerRange& sta
   return count;
 }
 
-// Gradients of bf16 weights are summed in fp32, those of fp16 weights in fp16 (training.py:
+// Gradients of bf16 weights are summed in fp32, gradients of fp16 weights in fp16 (training.py:
 // accumulate_allreduce_grads_in_fp32).
 StateFormat MegatronStates(const Microbatch& batch) {
   StateFormat format = AdamWFormat(batch.element_bytes());

@@ -89,7 +89,7 @@ class TorchLayer {
 
   // RMSNorm of a decoder runs in fp32 (rms_norm_composite in ATen/native/layer_norm.cpp): a copy,
   // its square, the mean, the root, the product, the cast and the weight; LayerNorm is one kernel.
-  // Inductor makes one kernel of each, and of its backward one besides the sum over rows.
+  // Inductor makes one kernel of each forward, and one of its backward without the sum over rows.
   void AddNorm(double elements, double norms = 1) {
     list_.Within(kNorm);
     if (is_compiled() || shape_.architecture == Architecture::kGpt2) {

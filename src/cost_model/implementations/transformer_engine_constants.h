@@ -22,14 +22,14 @@ inline constexpr double kMatmulStart = 580;
 inline constexpr double kGrouped = 0.7, kGroupedFused = 0.97;
 // Part of the traffic of weights and their gradients that is not hidden. Set.
 inline constexpr double kWeightTraffic = 0.5;
-// Of memory bandwidth.
+// Part of the memory bandwidth.
 inline constexpr double kMemory = 0.77;
 
 // Parts of bf16's peak that attention reaches; FlashAttention-3 (Shah et al. 2024) has 0.6 to 0.75.
 inline constexpr double kAttentionForward = 0.63, kAttentionBackward = 0.55;
 inline constexpr double kSmallHeads = 0.6;    // set: relative, of heads below 128
 inline constexpr double kFp8Attention = 1.3;  // as assumed: speedup of 8 bits
-// Of bf16's peak: scans of Mamba-2 and of delta nets, with their convolutions.
+// Part of bf16's peak: scans of Mamba-2 and of delta nets, with their convolutions.
 inline constexpr double kScan = 0.021;
 
 // Quantization reads and writes each input and gradient in two orders; factors of that traffic.
@@ -51,7 +51,7 @@ inline constexpr double kExpertActivationPasses = 33;  // the square of ReLU, no
 inline constexpr double kExpertBiasPasses = 120;       // biases of experts, not fused
 inline constexpr double kLogitPasses = 6;              // set: of the loss
 
-// Of the bandwidth of links and of the network. Set for collectives other than those of experts.
+// Parts of the bandwidth of links and of the network. Set for all collectives but the experts'.
 inline constexpr double kLink = 0.8, kNetwork = 0.8;
 inline constexpr double kExpertLink = 0.96, kExpertNetwork = 0.79;
 // Parts of messages that compute does not hide.

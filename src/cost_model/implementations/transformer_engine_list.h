@@ -8,7 +8,7 @@
 
 namespace penstock::transformer_engine {
 
-// A matmul of `rows` rows [in] by matrices [out, in], of which each row meets one.
+// A matmul of `rows` rows [in], each by one of the matrices [out, in].
 struct Matmul {
   std::string_view name;
   double rows = 0, in = 0, out = 0, matrices = 1;
@@ -27,7 +27,7 @@ class KernelList {
   void Linear(const Matmul& matmul);
   // A tensor of bf16 that F and I read or write so often together, F a third of it.
   void Passes(std::string_view name, double elements, double passes);
-  // FLOPs of F, and those of I, of which masked scores are skipped.
+  // FLOPs of F and of I; `masked` is the share of masked scores, which are skipped.
   void Attention(double forward, double input, double masked, double efficiency);
   // FLOPs of a scan in F; I has 2.5 times as many.
   void Scan(std::string_view name, double flops);

@@ -14,7 +14,7 @@ namespace penstock {
 
 inline constexpr const char* kUsualDevice = "h100";
 
-// Sizes that replace those of a named model, or describe one without a name.
+// Sizes that replace a named model's, or describe a model without a name.
 struct ModelSizes {
   std::optional<int> layers = {}, dim = {}, hidden = {}, vocabulary = {};
   std::optional<int> heads = {}, kv_heads = {}, head_dim = {};

@@ -16,8 +16,8 @@ inline constexpr std::string_view kUnnamedModels[] = {"decoder", "gpt"};
 // Returns a model without sizes, if the name is one of the above.
 std::optional<ModelShape> ShapeWithoutName(std::string_view name);
 
-// Replaces sizes of a model by those that are given; sizes that depend on these follow as they
-// usually do. Errors: kInvalidArgument about the field, or about one that is missing.
+// Replaces sizes of a model by the given ones; sizes that depend on these follow as they usually
+// do. Errors: kInvalidArgument about the field, or about a missing field.
 Status SetSizes(const ModelRequest& request, ModelShape& shape);
 
 }  // namespace penstock

@@ -14,7 +14,7 @@
 
 namespace penstock {
 
-// Returns the value whose name is `text`, where `names` has those of all values in their order.
+// Returns the value whose name is `text`; `names` has the names of all values in their order.
 // Errors: kInvalidArgument about the field, with the names.
 template <class Enum, std::size_t N>
 Result<Enum> ReadName(const char* field, const std::string& text,

@@ -121,7 +121,7 @@ Result<Speeds> ReadSpeeds(const ModelRequest& request, const Microbatch& batch) 
   if (request.bandwidth_efficiency) {
     speeds.memory = speeds.link = speeds.network = *request.bandwidth_efficiency;
   }
-  // A given efficiency is that of the exchanges of experts, too.
+  // A given efficiency also applies to the exchanges of experts.
   if (request.bandwidth_efficiency || request.link_efficiency) speeds.expert_link = 0;
   if (request.bandwidth_efficiency || request.network_efficiency) speeds.expert_network = 0;
   speeds.link = request.link_efficiency.value_or(speeds.link);
