@@ -19,7 +19,7 @@ std::string WriteNested(const CostList& costs);
 std::string WriteNested(const Topology& topology);
 std::string WriteNested(const CollectivesConfig& collectives);
 
-// Returns text in quotes, which YAML reads as it is.
+// Returns text in quotes, which YAML reads literally.
 std::string YamlQuote(std::string_view text);
 
 }  // namespace penstock

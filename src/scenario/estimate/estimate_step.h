@@ -9,7 +9,7 @@ namespace penstock {
 
 // Estimates the step of the scenario's one schedule. Files of models, devices and machines are read
 // once, however many scenarios name them. Threads: any number may call it at a time. Errors:
-// kInvalidArgument without a model or for another number of schedules, and those of Build.
+// kInvalidArgument without a model or for another number of schedules, and as Build.
 Result<StepEstimate> EstimateStep(const Scenario& scenario);
 
 }  // namespace penstock

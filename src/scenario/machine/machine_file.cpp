@@ -13,7 +13,7 @@
 namespace penstock {
 namespace {
 
-// A scenario without a release is that of the newest.
+// A scenario without a release uses the newest release.
 constexpr std::string_view kRelease = "release";
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kDefaults = {

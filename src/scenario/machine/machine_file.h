@@ -38,12 +38,11 @@ struct MachineFile {
   std::optional<StageProfile> profile = {};
 };
 
-// Returns the value of a field, that of the default if it is not set: "h100" for `device`. Empty if
-// it has none.
+// Returns the value of a field, or its default ("h100" for `device`). Empty if it has neither.
 std::string EffectiveValue(std::string_view field, const Scenario& scenario);
 
 std::string ToYaml(const MachineFile& machine);
-// Errors: those of LoadYaml; kInvalidArgument with file, line and key.
+// Errors: as LoadYaml; kInvalidArgument with file, line and key.
 Result<MachineFile> ReadMachineFile(const std::string& path);
 
 // Sets the profile as the costs of the scenario, which has none, and what else it determines and
@@ -51,13 +50,13 @@ Result<MachineFile> ReadMachineFile(const std::string& path);
 void SetProfile(const StageProfile& profile, Scenario& scenario);
 
 // Returns the constants that FillFromMachine sets, with their errors; none without a machine.
-// Errors: those of FillFromMachine.
+// Errors: as FillFromMachine.
 Result<std::vector<MachineConstant>> ConstantsInEffect(const Scenario& scenario);
 
-// Sets the constants that the scenario's machine has and the scenario leaves open. Of several
-// values that apply the last counts, so that a scenario without a release has that of the newest.
-// Errors: those of ReadMachineFile, and kInvalidArgument about `machine` if it has a constant, but
-// none for this device and precision.
+// Sets the constants that the scenario's machine has and the scenario leaves open. If several
+// values apply, the last counts, so that a scenario without a release has the newest release's.
+// Errors: as ReadMachineFile, and kInvalidArgument about `machine` if it has a constant, but none
+// for this device and precision.
 Status FillFromMachine(Scenario& scenario);
 
 }  // namespace penstock

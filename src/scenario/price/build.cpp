@@ -63,7 +63,7 @@ std::string DescribeProfile(const StageProfile& profile, int ranks) {
   return text;
 }
 
-// Sets what a model determines besides the costs: the unit of time and the memory limit.
+// Sets what a model determines in addition to the costs: the unit of time and the memory limit.
 Status DescribeCosts(const Scenario& scenario, const Costs& costs, PricedSchedule& chosen) {
   if (scenario.time_unit) chosen.time_unit = *scenario.time_unit;
   if (scenario.profiled) {
@@ -107,7 +107,7 @@ Status DescribeCosts(const Scenario& scenario, const Costs& costs, PricedSchedul
 Status SetCosts(const Scenario& scenario, Costs costs, PricedSchedule& chosen) {
   PENSTOCK_TRY(const PassList passes, PassesOf(scenario));
   Schedule& schedule = chosen.schedule;
-  // Otherwise the size is that of a dump, or there is none.
+  // Otherwise the size comes from a dump, or there is none.
   if (scenario.message_bytes) costs.message_bytes = chosen.costs.message_bytes;
   PENSTOCK_TRY_STATUS(SetTransfers(scenario, costs));
   PENSTOCK_TRY_STATUS(SetLengths(scenario, schedule, costs));

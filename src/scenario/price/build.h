@@ -39,22 +39,22 @@ struct PricedSchedule {
   std::optional<ModelOnCluster> model = {};
   // Whether the schedule itself has the optimizer's steps, and the collectives of shards.
   bool has_steps = false, has_collectives = false;
-  int devices = 1;  // with a model: of all ranks and replicas
-  int data = 1;     // with a model: replicas of the pipeline, each of which runs the microbatches
+  int devices = 1;             // with a model: of all ranks and replicas
+  int data = 1;                // with a model: replicas of the pipeline; each runs all microbatches
   std::string time_unit = {};  // "s", or empty for the unit of the costs
   std::string about = {};      // with a model or a profile: lines below the table
-  // The times of a dump or trace, of the schedule as it is.
+  // The times of a dump or trace, of the schedule before passes.
   std::optional<Timeline> measured = {};
 };
 
 // Which parameters an algorithm gets.
 enum class Given {
-  kAll,          // it refuses those that it does not read
+  kAll,          // it refuses parameters that it does not read
   kAllButLimit,  // but a limit that it does not read is left to the caller
-  kSupported,    // only those that it reads
+  kSupported,    // only parameters that it reads
 };
 
-// Returns the scenario of one candidate: with its own fields, and in a comparison without those
+// Returns the scenario of one candidate: with its own fields, and in a comparison without fields
 // that it does not read.
 Result<Scenario> ScenarioOf(const Scenario& scenario, const Candidate& candidate);
 
@@ -63,7 +63,7 @@ Result<Scenario> ScenarioOf(const Scenario& scenario, const Candidate& candidate
 Result<PricedSchedule> Choose(const Scenario& scenario, const Algorithm& algorithm, Given given);
 Status MakeSchedule(const Scenario& scenario, PricedSchedule& chosen);
 
-// Prices a schedule that exists. `costs` are those before passes; empty: those of the scenario.
+// Prices a schedule that exists. `costs` are the costs before passes; empty: the scenario's.
 Result<PricedSchedule> Price(const Scenario& scenario, Schedule schedule,
                              std::optional<Costs> costs = {});
 

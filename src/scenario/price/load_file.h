@@ -14,14 +14,14 @@ namespace penstock {
 
 struct LoadedFile {
   Schedule schedule;
-  std::optional<Costs> costs;  // those of a dump or trace, unless the scenario has costs
+  std::optional<Costs> costs;  // of a dump or trace, unless the scenario has costs
   std::string memory_unit = {};
   std::optional<Timeline> measured = {};
   std::string time_unit = {};
 };
 
 // Reads a file with the fields for it, without validating the schedule. Errors: kInvalidArgument if
-// the file has another size than the scenario says, and those of the readers.
+// the file has another size than the scenario says, and the readers' errors.
 Result<LoadedFile> LoadFile(const Scenario& scenario, const std::string& path);
 
 }  // namespace penstock

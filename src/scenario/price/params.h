@@ -27,7 +27,7 @@ Result<T> Of(std::string_view field, Result<T> read) {
 // What times without a unit mean.
 PlainTime PlainTimeOf(const Scenario& scenario);
 
-// The parameters for algorithms. Checks all fields but those of passes and links.
+// The parameters for algorithms. Checks all fields but the passes' and links'.
 Result<ScheduleParams> ParamsOf(const Scenario& scenario);
 
 // Returns a limit or size, such as "6" or "6GiB", in the unit of ScheduleParams.
@@ -38,8 +38,8 @@ Result<double> ActivationBytes(const Scenario& scenario);
 // Returns the size of a message of one slice; 0 if none is given.
 Result<double> MessageBytes(const Scenario& scenario, int slices);
 
-// Returns the links between ranks: those of `topology`, or one level with `comm` and `bandwidth`.
-// Empty if messages take `comm` whatever their size.
+// Returns the links between ranks: from `topology`, or one level with `comm` and `bandwidth`. Empty
+// if messages take `comm` whatever their size.
 Result<Topology> LinksOf(const Scenario& scenario);
 // Returns the time of a message that shares no link, between the ranks and for the scale that make
 // it longest. Requires: there are links.

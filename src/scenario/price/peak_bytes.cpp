@@ -30,9 +30,9 @@ PeakBytes HeldAlways(const PricedSchedule& chosen, int rank) {
   const Placement& placement = chosen.schedule.placement;
   const std::vector<int> stages = placement.stages_of(rank);
   PeakBytes bytes;
-  // Exchanges of experts run under another microbatch's compute, of which one more is in flight
-  // (Megatron-LM's core/pipeline_parallel/schedules.py: get_pp_rank_microbatches). The stage of the
-  // loss is the largest, and its microbatch has no successor.
+  // Exchanges of experts run under another microbatch's compute, so one more microbatch is in
+  // flight (Megatron-LM's core/pipeline_parallel/schedules.py: get_pp_rank_microbatches). The stage
+  // of the loss is the largest, and its microbatch has no successor.
   if (model.batch.profile.overlapped_experts && stages.size() > 1) {
     bytes.activations = std::numeric_limits<double>::max();
     for (const int stage : stages) {

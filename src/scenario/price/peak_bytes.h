@@ -15,7 +15,7 @@ struct PeakBytes {
   double messages = 0;   // buffers of messages between ranks
   double workspace = 0;  // of libraries, and temporary tensors
   double others = 0;     // buffers and masks of the framework
-  // What the framework's allocator holds besides, because free memory is in pieces.
+  // Unused memory that the framework's allocator holds, because free memory is in pieces.
   double fragmentation = 0;
   double context = 0;  // of the device's driver and of libraries of collectives
 
@@ -27,12 +27,12 @@ struct PeakBytes {
   double total() const { return allocated() + fragmentation + context; }
 };
 
-// Returns what one pipeline rank holds all the time besides states. Requires: chosen.model is set.
+// Returns what one pipeline rank always holds in addition to states. Requires: chosen.model is set.
 PeakBytes HeldAlways(const PricedSchedule& chosen, int rank);
 
 // Returns the peak of one pipeline rank of a schedule that was simulated with this result: what its
-// microbatches in flight keep and what its action needs besides, when the sum is largest. Requires:
-// chosen.model is set.
+// microbatches in flight keep and what its running action needs, when their sum is largest.
+// Requires: chosen.model is set.
 PeakBytes PeakOfRank(const PricedSchedule& chosen, const SimulationResult& result, int rank);
 
 }  // namespace penstock

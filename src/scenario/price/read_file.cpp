@@ -144,8 +144,7 @@ Status CheckProfiled(const std::string& path, const TrainConfig& config, const S
   return {};
 }
 
-// Sets the measured costs of the scenario's machine, if it has those of the run. Returns whether it
-// has.
+// Sets the measured costs of the run, if the scenario's machine has them. Returns whether it has.
 Result<bool> SetProfileOfRun(const std::string& path, const TrainConfig& config,
                              Scenario& scenario) {
   if (!scenario.machine || scenario.has_costs()) return false;

@@ -153,7 +153,7 @@ bool CountsMessages(const Simulated& simulated) {
 
 namespace {
 
-// What each rank holds all the time besides states; empty without a model.
+// What each rank always holds in addition to states; empty without a model.
 std::vector<std::array<double, kMemoryKinds>> HeldAlways(const Simulated& simulated) {
   std::vector<std::array<double, kMemoryKinds>> all;
   if (!simulated.step) return all;

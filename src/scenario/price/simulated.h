@@ -43,8 +43,8 @@ struct Simulated {
   // Whether some rank needs more than the memory limit, or with a model more than its device has.
   bool above_limit = false;
 
-  // Whether `result` and the timeline are measured, instead of simulated. They are those of the
-  // schedule before it, and messages are unknown.
+  // Whether `result` and the timeline are measured, instead of simulated. They belong to the
+  // schedule before this one, and messages are unknown.
   bool measured = false;
 
   // False where only closed forms are listed because the schedule is too large to simulate quickly.

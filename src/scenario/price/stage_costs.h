@@ -27,11 +27,11 @@ struct CostShape {
 // Returns the shape of a placement's costs.
 CostShape ShapeOf(const Placement& placement, int slices);
 
-// Returns the costs of a placement's stages, before passes. `params` are those of the scenario.
+// Returns the costs of a placement's stages, before passes. `params` are the scenario's.
 Result<Costs> CostsOf(const Scenario& scenario, const ScheduleParams& params,
                       const Placement& placement, int slices);
 
-// Returns costs that fit any number of stages: those of layers, or of a model. Requires:
+// Returns costs that fit any number of stages: the costs of layers, or of a model. Requires:
 // scenario.costs_by_layer().
 Result<Costs> CostsByLayer(const Scenario& scenario, const ScheduleParams& params,
                            const CostShape& shape);
@@ -46,7 +46,7 @@ Status SetTransfers(const Scenario& scenario, Costs& costs);
 // Scales the costs of each microbatch by its length.
 Status SetLengths(const Scenario& scenario, const Schedule& schedule, Costs& costs);
 
-// What times of collectives depend on besides the costs.
+// What times of collectives depend on apart from the costs.
 struct CollectiveSizes {
   double activation = 1;  // bytes of a unit of memory
   bool in_bytes = false;

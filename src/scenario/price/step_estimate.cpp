@@ -9,8 +9,8 @@
 namespace penstock {
 namespace {
 
-// The FLOPs of one sample: those of the forward, and twice as many in the backward. Masked scores
-// do not count.
+// The FLOPs of one sample: the forward's, and twice as many in the backward. Masked scores do not
+// count.
 double FlopsOfSample(const ModelOnCluster& model) {
   Microbatch sample = model.batch;
   sample.samples = sample.tensor = sample.context = sample.expert = 1;

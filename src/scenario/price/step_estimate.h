@@ -13,7 +13,7 @@
 namespace penstock {
 
 struct StepEstimate {
-  // Seconds. What follows the pipeline is that of the rank that takes longest.
+  // Seconds. What follows the pipeline is counted on the rank that takes longest.
   double makespan = 0;  // of the pipeline
   double reduce = 0;    // of gradients between replicas
   double update = 0;    // of the optimizer
@@ -21,7 +21,7 @@ struct StepEstimate {
   double step_time = 0;
 
   double tokens = 0;  // of all replicas
-  double flops = 0;   // of the model, of all devices: 3 times those of the forwards
+  double flops = 0;   // of the model, of all devices: 3 times the forwards'
   int devices = 1;
   std::vector<PeakBytes> ranks;  // by pipeline rank
   // Steps between checkpoints, if devices fail, with the part of the time that trains.

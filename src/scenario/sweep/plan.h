@@ -34,8 +34,8 @@ class SweepPlan {
   std::size_t ValueOf(std::size_t combination, std::size_t axis) const;
   // The schedule with its own and the swept fields.
   Candidate At(std::size_t combination) const;
-  // Combinations in the same group are compared with each other: those that differ only in the
-  // schedule, or all of them if there is one schedule.
+  // Combinations in the same group are compared with each other: combinations that differ only in
+  // the schedule, or all if there is one schedule.
   std::size_t GroupOf(std::size_t combination) const;
 
  private:
