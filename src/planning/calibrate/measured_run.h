@@ -28,7 +28,7 @@ struct MeasuredRun {
   std::optional<double> tokens_per_second_per_device;  // if there is no time
   std::optional<double> peak_bytes;                    // of a rank
   PeakOf peak_of = PeakOf::kWorst;
-  // Columns besides the scenario's fields that tell runs apart ("run", "set").
+  // Columns that tell runs apart and are no fields of the scenario ("run", "set").
   std::map<std::string, std::string, std::less<>> tags;
 };
 

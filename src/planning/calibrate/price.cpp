@@ -38,7 +38,7 @@ void FillOpenFields(const Scenario& open, MeasuredRun& run) {
     FillFrom(field, open, run.scenario);
     if (!field.fit) FillFrom(field, run.usual, run.scenario);
   }
-  // Constants that the user fitted come before those that are usual. Predict reports errors.
+  // Constants that the user fitted come before the usual ones. Predict reports errors.
   static_cast<void>(FillFromMachine(run.scenario));
   for (const ScenarioField& field : ScenarioFields()) {
     FillFrom(field, run.usual, run.scenario);

@@ -18,12 +18,12 @@ std::vector<std::string_view> FixedColumns();
 // Returns the prediction of one run. Sets its measured time if the run has only a throughput.
 Result<Prediction> Predict(const MeasuredRun& run);
 
-// Sets the fields that a run leaves open: first to those of `open`, then to the constants of its
-// machine, then to the usual ones.
+// Sets the fields that a run leaves open: first to the values of `open`, then to the constants of
+// its machine, then to the usual ones.
 void FillOpenFields(const Scenario& open, MeasuredRun& run);
 
 struct PricedRuns {
-  std::vector<MeasuredRun> runs;        // those that could be priced
+  std::vector<MeasuredRun> runs;        // that could be priced
   std::vector<Prediction> predictions;  // by run, with groups by `columns`
   std::vector<RefusedRow> refused;      // in order of rows
 };

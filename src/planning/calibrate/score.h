@@ -49,7 +49,7 @@ struct Scores {
   std::vector<GroupScore> groups;  // of at least two rows, in order of their first row
 };
 
-// Of rows that are predicted to be equally fast, the slowest counts as chosen.
+// If rows are predicted to be equally fast, the slowest counts as chosen.
 Scores ScoresOf(const std::vector<Prediction>& predictions);
 
 }  // namespace penstock

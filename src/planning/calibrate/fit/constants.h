@@ -50,7 +50,7 @@ double SlopeOf(const ScenarioField& field, double at);
 
 // Sets a constant: a number or a time.
 void SetConstant(const ScenarioField& field, double value, Scenario& scenario);
-// Returns the value that the scenario has, or else that of its implementation.
+// Returns the scenario's value, or else its implementation's.
 double ConstantOf(const ScenarioField& field, const Scenario& scenario);
 
 }  // namespace penstock

@@ -138,9 +138,8 @@ LeastSquaresFit MinimizeWeighted(const LeastSquares& problem, const std::vector<
   return Minimize(weighted, std::move(start));
 }
 
-// Least squares, and then up to `rounds` rounds of least squares with weights that make them the
-// least sum of absolute residuals (Schlossmacher 1973): the mean error is such a sum, and rows that
-// were disturbed matter less to it.
+// Minimizes the sum of absolute residuals by up to `rounds` rounds of reweighted least squares
+// (Schlossmacher 1973): the mean error is such a sum, and outliers count less in it.
 WeightedFit MinimizeAbsolute(const FitProblem& problem, int rounds) {
   const LeastSquares plain = problem.Problem();
   WeightedFit best{Minimize(plain, problem.Start()), {}};
@@ -158,8 +157,8 @@ WeightedFit MinimizeAbsolute(const FitProblem& problem, int rounds) {
   return best;
 }
 
-// Standard errors from the Jacobian: those of a linear fit by least absolute residuals, if these
-// have a Laplace distribution.
+// Standard errors from the Jacobian, as in a linear fit by least absolute residuals that have a
+// Laplace distribution.
 std::vector<ConstantValue> ValuesOf(const FitProblem& problem, const WeightedFit& weighted,
                                     const std::vector<FitConstant>& constants,
                                     const std::vector<MeasuredRun>& runs) {

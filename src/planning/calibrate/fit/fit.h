@@ -18,14 +18,13 @@ struct Fit {
   std::size_t rows = 0;
   double mape_before = 0;  // with the constants that the rows had
   double mape = 0;         // mean of |predicted / measured - 1| with the fitted ones
-  // The same of rows that were left out of the fit, in turns of a fifth of them. Empty if there are
-  // too few rows.
+  // The mean error of held-out rows (five-fold cross-validation). Empty if there are too few rows.
   std::optional<double> cross_validated = {};
   std::vector<MeasuredRun> runs = {};  // with the constants set
 };
 
 // Fits these constants to the runs with a measured time. Requires: every run can be priced, and
-// `predictions` are those of `runs`. Errors: kInvalidArgument if the rows do not determine the
+// `predictions` belong to `runs`. Errors: kInvalidArgument if the rows do not determine the
 // constants: too few rows, or predictions that a constant does not change or changes as others do.
 Result<Fit> FitConstants(const PricedRuns& priced, const std::vector<FitConstant>& constants);
 

@@ -28,8 +28,8 @@
 // of them (2 where a zigzag turns, 1 elsewhere). An item is a group and a microbatch. S is the
 // start of F on the last stage of an item, J the start of I there, and trip the time between them
 // at least. All stages take the same memory, and K of them fit. Number the stages of all items from
-// 1 to N in the order of S, and S(x) is that of the item of the x-th; likewise J(y) in the order of
-// J.
+// 1 to N in the order of S, and S(x) is the S of the x-th stage's item; likewise J(y) in the order
+// of J.
 //
 // 4. Let x be d places before the end of its item, and x - K the o-th place of its item in the
 // order
@@ -41,7 +41,7 @@
 // 5. Over an item of w stages, the o sum up to w(w+1)/2 and the d to w(w-1)/2, whatever the two
 //    orders are. So the sum over all x > K has w^2 (I + W) + (w^2 - w) F per item, less what the
 //    first K of the d and the last K of the o are at most. The sum of J over all stages is at least
-//    that of S + trip. What remains is a bound on the last K of the J from the first K of the S:
+//    the sum of S + trip. What remains is a bound on the last K of the J from the first K of the S:
 //
 //      J(N-K+1) + ... + J(N) >= S(1) + ... + S(K) + all swaps + all trips
 //
@@ -133,7 +133,7 @@ class RankBound {
   double GroupsLength() const {
     if (!equal_) return 0;
     double trips = 0, swapped = 0, widest = 0;
-    // For each stage, those of its group's last one, in order of the chain and thus ascending.
+    // By stage, of its group's last stage; in order of the chain and thus ascending.
     std::vector<double> starts, ways_out;
     for (const std::size_t end : GroupEnds()) {
       const std::size_t width = end - starts.size();
@@ -249,7 +249,7 @@ class RankBound {
     return time;
   }
 
-  // From the start of F on a stage to that of I.
+  // From the start of F on a stage to the start of I.
   double TripFrom(int stage) const {
     double trip = Cost(stage).forward;
     for (int s = stage + 1; s < problem_.placement.stages(); ++s) {
@@ -291,7 +291,7 @@ class RankBound {
   double least_activation_ = 0, least_forward_ = kNever, least_backward_ = kNever;
   double allocate_rate_ = kNever, free_rate_ = kNever;  // time per amount
   double first_start_ = 0, top_start_ = 0;
-  double trip_ = 0;   // from the start of F on the last stage to that of I
+  double trip_ = 0;   // from the start of F on the last stage to I's
   double after_ = 0;  // from the start of I on the last stage to the end
 };
 

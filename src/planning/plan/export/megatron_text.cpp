@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::string_view kMegatronLm = "Megatron-LM";
 
-// The options of megatron/training/arguments.py, and those that it makes of TransformerConfig.
+// The options of megatron/training/arguments.py, and the ones that it derives from
+// TransformerConfig.
 class MegatronOptions {
  public:
   explicit MegatronOptions(const PlanJob& job) : job_(job) {}
@@ -96,7 +97,7 @@ class MegatronOptions {
 
   void AddAttention() {
     const ModelShape& shape = job_.shape();
-    // The norms of latent vectors are those of queries and keys here.
+    // The norms of latent vectors are called norms of queries and keys here.
     if (shape.qk_norm || shape.latent) Flag("qk-layernorm");
     if (!shape.latent) {
       if (shape.kv_heads != shape.heads) {

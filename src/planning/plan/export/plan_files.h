@@ -18,8 +18,8 @@ struct PlanFile {
 };
 
 // Writes the plan's schedule and a configuration for each framework that can run the plan into a
-// folder, which it makes. Replaces or removes those of an earlier plan. Errors: those of writing,
-// and kInvalidArgument if a file of such a name is not of a plan.
+// folder, which it makes. Replaces or removes files of an earlier plan. Errors: as for writing, and
+// kInvalidArgument if a file of such a name is not of a plan.
 Result<std::vector<PlanFile>> WritePlanFiles(const TrainingPlan& plan, const std::string& folder);
 
 }  // namespace penstock

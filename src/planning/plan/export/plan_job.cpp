@@ -35,7 +35,7 @@ bool Has(std::span<const std::string_view> names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-// Those of the cost model (analytic/model_costs.cpp).
+// Divides the layers as the cost model does (cost_model/model_costs.cpp).
 Result<std::vector<LayerRange>> StageLayersOf(const ModelOnCluster& model, int stages) {
   const ModelShape& shape = model.shape;
   if (!model.layout.empty()) {

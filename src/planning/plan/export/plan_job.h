@@ -32,12 +32,12 @@ struct PlanJob {
   }
 };
 
-// Errors: those of BuildOne.
+// Errors: as BuildOne.
 Result<PlanJob> JobOf(const TrainingPlan& plan);
 
 // Refuses settings of the user that are neither dimensions of a plan nor sizes of the model, except
-// for those that only say what the job costs and those that the format expresses. `framework` is
-// its name in errors.
+// for settings that only say what the job costs or that the format expresses. `framework` is its
+// name in errors.
 Status RefuseOtherSettings(const PlanJob& job, std::string_view framework,
                            std::initializer_list<std::string_view> expressed);
 

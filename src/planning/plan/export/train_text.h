@@ -10,7 +10,7 @@ namespace penstock {
 
 // Returns the configuration, with the keys that differ from their defaults. `csv` is the path of
 // the file that has the schedule already. Errors: kInvalidArgument about what the engine does not
-// have, and those of ChooseSchedule.
+// have, and as ChooseSchedule.
 Result<std::string> TrainText(const PlanJob& job, const std::string& csv);
 
 }  // namespace penstock

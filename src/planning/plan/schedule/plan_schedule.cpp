@@ -31,7 +31,7 @@ constexpr double kNear = 0.04;
 constexpr double kGlance = 0.1;
 constexpr std::size_t kFavorites = 2;
 
-// Schedules of which none is better than another in both time and memory.
+// Schedules; none is better than another in both time and memory.
 class Front {
  public:
   void Add(PlannedSchedule planned) {
@@ -259,7 +259,7 @@ class Planner {
     return BoundOf(searches_[i], amount) < best * (1 - kRounding);
   }
 
-  // Adds what the tasks find to the front. Runs those that have not run.
+  // Adds what the tasks find to the front. Runs tasks that have not run.
   void RunAll(const std::vector<Task>& tasks, Front& front) {
     std::vector<const Task*> open;
     for (const Task& task : tasks) {

@@ -26,7 +26,7 @@ struct ScheduleQuestion {
   ScheduleParams params;
   // The numbers of stages per rank that are allowed.
   std::vector<int> chunks = {1, 2, 3, 4};
-  // The costs of a placement; empty: those of `params`.
+  // The costs of a placement; empty: the costs of `params`.
   std::function<Costs(const Placement&)> costs = {};
   // Returns true to end early, with the best so far. Asked between searches, on any thread.
   std::function<bool()> stop = {};

@@ -39,7 +39,7 @@ int RanksOf(const ModelOnCluster& model, const NodeGroup& group) {
   return group.nodes * model.cluster.devices_per_node / static_cast<int>(model.ranks_per_stage());
 }
 
-// Returns how many microbatches all ranks together compute per second at most. `costs` are those of
+// Returns how many microbatches all ranks together compute per second at most. `costs` belong to
 // the first devices.
 Result<double> RateOf(const Scenario& scenario, const ModelOnCluster& model, int ranks,
                       const StageCosts& costs) {
@@ -64,7 +64,8 @@ bool IsBlock(const ModelOnCluster& model) {
 
 Result<DivisionBounds> BoundsOf(const Scenario& scenario, const JobDivision& division) {
   PENSTOCK_TRY(ModelOnCluster model, Load(scenario, division));
-  // A block counts the layers of each stage, so that its bounds are those of no and of all layers.
+  // `block` recomputes some layers of a stage: bounds its time by recomputing none, its memory by
+  // all.
   const bool is_block = IsBlock(model);
   if (is_block) model.recompute = {};
   PENSTOCK_TRY(const StageCosts costs, CostsOfWhole(model));

@@ -9,7 +9,7 @@ namespace penstock {
 namespace {
 
 // Megatron-Core's schedules.py, and its distributed optimizer; the schedules of
-// torch.distributed.pipelining, of which torchtitan adds tensor and context parallelism.
+// torch.distributed.pipelining, to which torchtitan adds tensor and context parallelism.
 const std::vector<Framework>& Frameworks() {
   static const std::vector<std::string> torch = {
       "gpipe", "1f1b", "interleaved", "looped-bfs", "interleaved-zb", "zbv", "dualpipev"};

@@ -21,7 +21,7 @@ constexpr std::string_view kByRule[] = {"gpipe",      "1f1b",           "interle
                                         "looped-bfs", "interleaved-zb", "dualpipe",
                                         "dualpipev",  "zbv-formatted"};
 
-// Whether the schedule tells what those of its kind can reach for a division.
+// Whether the schedule tells what schedules of its kind can reach for a division.
 bool IsCommon(const Algorithm& algorithm, int chunks, int slices) {
   if (algorithm.name == "looped-bfs") return false;
   if (algorithm.supported.slices) return slices == 4 && chunks <= 2;

@@ -26,14 +26,14 @@ std::vector<ScheduleChoice> ScheduleChoices(int pipeline, int layers,
                                             const std::vector<std::string>& allowed,
                                             const std::vector<std::string>& excluded);
 
-// Returns where the schedule places its stages. Errors: those of the algorithm.
+// Returns where the schedule places its stages. Errors: the algorithm's.
 Result<Placement> PlacementOf(const ScheduleChoice& choice, const JobDivision& division);
 
-// Prices a configuration, without its lower bound. Errors: those of BuildOne.
+// Prices a configuration, without its lower bound. Errors: as BuildOne.
 Result<TrainingPlan> PriceOf(const Scenario& base, const JobDivision& division,
                              const ScheduleChoice& choice);
 
-// Returns the plan's schedule with its costs. Errors: those of BuildOne.
+// Returns the plan's schedule with its costs. Errors: as BuildOne.
 Result<PricedSchedule> BuildPlan(const TrainingPlan& plan);
 
 // Sets the plan's lower bound.

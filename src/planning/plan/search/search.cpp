@@ -25,7 +25,7 @@ constexpr double kUsableMemory = 0.95;
 constexpr double kSlowest = 1.25;     // plans of the front, relative to the fastest
 constexpr std::size_t kBatch = 8;     // divisions that are priced before others are ruled out
 constexpr std::size_t kFront = 64;    // divisions that are priced only for the front
-constexpr std::size_t kSearched = 6;  // divisions of which all schedules are priced
+constexpr std::size_t kSearched = 6;  // divisions whose schedules are all priced
 constexpr std::size_t kSplit = 6;     // plans whose layers are moved
 constexpr int kMostSearchedChunks = 4;
 constexpr std::size_t kRunnersUp = 8;
@@ -245,8 +245,8 @@ class PlanSearch {
     return choices;
   }
 
-  // The other schedules, for the fastest divisions: first those that rules give, then those that
-  // take long to search.
+  // The other schedules, for the fastest divisions: first rule-based ones, then ones that take long
+  // to search.
   void SearchSchedules() {
     std::vector<TrainingPlan> fastest = FastestOfDivisions(kSearched);
     for (std::size_t i = 0; i < fastest.size() && !Stopped(); ++i) {

@@ -49,8 +49,8 @@ struct PlanAnswer {
 // if nothing fits into the memory: then by how much, from what, and which change fits (misfit.h).
 Result<PlanAnswer> SearchPlans(const PlanQuestion& question);
 
-// Returns the plan that needs least memory, among those of the divisions with the lowest bounds.
-// Empty if none can be priced.
+// Returns the plan that needs least memory, among the divisions with the lowest bounds. Empty if
+// none can be priced.
 std::optional<TrainingPlan> LeastMemoryPlan(const PlanQuestion& question);
 
 }  // namespace penstock

@@ -20,8 +20,8 @@ struct UncertainConstant {
   std::vector<double SpeedFactors::*> factors = {};  // that vary with it
 };
 
-// Returns all constants in a fixed order. An error is that of `given` ("link_efficiency=0.1"), else
-// the standard error of the scenario's machine, else a default. Errors: kInvalidArgument about
+// Returns all constants in a fixed order. An error is taken from `given` ("link_efficiency=0.1"),
+// else the standard error of the scenario's machine, else a default. Errors: kInvalidArgument about
 // "uncertainty" and about `machine`.
 Result<std::vector<UncertainConstant>> UncertainConstants(const Scenario& scenario,
                                                           const std::vector<std::string>& given);

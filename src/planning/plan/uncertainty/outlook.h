@@ -1,6 +1,5 @@
 // How sure a choice among plans is: their times when the constants of the cost model are off by as
-// much as is known of them. Plans are priced again with their schedules as they are; nothing is
-// searched anew.
+// much as is known of them. Plans are priced again with their schedules; nothing is searched anew.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +33,8 @@ struct Outlook {
   };
   std::size_t samples = 0;
   std::uint64_t seed = 0;
-  std::vector<Candidate> candidates = {};  // the choice, then those that win most often
-  std::vector<Constant> constants = {};    // those that vary, the one that settles most first
+  std::vector<Candidate> candidates = {};  // the choice, then the most frequent winners
+  std::vector<Constant> constants = {};    // that vary, the one that settles most first
 
   const Candidate& choice() const { return candidates.front(); }
   // The candidate with the least expected regret; the choice, if it is one of them.
@@ -49,7 +48,7 @@ struct Outlook {
 std::vector<TrainingPlan> CandidatesOf(const PlanAnswer& answer);
 
 // Prices the candidates under each sample, on all cores. Empty if stop() ended it. Deterministic:
-// the number of cores does not change the result. Errors: those of pricing.
+// the number of cores does not change the result. Errors: as for pricing.
 Result<std::optional<Outlook>> OutlookOf(const PlanAnswer& answer, const OutlookQuestion& question);
 
 }  // namespace penstock
