@@ -4,9 +4,9 @@
 // posts a piece for each other rank: a reference to its own memory for a rank of this process, a
 // copy for a rank of another one. Each received piece, each sum and each send to other processes is
 // a task. A start only posts, so that it returns at once. A rank that waits does its own tasks and
-// those of ranks that do not wait, so data moves while other ranks compute, and no order of waits
-// can deadlock. If the group has ranks in other processes, which cannot help, starts and arrivals
-// do the tasks of ranks that do not wait.
+// the tasks of ranks that do not wait, so data moves while other ranks compute, and no order of
+// waits can deadlock. If the group has ranks in other processes, which cannot help, starts and
+// arrivals do the tasks of ranks that do not wait.
 //
 // Thread-safe, except that one thread at a time acts for a rank.
 #pragma once
@@ -32,7 +32,7 @@ struct RankGroupOptions {
   // How long a wait takes at most while this process runs, for ranks that do not start the same
   // collective.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  std::shared_ptr<GroupMemory> memory = nullptr;  // null: that of the host
+  std::shared_ptr<GroupMemory> memory = nullptr;  // null: the host's
 };
 
 // Identifies a piece.

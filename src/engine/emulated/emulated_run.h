@@ -21,7 +21,7 @@ struct EmulatedRun {
   double unit = 0;            // in seconds, like all below
   double makespan = 0;
   double cpu = 0;       // CPU time of the process during the run
-  double shortest = 0;  // shortest action, except those of no time
+  double shortest = 0;  // shortest action that takes time
   double lateness = 0;  // the latest wake-up of a thread
   std::string drift;    // which action and which rank took longer than planned
   std::string busy;     // as BusyMachine() before the runs

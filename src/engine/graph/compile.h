@@ -36,9 +36,9 @@ struct StageProgram {
   StagePiece forward;
   StagePiece backward_input;
   StagePiece backward_weight;
-  // OVERLAP_F_B runs this. Its first inputs and outputs are those of forward and use the slots of
-  // one microbatch. The remaining ones are those of backward and use the slots of another; the
-  // input gradients are the last outputs. Empty unless CompileOptions::overlapped is set.
+  // OVERLAP_F_B runs this. Its first inputs and outputs are forward's and use the slots of one
+  // microbatch. The remaining ones are backward's and use the slots of another; the input gradients
+  // are the last outputs. Empty unless CompileOptions::overlapped is set.
   StagePiece overlapped;
   // UNSHARD and REDUCE_GRAD run these, see StageGraphs. They use no slots. Empty unless weights or
   // gradients are in shards.

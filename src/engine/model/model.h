@@ -25,10 +25,10 @@ class StageModule : public torch::nn::Module {
   // states [batch, sequence, dim]. Returns logits [batch, sequence, vocabulary] if the stage has
   // the head, else hidden states. Sequences may be shorter than ModelConfig::sequence.
   virtual torch::Tensor forward(torch::Tensor input) = 0;
-  // Maps all tensors that the previous stage sends to those that this stage sends, for models whose
-  // stages send several (hidden states, position ids, a mask). The input of a first stage is token
-  // ids alone, and the first output of a last stage is the logits. Tensors that require gradients
-  // have gradients.
+  // Maps all tensors that the previous stage sends to the tensors that this stage sends, for models
+  // whose stages send several (hidden states, position ids, a mask). The input of a first stage is
+  // token ids alone, and the first output of a last stage is the logits. Tensors that require
+  // gradients have gradients.
   virtual std::vector<torch::Tensor> ForwardAll(std::span<const torch::Tensor> inputs) {
     return {forward(inputs[0])};
   }
@@ -54,7 +54,7 @@ class StageModule : public torch::nn::Module {
                                                     std::span<const torch::Tensor> targets) {
     return {LossOfAll(outputs, targets)};
   }
-  // Returns tensors besides the trained parameters whose current values each forward reads, by
+  // Returns tensors, other than trained parameters, whose current values each forward reads, by
   // name: running statistics, which forward updates in place, and frozen weights. All other tensors
   // that forward reads are constants.
   virtual std::vector<std::pair<std::string, torch::Tensor>> StateTensors() const { return {}; }

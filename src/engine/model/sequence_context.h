@@ -1,6 +1,6 @@
-// SequenceContext: what a stage's attention layers attend to besides the input: the keys and values
-// of earlier slices of the same sequences (Sun et al., Seq1F1B, 2024). Or only a part of the input:
-// the documents of packed sequences.
+// SequenceContext: what a stage's attention layers attend to: in addition to the input, the keys
+// and values of earlier slices of the same sequences (Sun et al., Seq1F1B, 2024); or only a part of
+// the input, the documents of packed sequences.
 //
 // Shapes are as in layers.h. P is the number of tokens before the input.
 #pragma once
@@ -27,8 +27,8 @@ class KeyValueCache {
   explicit KeyValueCache(std::int64_t capacity) : capacity_(capacity) {}
 
   std::int64_t length() const { return length_; }  // tokens
-  // Stores tensor `index` of the stage for the next tokens, [B, S, G, E], and returns those of all
-  // tokens, [B, length + S, G, E], which are valid until the cache is cleared.
+  // Stores tensor `index` of the stage for the next tokens, [B, S, G, E], and returns it for all
+  // tokens, [B, length + S, G, E], valid until the cache is cleared.
   at::Tensor Store(std::size_t index, const at::Tensor& own);
   // Ends a forward of `tokens` tokens, whose tensors are stored.
   void Advance(std::int64_t tokens) { length_ += tokens; }
@@ -58,7 +58,7 @@ class SequenceContext {
   std::int64_t start() const { return start_; }  // P
   bool is_whole() const { return slices_ < 0; }
 
-  // Takes the input's keys and values [B, G, S, E], and returns those of all tokens so far,
+  // Takes the input's keys and values [B, G, S, E], and returns all tokens' so far,
   // [B, G, P + S, E]. Each attention layer calls this once, in the order of the layers.
   KeysValues Extend(const KeysValues& own);
 

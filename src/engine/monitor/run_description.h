@@ -28,7 +28,7 @@ struct RunDescription {
 };
 
 // Reads the files of a run's folder. Without a readable schedule.csv, `work` is empty. Errors:
-// kNotFound if there is no config.yaml; kInvalidArgument if it is not that of a run.
+// kNotFound if there is no config.yaml; kInvalidArgument if it is no run's.
 Result<RunDescription> ReadDescription(const std::string& folder);
 
 }  // namespace penstock

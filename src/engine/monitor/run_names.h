@@ -13,7 +13,7 @@ std::vector<std::string> RunNames();
 // Returns the folder of a run: `run` if it is a folder, otherwise runs/NAME for a name, which need
 // not exist.
 std::string FolderOfRun(const std::string& run);
-// Returns "; did you mean 'english'?" for a name that is similar to that of a run, or nothing.
+// Returns "; did you mean 'english'?" for a name that is similar to a run's, or nothing.
 std::string SimilarRun(const std::string& run);
 
 // Returns the path that a user wrote, or the folder of the run that it names. Errors: kNotFound for

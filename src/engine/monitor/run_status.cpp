@@ -15,7 +15,7 @@ constexpr double kStallFactor = 10;
 constexpr double kLeastStall = 10;  // seconds
 
 RunState StateOf(const RunStatus& status, const RunSigns& signs) {
-  // Lines from before the start of the process are those of an earlier one.
+  // Lines from before the start of the process belong to an earlier process.
   if (signs.has_process && signs.changed < signs.locked) return RunState::kStarting;
   if (status.done >= status.run.steps) return RunState::kFinished;
   if (signs.has_process) return status.done > 0 ? RunState::kRunning : RunState::kStarting;

@@ -46,7 +46,7 @@ struct RunStatus {
   std::span<const StepMetric> metrics;    // of all steps
 };
 
-// What the files say besides the run's description and its metrics.
+// What the files say, apart from the run's description and its metrics.
 struct RunSigns {
   bool has_process = false;  // a process that may be alive has locked the folder
   double locked = 0;         // when it did, in seconds since 1970

@@ -16,7 +16,7 @@ class RunWatcher {
   explicit RunWatcher(const std::string& run);
 
   // Reads what has changed. The status is valid until the next Read. Errors: kInvalidArgument if
-  // config.yaml is not that of a run.
+  // config.yaml is no run's.
   Result<RunStatus> Read();
 
   // The folder that a run is expected in.

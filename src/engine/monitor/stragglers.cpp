@@ -19,7 +19,7 @@ double RecentBusy(Steps metrics, std::size_t rank) {
   return MedianValue(std::move(busy));
 }
 
-// Returns the rank's busy time relative to that of its peers; 0 if it has none.
+// Returns the rank's busy time relative to its peers'; 0 without peers.
 double RatioToPeers(const std::vector<double>& busy, const std::vector<RankWork>& work,
                     std::size_t rank) {
   std::vector<double> peers;

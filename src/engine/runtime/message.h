@@ -14,7 +14,7 @@
 
 namespace penstock {
 
-// Contiguous bytes, for example those of a tensor.
+// Contiguous bytes, for example a tensor's.
 struct MessagePart {
   void* data = nullptr;
   std::size_t bytes = 0;

@@ -32,8 +32,8 @@ enum class VocabularyValue : std::uint8_t { kEmbedding, kHidden, kSoftmax, kGrad
 // checks whether a stage supports an op.
 Result<Program> MakeProgram(const Schedule& schedule, int rank);
 
-// Numbers every message of a step: the values that travel between stages, then those of an update
-// (update_exchange.h). The numbers are the same on every rank.
+// Numbers every message of a step: the values that travel between stages, then the values of an
+// update (update_exchange.h). The numbers are the same on every rank.
 class MessageMap {
  public:
   // `schedule` must outlive the map.
@@ -57,7 +57,7 @@ class MessageMap {
   // of them to another of the same chain.
   int SharedSlot(int parameter, int from_stage, int to_stage) const;
   // Returns the slot of a value of a sharded vocabulary from one rank to another; both may be any
-  // ranks for kSoftmax, and one is that of the first or the last stage for the others.
+  // ranks for kSoftmax; for other values, one has the first or the last stage.
   int VocabularySlot(VocabularyValue value, int from, int to, int microbatch) const;
   // Slots between a rank and root(): for its norms, and for the verdict on them.
   int NormSlot(int rank) const { return first_norm_ + rank; }

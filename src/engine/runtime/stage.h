@@ -105,10 +105,10 @@ class Stage {
   // Returns whether the stage keeps the weight versions that the policy requires.
   virtual bool Keeps(WeightPolicy policy) const { return policy == WeightPolicy::kFlush; }
 
-  // Waits for what an action needs besides its message: a RELOAD or an UNSHARD that the stage has
-  // started, or the gradients of other stages before STEP. Called before each action, after its
-  // message has arrived, so that the wait is not part of the action. Returns false if the run was
-  // aborted.
+  // Waits for what an action needs in addition to its message: a RELOAD or an UNSHARD that the
+  // stage has started, or the gradients of other stages before STEP. Called before each action,
+  // after its message has arrived, so that the wait is not part of the action. Returns false if the
+  // run was aborted.
   [[nodiscard]] virtual bool Await(Op, int) { return true; }
 
   // Ends the waits of Await and of the methods above, now and later, because the run failed. Any
@@ -119,8 +119,8 @@ class Stage {
   virtual StageUpdate& update() { return no_update_; }
   // Makes a tentative step, which StageUpdate commits or rolls back. Called in place of Step.
   virtual void TryStep() { Step(); }
-  // Discards all microbatches since BeginStep, of which only forwards have run, and the weights
-  // that UNSHARD gathered for them.
+  // Discards all microbatches since BeginStep, whose backwards have not run, and the weights that
+  // UNSHARD gathered for them.
   virtual void DropForwards();
 
   // Returns the bytes of activations alive between F and the end of B or W, in either memory.

@@ -17,21 +17,21 @@ class StageUpdate {
   virtual ~StageUpdate() = default;
 
   // Returns the gradients accumulated since the last update that the stage's replica in `to_chain`
-  // updates: all, or those of its shard. Called once per replica.
+  // updates: all, or only its shard's. Called once per replica.
   virtual Message ShareGradients(int /*to_chain*/) { return {}; }
-  // Takes the gradients of the replica in `chain`. After all have arrived, AddGradients() sets
-  // those that the stage updates to the sum over all chains, in the order of the chains.
+  // Takes the gradients of the replica in `chain`. After all have arrived, AddGradients() sets the
+  // gradients that the stage updates to the sum over all chains, in the order of the chains.
   virtual void TakeGradients(int /*chain*/, Message /*gradients*/) {}
   virtual void AddGradients() {}
   // If UpdateRule::sends_shards(): returns the parameters of the stage's own shard after its step,
-  // for another replica. Called once per replica. TakeShard sets those of the shard of the replica
-  // in `chain`.
+  // for another replica. Called once per replica. TakeShard sets the parameters of the shard of the
+  // replica in `chain`.
   virtual Message ShareShard() { return {}; }
   virtual void TakeShard(int /*chain*/, Message) {}
   // Updates parameters that several stages hold a copy of. `parameter` is an index in
   // Schedule::shared, and `holder` an index of a stage in its entry. ShareParameter returns the
   // gradient accumulated since the last update, for another holder; it is called once per holder.
-  // After those of all others have arrived, AddParameter sets the stage's own to the sum over all
+  // After all other gradients have arrived, AddParameter sets the stage's own to the sum over all
   // holders, in their order.
   virtual Message ShareParameter(int /*parameter*/) { return {}; }
   virtual void TakeParameter(int /*parameter*/, int /*holder*/, Message) {}

@@ -26,8 +26,8 @@ class VocabularyShard {
   virtual void Take(VocabularyValue value, int from, int microbatch, Message message) = 0;
   // Returns the message to another rank. Called once per rank that receives one.
   virtual Message Share(VocabularyValue value, int to, int microbatch) = 0;
-  // Returns the input of the first stage's F, the sum of the embeddings of all ranks, or that of
-  // the last stage's I or B, the gradient of its output. Requires: the values of all ranks.
+  // Returns the input of the first stage's F (the sum of the embeddings of all ranks), or of the
+  // last stage's I or B (the gradient of its output). Requires: the values of all ranks.
   virtual Message InputOf(Op op, int microbatch) = 0;
 };
 

@@ -4,7 +4,7 @@
 //
 // Either process may end its direction: it sends what is queued and closes the direction. The other
 // process then needs to send nothing more, and closes its own. So neither closes the socket while
-// frames to it are in flight, which would make TCP drop those that the other process has not read.
+// frames to it are in flight, which would make TCP drop frames that the other process has not read.
 #pragma once
 
 #include <chrono>

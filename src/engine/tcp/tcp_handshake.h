@@ -48,7 +48,7 @@ class TcpProver {
   bool IsProvenConnecting(const TcpChallenge& challenge, TcpHello hello) const;
   bool IsProvenAccepting(const TcpChallenge& challenge, const TcpHello& connecting,
                          TcpHello hello) const;
-  // The key of the frames from the connecting process, or of those to it.
+  // The key of the frames from the connecting process, or of the frames to it.
   TcpDigest FrameKey(bool from_connecting, const TcpChallenge& challenge,
                      const TcpHello& connecting, const TcpHello& accepting) const;
 

@@ -15,8 +15,8 @@
 namespace penstock {
 namespace {
 
-// Accepted connections without a hello so far, besides one of each process. The oldest ends, so
-// that strangers cannot use up the files that the process may open.
+// Accepted connections without a hello so far, in addition to one of each process. The oldest ends,
+// so that strangers cannot use up the files that the process may open.
 constexpr std::ptrdiff_t kMostStrangers = 64;
 
 // A connection within the handshake. Strangers may connect to the listener, and must not delay
@@ -126,7 +126,7 @@ class Mesh {
     return {};
   }
 
-  // Returns whether the process is connected by what has arrived.
+  // Reads what has arrived; true once the handshake is complete.
   Result<bool> Continue(Greeting& greeting) {
     if (greeting.process < 0) return TakeHello(greeting);
     return greeting.has_challenge ? TakeAnswer(greeting) : TakeChallenge(greeting);

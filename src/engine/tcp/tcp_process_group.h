@@ -20,7 +20,7 @@ namespace penstock {
 
 // Collective, called once per process. A process is lost if its connection breaks, or if it has not
 // responded for ProcessTimeout(). Destroying the group sends all pending frames, unless the group
-// is aborted and that takes longer than a few seconds. Errors: those of ConnectTcpMesh and
+// is aborted and that takes longer than a few seconds. Errors: as ConnectTcpMesh and
 // ProcessTimeout.
 Result<std::unique_ptr<ProcessGroup>> ConnectTcpProcesses(TcpListener listener, const TcpRun& run);
 

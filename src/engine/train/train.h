@@ -88,7 +88,7 @@ struct EvalSummary {
   std::vector<std::string> notes;  // lines for the user about the weights
 };
 // Computes the held-out loss of a checkpoint: a file or a folder, see CheckpointAt. `data`
-// replaces the configured text if not empty; the tokenizer is that of the run. With `ema`, here and
+// replaces the configured text if not empty; the tokenizer is the run's. With `ema`, here and
 // below, uses the moving averages of the weights, which only the checkpoints of a run with
 // optimizer.ema have. `device` is where it computes, as TrainConfig::device.
 Result<EvalSummary> Evaluate(const std::string& checkpoint, const std::string& data = {},

@@ -5,7 +5,7 @@
 //                             first job that depends on it
 //
 // The core starts a link job as soon as the job can run. Otherwise it runs the job with the longest
-// path to the end among those that can run. (Graham, Bounds on Multiprocessing Timing
+// path to the end among the jobs that can run. (Graham, Bounds on Multiprocessing Timing
 // Anomalies, 1969; the path length is the upward rank of Topcuoglu et al., HEFT, 2002.) The order
 // is deterministic.
 #pragma once

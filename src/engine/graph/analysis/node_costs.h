@@ -1,4 +1,4 @@
-// Costs of nodes in seconds: those that were set, else estimates.
+// Costs of nodes in seconds: set ones, else estimates.
 //
 // A cost belongs to a call: an op, the types of its arguments and its constants, in any graph. All
 // ranks of a group must use the same costs, because they must compute the same order.

@@ -36,7 +36,7 @@ std::int64_t CostOfRunning(const Graph& graph, const Node& node);
 // returns the plan that saves the fewest bytes.
 //
 // Each price is one minimum cut: a value is saved, recomputed or not needed, and a node that runs
-// again needs its inputs. The problem is that of Chen et al., Training Deep Nets with Sublinear
+// again needs its inputs. The problem was posed by Chen et al., Training Deep Nets with Sublinear
 // Memory Cost, 2016. The cut follows PyTorch's min-cut partitioner and adds the cost of
 // recomputation. Random nodes, nodes that mutate an argument and collectives are never recomputed.
 RecomputePlan PlanRecompute(const RecomputeProblem& problem, std::int64_t budget);

@@ -182,7 +182,7 @@ class Tracer {
     }
     for (const at::Tensor& input : spec_.inputs) {
       at::Tensor own = input.detach().contiguous();
-      // The graph takes inputs one by one, so those that share memory are different values.
+      // The graph takes inputs one by one, so inputs that share memory are different values.
       inputs_.push_back(SharesMemory(own) ? own.clone() : own);
       recorder_.DefineInput(inputs_.back());
     }

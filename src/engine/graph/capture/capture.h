@@ -49,7 +49,7 @@ struct ParameterSharding {
 struct StageSpec {
   // Computes the stage's outputs from `inputs`. Runs once, under autograd.
   std::function<std::vector<at::Tensor>(std::span<const at::Tensor> inputs)> forward;
-  // Leaf tensors. Gradients are computed for those that require them. If the same tensor appears
+  // Leaf tensors. Gradients are computed where the tensor requires them. If the same tensor appears
   // under two names (tied weights), its whole gradient belongs to the first.
   std::vector<NamedTensor> parameters;
   // Other tensors whose current values each run reads: running statistics, frozen weights. Forward
@@ -93,7 +93,7 @@ struct JointGraph {
   // constant.
   std::vector<ValueId> output_gradients;
   std::vector<at::Tensor> updated_buffers;       // their new values are the last of outputs()
-  std::vector<Bound> parameters;                 // includes those that no node reads
+  std::vector<Bound> parameters;                 // also parameters that no node reads
   std::vector<int> differentiated_inputs;        // the spec's input_gradients
   std::vector<int> kept_inputs, kept_outputs;    // indices, from the spec
   std::optional<ParameterSharding> sharding;     // from the spec

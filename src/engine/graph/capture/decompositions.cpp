@@ -121,7 +121,8 @@ class CumulativeProduct : public Function<CumulativeProduct> {
     context->saved_data["dim"] = dim;
     return at::cumprod(input, dim);
   }
-  // Element i has the factor s(i) = g(i) + x(i + 1) s(i + 1) besides the product of those before.
+  // The gradient of element i is s(i) times the product of all elements before it, with
+  // s(i) = g(i) + x(i + 1) s(i + 1).
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const Original original(kDecompositions);
     const Tensor input = context->get_saved_variables()[0];

@@ -5,8 +5,8 @@
 
 namespace penstock {
 
-// Converts a joint graph of whole parameters to that of a replica that has one shard of them (see
-// JointGraph), as if the code of the stage gathered its weights.
+// Converts a joint graph of whole parameters to the joint graph of a replica with one shard of
+// them, as if the code of the stage gathered its weights.
 void ShardParameters(JointGraph& joint, const ParameterSharding& sharding);
 
 // Returns the offset of a view in its root, if both start elsewhere in a larger root: `elements`

@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-// Ops, besides pointwise ones, whose results have the rows of their first argument.
+// Ops that are not pointwise and whose results have the rows of their first argument.
 constexpr std::array<std::string_view, 8> kRowwise = {"aten::clone",
                                                       "aten::_to_copy",
                                                       "aten::zeros_like",

@@ -17,8 +17,7 @@
 namespace penstock {
 namespace {
 
-// The libraries of PyTorch of which one registers a type of device, so that the program need not
-// link them.
+// PyTorch's libraries that may register a type of device, so that the program need not link them.
 std::vector<const char*> LibrariesOf(c10::DeviceType type) {
   switch (type) {
     case c10::DeviceType::CUDA:
@@ -45,7 +44,7 @@ Status Load(c10::DeviceType type, std::string_view name) {
                    name, reasons);
 }
 
-// Returns the number of this process among those of its machine, as launchers set it.
+// Returns the number of this process among the processes of its machine, as launchers set it.
 int NumberOnMachine() {
   for (const char* const name :
        {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "LOCAL_RANK"}) {

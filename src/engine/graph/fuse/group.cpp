@@ -40,7 +40,7 @@ const KernelAccess& At(const FuseGroup& group, AccessIndex index) {
   return group.members[index.member].accesses[index.access].at;
 }
 
-// Dims in ascending order of their strides, with those of stride 0 listed separately.
+// Dims in ascending order of their strides; dims of stride 0 are listed separately.
 struct Dims {
   std::vector<std::size_t> moving;
   std::vector<std::size_t> still;
@@ -116,7 +116,7 @@ class Aligner {
   std::vector<int> of_b_;
 };
 
-// Adds the members of b to a. Their dims become those of a, or new ones where of_b is -1.
+// Adds the members of b to a. Their dims become dims of a, or new ones where of_b is -1.
 void Append(FuseGroup& a, const FuseGroup& b, std::vector<int> of_b) {
   for (std::size_t i = 0; i < of_b.size(); ++i) {
     if (of_b[i] >= 0) continue;

@@ -25,9 +25,9 @@ struct TensorType {
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   std::vector<std::int64_t> sizes;
   std::vector<std::int64_t> strides;
-  // Whether the first size differs from run to run, as that of the rows that a rank's experts
-  // receive; `sizes` then has that of a balanced load. Such a value has no views, only pointwise
-  // ops and ops that know the number of rows read it, and it takes memory of its own.
+  // Whether the first size differs from run to run, like the number of rows that a rank's experts
+  // receive; `sizes` then has the size for a balanced load. Such a value has no views, only
+  // pointwise ops and ops that know the number of rows read it, and it takes memory of its own.
   bool rows_vary = false;
 
   friend bool operator==(const TensorType&, const TensorType&) = default;

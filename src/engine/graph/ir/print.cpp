@@ -55,7 +55,7 @@ bool IsDefault(const c10::Argument& argument, const c10::IValue& value) {
 }
 
 // Prints tensors by position up to the first constant, and by name after it. Prints constants by
-// name, and omits those that equal the op's default.
+// name, and omits constants that equal the op's default.
 std::string PrintArguments(const Node& node) {
   const auto& expected = node.op.schema().arguments();
   std::vector<std::string> texts;

@@ -33,7 +33,7 @@ std::string March() { return "-march=" + ChooseKernels(ThisProcessor()).march; }
 std::string ProcessorKey() {
   const auto information = ReadFile("/proc/cpuinfo");
   if (!information) return "unknown";
-  // The first processor's lines, up to the first empty line, without those that change over time.
+  // The first processor's lines, up to the first empty line, without lines that change over time.
   std::string text;
   std::size_t at = 0;
   while (at < information->size() && (*information)[at] != '\n') {

@@ -36,7 +36,7 @@ struct Functions {
 };
 
 Result<Functions> FindFunctions() {
-  // PyTorch's library that links NVRTC and the driver; a symbol is looked up in these, too.
+  // PyTorch's library that links NVRTC and the driver; dlsym on it also searches these.
   void* library = nullptr;
   for (const char* const name : {"libcaffe2_nvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"}) {
     if (library == nullptr) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);

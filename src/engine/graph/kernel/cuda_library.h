@@ -26,7 +26,7 @@ struct CudaKernel {
   CudaFunction vector;  // for tensors that are aligned to vectors
 };
 
-// Loads the kernels with these texts onto the device, except those that are loaded.
+// Loads the kernels with these texts onto the device, unless loaded already.
 // Errors: kInvalidArgument for an invalid text; kUnavailable if NVRTC is missing or refuses the
 // source.
 Status LoadCudaKernels(std::span<const std::string> texts, c10::Device device);

@@ -176,7 +176,7 @@ class CudaWriter {
     return dtype == c10::kBFloat16 ? "Half4" : "Float4";
   }
 
-  // Writes the steps for each element of a vector. `of_row`: without those that belong to the row.
+  // Writes the steps for each element of a vector. `of_row`: without steps that belong to the row.
   void Steps(const std::vector<bool>& needed, bool of_row) {
     const auto written = [&](std::size_t i) { return needed[i] && !(of_row && IsRowValue(i)); };
     for (std::size_t i = 0; i < needed.size(); ++i) {

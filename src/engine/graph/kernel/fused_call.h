@@ -24,8 +24,8 @@ class FusedCall {
   const Kernel& kernel() const { return on_cpu_ != nullptr ? on_cpu_->kernel : on_cuda_->kernel; }
   // Returns a tensor on the device for an output of this type.
   at::Tensor NewOutput(const TensorType& type) const;
-  // The addresses are those of the tensors' first elements. On a device, the kernel runs later, on
-  // the thread's stream.
+  // Takes the addresses of the tensors' first elements. On a device, the kernel runs later, on the
+  // thread's stream.
   void Run(std::span<const void* const> inputs, std::span<void* const> outputs) const;
 
  private:

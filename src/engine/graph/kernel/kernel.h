@@ -58,8 +58,8 @@ Result<Kernel> KernelOf(std::string_view text);
 // Returns the C++ source of `extern "C" void NAME(const void* const* inputs, void* const* outputs,
 // const long* outer, long begin, long end)`, which runs the outermost loop from begin to end. The
 // source must follow KernelPrelude(). `outer` is OuterStrides(). Kernels that differ only in these
-// have the same source, such as those of a microbatch's sequence slices, whose keys and values have
-// different strides.
+// have the same source, such as the kernels of a microbatch's sequence slices, whose keys and
+// values have different strides.
 std::string SourceOf(const Kernel& kernel, std::string_view name);
 // Returns, by step, its stride along the outermost loop if the source takes it from `outer`, else
 // 0.

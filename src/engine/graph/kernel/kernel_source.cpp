@@ -2,8 +2,8 @@
 // step.
 //
 // The inner loop of a row runs once per level of sums. Level 0 computes the sums that depend on no
-// other sum, level 1 those that depend on level 0, and so on. Each level recomputes the values that
-// it needs from memory that is in the L1 cache by then, which is cheaper than storing rows.
+// other sum, level 1 the sums that depend on level 0, and so on. Each level recomputes the values
+// that it needs from memory that is in the L1 cache by then, which is cheaper than storing rows.
 #include <fmt/format.h>
 
 #include <algorithm>

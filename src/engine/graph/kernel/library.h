@@ -28,7 +28,7 @@ struct LoadedKernel {
   KernelFunction function = nullptr;
 };
 
-// Loads the kernels with these texts, except those that this process has already loaded.
+// Loads the kernels with these texts, unless this process has loaded them already.
 // Errors: kInvalidArgument for an invalid text; kUnavailable if there is no compiler, or if it
 // fails or times out. After a timeout, later calls that need the compiler fail immediately.
 Status LoadKernels(std::span<const std::string> texts);

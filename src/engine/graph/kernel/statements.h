@@ -19,7 +19,7 @@ const char* CType(c10::ScalarType dtype);
 std::vector<int> LevelsOf(const Kernel& kernel);
 
 // Returns, by step, whether the inner loops of a level compute it: the sums that end the level, the
-// level's writes, and what these depend on besides values of the row.
+// level's writes, and what these depend on except values of the row.
 std::vector<bool> StepsOfLevel(const Kernel& kernel, const std::vector<int>& levels, int level);
 
 }  // namespace penstock

@@ -2,8 +2,8 @@
 // scalar loop.
 //
 // While a Bf16Kernels exists, all matmuls and attention of bf16 tensors in the process are computed
-// in fp32, and each result is rounded to bf16 once. The kernels replace those of ATen, so autograd
-// also uses them, and graphs stay bitwise equal to autograd.
+// in fp32, and each result is rounded to bf16 once. The kernels replace ATen's, so autograd also
+// uses them, and graphs stay bitwise equal to autograd.
 #pragma once
 
 #include <memory>

@@ -298,7 +298,7 @@ struct CollectiveFunction : torch::autograd::Function<CollectiveFunction> {
   }
 };
 
-// `rows` is that of the result, or below 0 if it varies; then that of x does not, and conversely.
+// `rows` of the result; below 0 if they vary. Exactly one of x and the result has varying rows.
 struct RowsFunction : torch::autograd::Function<RowsFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& sent,
                             const at::Tensor& received, std::int64_t rows, std::int64_t group) {

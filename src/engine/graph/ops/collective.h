@@ -14,10 +14,10 @@
 // a GroupEndpoint. `ranks` is the number of its ranks, because a single rank, which need not have
 // joined, captures a stage.
 //
-// The gradients are those of the sum of the losses of all ranks. all_gather and reduce_scatter are
-// the gradients of each other, and so are broadcast and reduce. all_reduce is its own gradient, and
-// so is all_to_all, with the counts of rows swapped. A gradient is a collective too: x requires one
-// on all ranks or on none.
+// Differentiates the sum of the losses of all ranks. all_gather and reduce_scatter are the
+// gradients of each other, and so are broadcast and reduce. all_reduce is its own gradient, and so
+// is all_to_all, with the counts of rows swapped. A gradient is a collective too: x requires one on
+// all ranks or on none.
 //
 // A model calls these ops. The multiplex pass splits each op into two: NAME_start, with the same
 // arguments, returns a ticket, and NAME_wait, with the ticket and the same arguments, returns the
@@ -104,7 +104,7 @@ at::Tensor AllToAll(const at::Tensor& x, int group);
 at::Tensor AllToAll(const at::Tensor& x, at::IntArrayRef sent, at::IntArrayRef received, int group);
 // Variants whose counts (int64) differ from run to run: for each rank, equally many counts
 // whose sum is its number of rows. The number of rows of the result of SendRows, and of x of
-// ReturnRows, varies (TensorType::rows_vary); `rows` is that of the result. They are each other's
+// ReturnRows, varies (TensorType::rows_vary); `rows` counts the result's. They are each other's
 // gradients.
 at::Tensor SendRows(const at::Tensor& x, const at::Tensor& sent, const at::Tensor& received,
                     int group);

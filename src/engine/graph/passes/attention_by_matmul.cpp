@@ -171,8 +171,8 @@ class Rewriter {
     graph_.values[view].view_offset += skipped;
     return view;
   }
-  // Returns the blocks of queries [batch * heads, groups * block, dim]. Copies those that the
-  // strides require.
+  // Returns the blocks of queries [batch * heads, groups * block, dim]. Copies where the strides
+  // require it.
   std::vector<ValueId> Queries(ValueId id, const Shape& shape, const Node& like) {
     const ValueId rows = Rows(id, shape.OfQueries(), like);
     std::vector<ValueId> blocks;

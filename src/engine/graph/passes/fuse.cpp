@@ -295,7 +295,7 @@ class Fuser {
   }
 
   // Replaces the input by a view that starts at the first element that the kernel reads. Kernels
-  // that differ only in this position, such as those of sequence slices, then have the same text.
+  // that differ only in this position, such as kernels of sequence slices, then have the same text.
   static void StartAtFirstRead(std::size_t input, FusedKernel& built, Graph& fused) {
     const auto reads = [&](const KernelStep& step) {
       return step.kind == StepKind::kLoad && step.tensor == static_cast<int>(input);

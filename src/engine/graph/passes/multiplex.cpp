@@ -20,7 +20,7 @@
 namespace penstock {
 namespace {
 
-// Appends the values and nodes of a second graph to those of a first.
+// Appends the values and nodes of a second graph to a first.
 class Joiner {
  public:
   Joiner(const Graph& first, const Graph& second, const std::map<ValueId, ValueId>& same)

@@ -14,9 +14,9 @@ struct StagePiece;
 struct StageGraphs;
 struct StageProgram;
 
-// Returns a graph with the nodes, inputs and outputs of `first`, followed by those of `second`.
-// Both share parameters and gradients. All other values of `second` get new numbers, except the
-// keys of `same`, which maps each to a value that `first` produces or to an input of `first`.
+// Returns a graph with the nodes, inputs and outputs of `first`, then of `second`. Both share
+// parameters and gradients. All other values of `second` get new numbers, except the keys of
+// `same`, which maps each to a value that `first` produces or to an input of `first`.
 Graph JoinGraphs(const Graph& first, const Graph& second, const std::map<ValueId, ValueId>& same);
 
 // Returns the graph with `first` added to the indices of its parameters and gradients. Used to join
@@ -30,8 +30,7 @@ Graph WholeBackward(const StageGraphs& graphs);
 
 struct MultiplexedGraph {
   Graph graph;
-  // Its duration by the costs, and that of running both graphs one after the other with blocking
-  // collectives.
+  // Predicted seconds of this graph, and of both graphs in turn with blocking collectives.
   double seconds = 0;
   double seconds_in_turn = 0;
 };
@@ -48,7 +47,7 @@ Result<MultiplexedGraph> MultiplexGraphs(const Graph& first, const Graph& second
 Result<StagePiece> OverlapStages(const StageProgram& forward, const StageProgram& backward,
                                  int parameters, const NodeCosts& costs);
 // Returns the piece of an overlapped graph: its first inputs and outputs use the slots of the
-// forward's microbatch, the others those of the backward's.
+// forward's microbatch, the others the slots of the backward's.
 StagePiece MakeOverlappedPiece(Graph overlapped, const StageProgram& forward,
                                const StageProgram& backward);
 

@@ -27,7 +27,7 @@ struct StageGraphs {
   Graph backward_input;
   Graph backward_weight;
   // The forward of one microbatch and the backward of another: inputs and outputs of forward, then
-  // those of WholeBackward (multiplex.h). Empty unless CompileOptions::overlapped is set.
+  // of WholeBackward (multiplex.h). Empty unless CompileOptions::overlapped is set.
   Graph overlapped;
   // Graphs of sharded parameters. `unshard` outputs all weights in sequence. `reduce_grad` has no
   // outputs: it sets the bound gradient shard to the sum of the bound unreduced gradients over the
@@ -42,8 +42,7 @@ struct StageGraphs {
 inline constexpr std::int64_t kSaveAll = std::numeric_limits<std::int64_t>::max();
 
 struct CompileOptions {
-  // Results are bitwise equal to those of autograd. If false, passes may round sums in another
-  // order.
+  // Results are bitwise equal to autograd's. If false, passes may round sums in another order.
   bool exact = true;
   // Runs chains of ops as kernels, which the machine's C++ compiler compiles. With `exact`, results
   // are bitwise equal, otherwise within 1e-6 in fp32. Without a compiler, the ops run unfused.

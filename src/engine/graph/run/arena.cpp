@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kBlockAlignment = 64;
 constexpr std::size_t kMaxBlocks = 64;
-constexpr std::uint8_t kPriority = 10;  // above that of the default allocator
+constexpr std::uint8_t kPriority = 10;  // above the default allocator's
 
 thread_local Arena* of_thread = nullptr;  // null until the thread has run a program
 

@@ -33,7 +33,7 @@ struct GraphBinding {
   at::Tensor weight_shard = {};
   at::Tensor unreduced_gradients = {};
   at::Tensor gradient_shard = {};
-  // Groups by number that a GraphProgram's collectives use besides those that its thread has joined
+  // Groups by number that a GraphProgram's collectives use and its thread has not joined
   // (collective.h). They must outlive the program.
   std::vector<std::pair<int, GroupEnd*>> groups = {};
 };

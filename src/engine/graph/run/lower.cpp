@@ -120,7 +120,7 @@ class Lowering {
   }
 
   void LowerNode(const Node& node) {
-    // Views are instructions, so they precede that of the node.
+    // Views are instructions, so they precede the node's instruction.
     ForEachInput(node, [&](ValueId id) { SlotFor(id); });
     Instruction instruction;
     instruction.op = static_cast<std::int32_t>(code_.ops.size());

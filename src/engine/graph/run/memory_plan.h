@@ -13,8 +13,8 @@ struct MemoryPlan {
   // values, views, and values that leave the run).
   std::vector<std::int64_t> offsets;
   std::int64_t arena_bytes = 0;
-  // Peak bytes of the values that the run produces, including those that leave it. No plan for this
-  // order of nodes needs less.
+  // Peak bytes of the values that the run produces, including its outputs. No plan for this order
+  // of nodes needs less.
   std::int64_t peak_bytes = 0;
 };
 

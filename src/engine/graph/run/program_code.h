@@ -44,7 +44,7 @@ struct Instruction {
   std::int32_t kernel = -1;  // kernels[kernel], which is called directly instead of ops[op]
 };
 
-// A view. Its tensor is created once, and each run sets its storage to that of the root.
+// A view. Its tensor is created once, and each run sets its storage to the root's.
 struct CodeView {
   at::Tensor tensor;
   std::int32_t slot;

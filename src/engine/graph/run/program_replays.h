@@ -46,7 +46,7 @@ class ProgramReplays {
   // Returns why the graph cannot be recorded; empty if it may be.
   static std::string WhyNot(const Graph& graph);
 
-  // Requires: WhyNot is empty. The graph and the binding are those of the program.
+  // Requires: WhyNot is empty. The graph and the binding are the program's.
   ProgramReplays(const Graph& graph, const GraphBinding& binding, ProgramPorts ports,
                  std::shared_ptr<RankRecorder> rank);
   ~ProgramReplays();

@@ -22,7 +22,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Returns x. The backward gives `parameter` the gradient `gradient`, whatever that of x is.
+// Returns x. The backward gives `parameter` the gradient `gradient`, whatever the gradient of x is.
 struct SideGradient : torch::autograd::Function<SideGradient> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& x,
                                const torch::Tensor& /*parameter*/, const torch::Tensor& gradient) {

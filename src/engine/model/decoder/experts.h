@@ -53,7 +53,7 @@ class ExpertLayer : public FeedForward {
 
  private:
   Routing Sorted(const torch::Tensor& chosen);
-  // Runs this rank's experts on rows, of which `counts` belong to each.
+  // Runs this rank's experts on rows; `counts` says how many belong to each.
   torch::Tensor RunRows(const torch::Tensor& rows, const torch::Tensor& counts);
   // Runs the experts of all ranks.
   torch::Tensor RunOnRanks(const torch::Tensor& rows, const torch::Tensor& counts);

@@ -8,14 +8,14 @@
 
 namespace penstock {
 
-// The embedding and the head are those of the model.
+// Shares the model's embedding and head.
 class TokenPredictor : public torch::nn::Module {
  public:
   TokenPredictor(const ModelConfig& config, const DecoderOptions& options, const LayerRange& range);
 
   // `hidden` are the normalized states [B, S, D] of tokens, `next` the embeddings [B, S, D] of the
-  // tokens that follow them. `starts` [B, S] are those of the tokens' documents (SequenceContext);
-  // undefined without documents. Returns the states [B, S, D] for the head.
+  // tokens that follow them. `starts` [B, S] are the starts of the tokens' documents
+  // (SequenceContext); undefined without documents. Returns the states [B, S, D] for the head.
   torch::Tensor forward(const torch::Tensor& hidden, const torch::Tensor& next,
                         const RotaryTable& rotary, const torch::Tensor& starts);
   void SetLossGradient(double gradient) { block_->SetLossGradient(gradient); }

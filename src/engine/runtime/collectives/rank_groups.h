@@ -23,7 +23,7 @@ namespace penstock {
 struct RankGroupMembers {
   std::string name;  // for errors, for example "pipeline 0"
   std::vector<int> ranks;
-  std::shared_ptr<MessageMemory> memory = nullptr;  // of the ranks here; null: that of the host
+  std::shared_ptr<MessageMemory> memory = nullptr;  // of the ranks here; null: the host's
 };
 
 // The ends of one group, by rank of the group; null for ranks of other processes.
@@ -36,7 +36,7 @@ inline constexpr std::chrono::hours kNoTimeout{24 * 365};
 // groups, in the same order as it creates its other channels. A rank may be in several groups.
 // `processes` may be null if one process runs all ranks; otherwise it must outlive the ends. An
 // abort of the process group, or the loss of a process, ends the waits of groups with ranks on
-// several processes. `timeout` is that of RankGroupOptions. Errors: kInvalidArgument for an empty
+// several processes. `timeout` is as in RankGroupOptions. Errors: kInvalidArgument for an empty
 // group, for a rank that does not exist or is in a group twice, and if `processes` is null although
 // a rank is on another process. `link` is emulated, as in MakeLocalGroup, in groups whose ranks are
 // on one process.

@@ -29,7 +29,7 @@ namespace penstock {
 // What all executors of a run are bound to. All of it must outlive them.
 struct Binding {
   const Schedule& schedule;        // valid, compute-only or lowered
-  std::span<Stage* const> stages;  // by stage number; those of other ranks may be null
+  std::span<Stage* const> stages;  // by stage number; other ranks' may be null
   Transport& transport;
   Trace& trace;  // of the same schedule
   const RunOptions& options;

@@ -271,7 +271,7 @@ class Run {
     return own;
   }
 
-  // Lists the ranks that compute first, because they are at fault, then those that wait.
+  // Lists the ranks that compute first, because they are at fault, then the ranks that wait.
   std::string StandstillText() const PENSTOCK_REQUIRES(mutex_) {
     const Standstill all = control_.All(OwnStandstill());
     return fmt::format("no rank made progress for {} s{}{}",

@@ -38,7 +38,7 @@ struct RunOptions {
   std::int64_t* rounds_run = nullptr;
 
   // Called on each rank's thread: before its first action, and after each of its steps. Their
-  // exceptions fail the run like those of a stage. Ranks are not at the same step at the same time.
+  // exceptions fail the run like a stage's. Ranks are not at the same step at the same time.
   std::function<void(int rank)> on_thread_start;
   std::function<void(int rank, std::int64_t step)> on_step;
   UpdateRule update;
@@ -63,9 +63,9 @@ struct RunOptions {
 };
 
 // Runs the schedule `steps` times and returns after every thread of this process has ended.
-// `stages` are by stage number; those of other processes' ranks may be null. Whatever ends the run
-// early ends it on all processes: a failure, `cancel` and the watchdog abort the group, and `stop`
-// ends it after the same step. Errors:
+// `stages` are by stage number; other processes' may be null. Whatever ends the run early ends
+// it on all processes: a failure, `cancel` and the watchdog abort the group, and `stop` ends it
+// after the same step. Errors:
 //   kInvalidArgument  before anything runs: an invalid schedule, a missing stage
 //   kUnavailable  a stage threw ("rank 1: 3B2: MESSAGE"), or `cancel` was set
 //   kDeadlineExceeded  the watchdog ended the run; says what each rank runs or waits for

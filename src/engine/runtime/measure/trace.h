@@ -99,7 +99,7 @@ struct RankMeasure {
 struct RunMeasure {
   double makespan = 0;  // from the first start of a compute action to the end of the last action
   double step_time =
-      0;  // from one step's first start to that of the next; the makespan if there is only one
+      0;  // from one step's first start to the next step's; the makespan if there is only one
   double bubble = 0;  // 1 - busiest rank's busy / makespan
   std::vector<RankMeasure> ranks;
 };
@@ -114,9 +114,9 @@ RunMeasure MeasureRun(const Trace& trace, int skip = 0);
 // Returns median times (seconds) and activations (bytes) of every stage over the recorded rounds
 // from `skip` on, for the simulator. If a stage only ran B, backward_input is the time until it
 // sent the input gradient, and `early_gradients` is set. If there are pairs, `overlap` is the time
-// of a pair relative to that of its two parts alone; a part that never runs alone counts as half of
-// its pairs. `comm` is the median time from a producer's end to the start of a consumer on another
-// rank that was waiting for it. With `by_microbatch`, the medians are of each microbatch index
+// of a pair relative to its two parts alone; a part that never runs alone counts as half of its
+// pairs. `comm` is the median time from a producer's end to the start of a consumer on another rank
+// that was waiting for it. With `by_microbatch`, the medians are of each microbatch index
 // (Costs::by_slice), because microbatches differ in length.
 Costs MeasuredCosts(const Trace& trace, int skip = 0, bool by_microbatch = false);
 

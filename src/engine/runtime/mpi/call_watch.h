@@ -39,7 +39,7 @@ class CallWatch {
     std::atomic<int>& begun_;
   };
 
-  // Begins the next period, kPeriods - 1 of which are the limit. Returns false if a call of so many
+  // Begins the next period; the limit is kPeriods - 1 periods. Returns false if a call of so many
   // periods before is still in flight. For the thread and for tests.
   bool BeginPeriod();
 

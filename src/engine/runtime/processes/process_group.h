@@ -62,7 +62,7 @@ class ProcessGroup {
   // host before.
   virtual bool TakesDeviceMessages() const { return false; }
 
-  // Returns by what memory of devices moves to and from the other processes as it is. It lives as
+  // Returns the transfers that move device memory between processes without the host. They live as
   // long as the group. Errors: kUnavailable if the group has nothing for that.
   virtual Result<DirectTransfers*> FindDirectTransfers();
 
@@ -151,7 +151,7 @@ class Channel {
 
   ProcessGroup& group() const { return group_; }
 
-  // Starts to deliver frames, beginning with those that have already arrived. Called once.
+  // Starts to deliver frames, beginning with the frames that have already arrived. Called once.
   void Open(OnFrame on_frame, OnAbort on_abort);
 
   // Sends a frame to another process. Never waits.

@@ -8,7 +8,7 @@
 // order of the stages, so that the copies stay bitwise equal. Shards: with UpdateRule::zero 1, a
 // stage sends each replica only the gradients of that replica's shard. With 1 and 2, it sends its
 // own shard of the parameters after the step. From 2 on, REDUCE_GRAD adds the gradients of sharded
-// parameters, and only those of the others are sent here. Norm: each rank sends the squared norms
+// parameters, and only the other gradients are sent here. Norm: each rank sends the squared norms
 // of its stages' gradients, one per parameter, to the rank of the last stage, which is the first to
 // need the verdict. That rank adds them in the order of the model, for chain 0 only (with shards,
 // of each parameter over all chains in their order), and sends the sum to all ranks. The result is
@@ -29,8 +29,8 @@ namespace penstock {
 
 class UpdateExchange {
  public:
-  // All of it must outlive the exchange. `stages` are by stage number; those of other ranks may be
-  // null.
+  // All of it must outlive the exchange. `stages` are by stage number; other ranks' may
+  // be null.
   struct RankContext {
     const Schedule* schedule = nullptr;
     int rank = 0;
@@ -50,7 +50,7 @@ class UpdateExchange {
   void ShareParameters(int stage, std::int64_t round);
   [[nodiscard]] bool AddParameters(int stage, std::int64_t round);
   // If UpdateRule::sends_shards(): sends the stage's updated shard to its replicas, and waits for
-  // those of the replicas. `round` counts steps, including repeated ones.
+  // their shards. `round` counts steps, including repeated ones.
   void ShareShard(int stage, std::int64_t round);
   [[nodiscard]] bool TakeShards(int stage, std::int64_t round);
   // Records the norms of the stage's gradients, which must be complete and added.

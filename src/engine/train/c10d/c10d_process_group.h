@@ -37,12 +37,12 @@ struct C10dPlace {
 };
 
 // Collective, called once per process. Destroying the group sends all pending frames and waits for
-// the other processes to leave, for a while. Connections are as safe as those of c10d, which
-// knows no secret: use it in networks that you trust.
+// the other processes to leave, for a while. Connections are c10d's, which knows no secret: use it
+// in networks that you trust.
 std::unique_ptr<ProcessGroup> MakeC10dProcessGroup(C10dPlace place);
 
-// Finds the groups of a place: those that torch.distributed knows by these names, which are empty
-// for this process. Errors: kNotFound for an unknown name, and those of ProcessTimeout.
+// Finds the groups of a place, by torch.distributed's names for them; this process's own name is
+// empty. Errors: kNotFound for an unknown name, and as ProcessTimeout.
 Result<C10dPlace> FindC10dPlace(int process, const std::vector<std::string>& to,
                                 const std::vector<std::string>& from);
 

@@ -17,9 +17,9 @@ class FrameEdges {
   // Opens one channel of the group, which must outlive the backends.
   explicit FrameEdges(ProcessGroup& processes);
 
-  // This process's end of the edges to and from another one, as a backend of these two, in their
-  // order. A send copies the tensor and is complete. The wait for a receive has no timeout, and
-  // throws std::runtime_error if the group has ended.
+  // A backend over this process's two edges with `process`; the lower process has rank 0. A send
+  // copies the tensor and is complete. The wait for a receive has no timeout, and throws
+  // std::runtime_error if the group has ended.
   c10::intrusive_ptr<c10d::Backend> With(int process) const;
 
  private:

@@ -11,7 +11,7 @@ namespace penstock {
 
 struct DeviceCheck {
   std::string name;       // "model qwen3_moe"
-  double difference = 0;  // the largest of the losses, relative to those of the CPU
+  double difference = 0;  // the largest of the losses, relative to the CPU's
   double limit = 0;       // above it, the check fails
   double seconds = 0;
   std::string error{};  // why the device could not train; empty if it could

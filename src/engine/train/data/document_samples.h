@@ -39,7 +39,7 @@ class DocumentSamples : public SampleSource {
     std::uint64_t per_step = 0;  // samples
     std::vector<TokenRange> pieces;
   };
-  // A microbatch's bucket, and its first sample among those of the bucket in a step.
+  // A microbatch's bucket, and its first sample among the bucket's samples in a step.
   struct MicrobatchSamples {
     std::size_t bucket = 0;
     std::uint64_t first = 0;

@@ -1,4 +1,4 @@
-// The tokenizer of a run, of which the run's folder keeps a copy. No torch here.
+// The tokenizer of a run; the run's folder keeps a copy of its files. No torch here.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ namespace penstock {
 // Returns whether CopyTokenizer writes files of this name.
 bool IsTokenizerFile(std::string_view name);
 
-// Copies the tokenizer's files to a folder and removes those of an earlier one there. Returns the
-// paths. Errors: as ReadFile and WriteFileAtomically.
+// Copies the tokenizer's files to a folder and removes an earlier tokenizer's. Returns the paths.
+// Errors: as ReadFile and WriteFileAtomically.
 Result<std::vector<std::string>> CopyTokenizer(const OpenedTokenizer& tokenizer,
                                                const std::string& folder);
 

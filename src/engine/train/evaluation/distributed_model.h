@@ -60,7 +60,7 @@ class DistributedModel {
                                                  std::span<KeyValueCache> caches);
 
   // Returns the values of the process of the last stage, on all processes. `number` must differ
-  // from those of Forward. Returns nothing after a stop.
+  // from the numbers that Forward gets. Returns nothing after a stop.
   template <class T>
   std::optional<std::vector<T>> FromLast(std::int64_t number, std::vector<T> own);
   // Aborts the work of all processes.

@@ -1,4 +1,4 @@
-// What a model follows from the folder whose weights it starts from, besides the weights.
+// What a model takes from the folder of the weights it starts from, apart from the weights.
 #pragma once
 
 #include <string>

@@ -26,7 +26,7 @@ class ModelFolder {
   // Returns the number of learned positions, which no sequence can exceed; nothing if the model has
   // none.
   std::optional<std::int64_t> positions() const { return weights_.Positions(config_); }
-  // Returns the tokens that end a text: those of generation_config.json, or else of config.json.
+  // Returns the tokens that end a text, from generation_config.json or else config.json.
   const std::vector<std::int64_t>& ends_of_text() const { return ends_of_text_; }
 
   // Checks that the model and a forward of `sequence` tokens fit in memory.

@@ -26,9 +26,9 @@ class HuggingFaceWeights {
   static Result<HuggingFaceWeights> Open(const std::string& folder);
 
   // Sets `value` to elements of the model's parameter, from `begin` on in the order of memory, and
-  // reads only these. `shape` is that of the whole parameter. Converts F32, F16, BF16 and F64 to
-  // the dtype of `value`. Errors: kInvalidArgument, naming the tensor, if it is missing or has
-  // another shape or dtype.
+  // reads only these. `shape` is the whole parameter's. Converts F32, F16, BF16 and F64 to the
+  // dtype of `value`. Errors: kInvalidArgument, naming the tensor, if it is missing or has another
+  // shape or dtype.
   Status Read(const ModelConfig& config, const std::string& parameter,
               std::span<const std::int64_t> shape, std::int64_t begin,
               const at::Tensor& value) const;

@@ -16,8 +16,8 @@ namespace penstock {
 constexpr std::string_view kSeconds = "s";
 constexpr std::string_view kBytes = "B";
 
-// Returns the memory of each rank over a round, in bytes. `timeline` is that of the round. An F
-// allocates at its start, as in the simulator.
+// Returns the memory of each rank over a round, in bytes. `timeline` is the round's. An F allocates
+// at its start, as in the simulator.
 std::vector<MemoryCurve> MeasuredMemory(const Trace& trace, const Timeline& timeline,
                                         std::int64_t round);
 

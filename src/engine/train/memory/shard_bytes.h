@@ -19,10 +19,10 @@ struct RankBytes {
   friend bool operator==(const RankBytes&, const RankBytes&) = default;
 };
 
-// Returns the bytes by rank. They are exactly those of a run (RankShards), because weights and
-// gradients are allocated and freed at places of the schedule: weights that UNSHARD gathers until
-// RESHARD, and gradients that REDUCE_GRAD reduces from the first weight gradient until the next
-// REDUCE_GRAD of the rank or the STEP. Requires: as BuildPipeline.
+// Returns the bytes by rank, exactly as a run has them (RankShards), because weights and gradients
+// are allocated and freed at places of the schedule: weights that UNSHARD gathers until RESHARD,
+// and gradients that REDUCE_GRAD reduces from the first weight gradient until the next REDUCE_GRAD
+// of the rank or the STEP. Requires: as BuildPipeline.
 Result<std::vector<RankBytes>> PredictRankBytes(const TrainConfig& config,
                                                 const Schedule& schedule);
 

@@ -22,7 +22,7 @@ std::size_t MessageBytes(std::span<const TensorType> types);
 Message ToMessage(std::span<at::Tensor> tensors);
 
 // Unpacks a message into `to`, which has one entry per type. If the message holds tensors, they may
-// have any shape, and the thread's stream waits until they are computed; `peers` copies those of
+// have any shape, and the thread's stream waits until they are computed; `peers` copies tensors of
 // another device than `device`. If it holds bytes, Message::Pack laid them out for tensors of these
 // types, which are copied to `device`. Throws std::runtime_error if the message does not match the
 // types. Requires: peers is not null if ranks of this process are on several devices.
@@ -34,10 +34,10 @@ void FromMessage(Message message, std::span<const TensorType> types, std::span<a
 void AwaitMessage(Message& message, c10::Device device, PeerCopies* peers);
 
 // For transports that send tensors of a device without memory of the host. DeviceTensors returns
-// those of a message that ToMessage has made of tensors of a device, and nothing of others. The
-// thread's stream waits until they are computed after AwaitTensors, which requires that there are
-// some. TypesMessage has the types of tensors as bytes, and EmptyTensors makes tensors of these
-// types. EmptyTensors throws std::runtime_error for bytes that are no types.
+// the tensors of a message that ToMessage has made of tensors of a device, and nothing for other
+// messages. The thread's stream waits until they are computed after AwaitTensors, which requires
+// that there are some. TypesMessage has the types of tensors as bytes, and EmptyTensors makes
+// tensors of these types. EmptyTensors throws std::runtime_error for bytes that are no types.
 std::span<const at::Tensor> DeviceTensors(const Message& message);
 void AwaitTensors(const Message& message);
 Message TypesMessage(std::span<const at::Tensor> tensors);

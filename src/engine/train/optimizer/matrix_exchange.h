@@ -29,7 +29,7 @@ struct MatrixFragment {
   std::int64_t at = 0;              // place in the block of the shard
 };
 
-// Returns the fragments of each shard. `parameters` are those of `shards`, in its order.
+// Returns the fragments of each shard. `parameters` are the parameters of `shards`, in its order.
 std::vector<std::vector<MatrixFragment>> FragmentsOf(
     const Shards& shards, const std::vector<ExchangedParameter>& parameters);
 // Returns the elements of every shard's block.

@@ -23,11 +23,11 @@ class MeasuredPipeline {
   static Result<std::unique_ptr<MeasuredPipeline>> Make(
       TrainConfig config, int threads, const std::shared_ptr<const SampleSource>& samples);
 
-  // Runs some steps, of which the first is not measured. Requires: steps >= 2.
+  // Runs some steps; the first is not measured. Requires: steps >= 2.
   Status Run(int steps);
 
   // Return the medians of all runs: of the stages' costs, and of what a step takes on the first
-  // stage's rank besides its actions. Require: Run has succeeded.
+  // stage's rank outside its actions. Require: Run has succeeded.
   Costs MedianCosts() const;
   double MedianBetweenSteps() const;
   double message_bytes() const;

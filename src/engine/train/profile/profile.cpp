@@ -34,7 +34,7 @@ struct ProfileShape {
   std::int64_t deep = 2;  // layers of the deep stages; the others have one
 
   int stages() const { return ranks * chunks; }
-  // Whether the stage is one of those that stand for all stages between the first and the last.
+  // Whether the stage stands for all stages between the first and the last.
   bool is_between(int stage) const { return stage > 0 && stage <= ranks; }
 };
 

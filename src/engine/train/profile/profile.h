@@ -21,7 +21,7 @@ struct ProfileOptions {
 // each rank computes next to as many others as in training. Returns the medians of all rounds, by
 // depth, without the costs between threads and processes. Threads: sets torch's number of threads;
 // no run of this process may train meanwhile. Errors: kInvalidArgument for configurations whose
-// layers differ or whose stages exchange more than messages; those of Train's start and steps.
+// layers differ or whose stages exchange more than messages; as Train's start and steps.
 Result<StageProfile> ProfileStages(const TrainConfig& config, const ProfileOptions& options);
 
 }  // namespace penstock

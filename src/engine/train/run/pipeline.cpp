@@ -72,7 +72,7 @@ class BatchBuffers {
   std::vector<at::Tensor> tensors_;   // by microbatch index
 };
 
-// Returns the configured folder, else that of the run.
+// Returns the configured folder, else the run's.
 std::string OffloadFolder(const TrainConfig& config) {
   return config.offload.pool.empty() ? RunPath(config) : config.offload.pool;
 }

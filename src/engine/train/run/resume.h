@@ -19,9 +19,9 @@ struct RunStart {
   std::optional<Checkpoint> checkpoint;  // none: start from the first step
   std::vector<StepMetric> metrics;       // of the steps before it
   std::vector<HeldOutMetric> held_out;   // likewise
-  // Those to try if this one is damaged, best first.
+  // Checkpoints to try if this one is damaged, best first.
   std::vector<std::string> others;
-  // The errors of those that were damaged.
+  // The errors of damaged checkpoints.
   std::vector<std::string> damaged;
 
   std::int64_t step() const { return checkpoint ? checkpoint->info.step : 0; }
@@ -39,7 +39,7 @@ Result<RunStart> FindStart(const RunContext& run, const OpenedTokenizer& tokeniz
 
 // Restores the pipeline from the start's checkpoint; does nothing if there is none. Each process
 // reads and verifies only what its own stages need. If that is damaged on any process, all
-// processes use the checkpoint before, which replaces that of `start`. Called on all processes.
+// processes use the checkpoint before, which replaces the one in `start`. Called on all processes.
 // Errors: as FindStart.
 Status RestoreStart(const RunContext& run, Pipeline& pipeline, RunStart& start);
 

@@ -48,7 +48,7 @@ class StepLog {
   Status End(std::int64_t steps);
 
   // Called by a rank after it has ended the step. `loss` comes from the rank of the last stage;
-  // `norms` are those of the rank's stages and are used if the step has no verdict. Throws
+  // `norms` has the norms of the rank's stages, which are used if the step has no verdict. Throws
   // std::runtime_error if a file cannot be written.
   void AfterStep(int rank, std::int64_t step, std::optional<double> loss,
                  std::span<const StageNorm> norms);

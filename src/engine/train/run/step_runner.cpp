@@ -172,7 +172,7 @@ void StepRunner::AfterStep(int rank, std::int64_t step) {
   if (!drains_) checkpoints_.AfterStep(rank, step + 1, log_.elapsed());
 }
 
-// Skips replicas whose norms are those of others.
+// Skips replicas that would count a norm twice.
 std::vector<StageNorm> StepRunner::NormsOf(int rank) const {
   std::vector<StageNorm> norms;
   for (const int stage : run_.schedule.placement.stages_of(rank)) {

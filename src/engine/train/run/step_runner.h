@@ -20,7 +20,7 @@ namespace penstock {
 
 class StepRunner {
  public:
-  // `best` is that of the run so far. The other arguments must outlive the runner.
+  // `best` is the run's best so far. The other arguments must outlive the runner.
   StepRunner(const RunContext& run, Pipeline& pipeline, StepLog& log, CheckpointWriter& checkpoints,
              HeldOutLoss& held_out, BestLoss best);
 

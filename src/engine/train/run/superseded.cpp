@@ -62,7 +62,7 @@ void Append(const std::vector<std::string>& from, std::vector<std::string>& to) 
   to.insert(to.end(), from.begin(), from.end());
 }
 
-// Whether the configuration and the schedule in the run's folder compute what those of `run` do.
+// Whether the configuration and the schedule in the run's folder compute the same as `run`.
 bool HasSameConfig(const RunContext& run) {
   const auto schedule = ReadFile(fmt::format("{}/{}", run.path(), kSchedule));
   const auto config = LoadTrainConfig(fmt::format("{}/{}", run.path(), kConfig));

@@ -334,7 +334,7 @@ Result<TrainSummary> TrainOnProcess(TrainConfig config, const TrainOptions& opti
   return TrainFrom(run, data, std::move(start), notes);
 }
 
-// Adds the process's name to exceptions, of which the other processes have none.
+// Prefixes exceptions with this process's name; other processes do not see them.
 Result<TrainSummary> TrainOnNamedProcess(const TrainConfig& config, const TrainOptions& options,
                                          Collectives& processes) {
   if (processes.processes() == 1) return TrainOnProcess(config, options, processes);

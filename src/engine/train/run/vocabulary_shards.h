@@ -17,8 +17,7 @@ using VocabularyShards = std::vector<std::shared_ptr<TorchVocabulary>>;
 Result<VocabularyShards> MakeVocabularyShards(const RunContext& run, const BatchSource& source,
                                               c10::Device device);
 
-// Returns the shard that the stage trains: that of its rank if it is the rank's first stage, else
-// null.
+// Returns the shard that the stage trains: its rank's if it is the rank's first stage, else null.
 std::shared_ptr<TorchVocabulary> VocabularyOfStage(const VocabularyShards& shards,
                                                    const Schedule& schedule, int stage);
 

@@ -11,9 +11,8 @@ namespace penstock {
 
 class ExpertGather {
  public:
-  // Starts to gather tensors, each of which has this rank's experts first. All ranks of the group
-  // do so for the same tensors in the same order. Throws std::runtime_error if the group has
-  // failed.
+  // Starts to gather tensors whose first experts are this rank's. All ranks of the group do so for
+  // the same tensors in the same order. Throws std::runtime_error if the group has failed.
   void Start(GroupEnd& group, std::span<const NamedTensor> own);
   // Waits. Returns the tensors with the experts of all ranks.
   std::vector<NamedTensor> Finish();

@@ -1,5 +1,5 @@
-// ShardCollectives: the collectives of a stage's replicas, each of which has one shard of the
-// parameters (FSDP). Private to train/.
+// ShardCollectives: the collectives of a stage's replicas, which have one shard of the parameters
+// each (FSDP). Private to train/.
 //
 // UNSHARD starts the stage's graph `unshard`, an all-gather of the weights, and REDUCE_GRAD its
 // graph `reduce_grad`, a reduce-scatter of the gradients. Both run while the rank computes. Whoever

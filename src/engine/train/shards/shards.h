@@ -3,7 +3,7 @@
 // The parameters that no other stage shares form one sequence of elements, each parameter starting
 // at a multiple of kAlign. The sequence is divided into equal ranges, one per replica; a range that
 // ends inside a parameter divides it. The others are in no shard and follow: parameters that stages
-// share, which every replica updates, then experts, of which replicas have different ones.
+// share, which every replica updates, then experts, which differ by replica.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ class Shards {
   std::int64_t rest() const { return shard_elements_ * replicas_; }
   // The pieces of a shard, in the order of the parameters.
   const std::vector<ParameterPiece>& pieces(int replica) const { return pieces_[replica]; }
-  // The parameters in no shard, those of experts last. These begin at this element.
+  // The parameters in no shard, experts' last. These begin at this element.
   const std::vector<ParameterPiece>& unsharded() const { return unsharded_; }
   std::int64_t experts_begin() const { return experts_begin_; }
   bool has_experts() const { return experts_begin_ < end_; }

@@ -12,8 +12,8 @@ std::size_t CountLeaving(std::span<const int> outputs) {
   return Index(std::count(outputs.begin(), outputs.end(), -1));
 }
 
-// Appends the parameters of the backward to the binding of the forward. The generator stays that of
-// the forward, because the backward draws no random numbers.
+// Appends the parameters of the backward to the binding of the forward. The generator stays the
+// forward's, because the backward draws no random numbers.
 GraphBinding Combined(GraphBinding binding, const GraphBinding& more) {
   const auto append = [](std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
     to.insert(to.end(), from.begin(), from.end());

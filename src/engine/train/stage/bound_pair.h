@@ -26,9 +26,9 @@ class BoundPair {
     return (forward.exchanges || backward.exchanges) && !backward.backward_random;
   }
 
-  // The bindings are those of the two stages, or twice the same object for a single stage.
-  // The costs of nodes, which order the pair, are those that the stage was compiled with, or else
-  // `costs`. Requires: HidesExchanges.
+  // The bindings belong to the two stages, or are the same object for a single stage. The pair is
+  // ordered by the node costs that the stage was compiled with, or else `costs`. Requires:
+  // HidesExchanges.
   BoundPair(const BoundProgram& forward, const GraphBinding& forward_binding,
             const BoundProgram& backward, const GraphBinding& backward_binding,
             const NodeCosts& costs);

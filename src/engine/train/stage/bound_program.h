@@ -124,7 +124,7 @@ struct BoundProgram {
     return results.first(first);
   }
 
-  // Returns the index of the first tensor whose type is not that of the stage's input.
+  // Returns the index of the first tensor whose type is not the stage input's.
   std::optional<std::size_t> FirstMismatch(std::span<const at::Tensor> tensors) const {
     if (tensors.size() != input_types.size()) return 0;
     for (std::size_t i = 0; i < tensors.size(); ++i) {

@@ -17,8 +17,8 @@ namespace penstock {
 std::vector<bool> RecomputedMicrobatches(const Schedule& schedule, int stage);
 
 // Creates the pools of this process's ranks: files in `folder`, or for a device, memory of the
-// host. `devices` are those of ranks. Returns them by rank; null for other processes' ranks and
-// those without an OFFLOAD. Errors: as FilePool::Make.
+// host. `devices` are the ranks' devices. Returns the pools by rank; null for other processes'
+// ranks and ranks without an OFFLOAD. Errors: as FilePool::Make.
 Result<std::vector<std::shared_ptr<ActivationPool>>> MakePools(
     const Schedule& schedule, const std::string& folder, const LocalRanks& ranks,
     const std::vector<c10::Device>& devices);

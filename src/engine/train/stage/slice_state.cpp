@@ -41,7 +41,7 @@ void SliceState::Store(int microbatch, std::span<at::Tensor> own) {
   std::vector<at::Tensor>& stored = slots_[microbatch].own;
   for (std::size_t i = 0; i < tensors_; ++i) {
     if (!IsLast(microbatch)) stored[i] = std::move(own[i]);
-    own[i].reset();  // no slice reads those of the last one
+    own[i].reset();  // no slice reads the last one's
   }
 }
 

@@ -27,7 +27,7 @@ class SliceState {
   std::size_t Gradients(int microbatch) const { return IsLast(microbatch) ? 0 : tensors_; }
 
   // For F. ReadEarlier copies references to the keys and values of earlier slices to `to`, in the
-  // order of the slices. Store then moves those of this slice out of `own`.
+  // order of the slices. Store then moves this slice's out of `own`.
   void ReadEarlier(int microbatch, std::span<at::Tensor> to) const;
   void Store(int microbatch, std::span<at::Tensor> own);
 

@@ -1,5 +1,5 @@
-// StageAssembly: what the stages of this process's ranks share with each other and with those of
-// other processes, for `train` and for Python alike. Private to train/ and its bindings.
+// StageAssembly: what the stages of this process's ranks share with each other and with other
+// processes' stages, for `train` and for Python alike. Private to train/ and its bindings.
 #pragma once
 
 #include <memory>
@@ -26,7 +26,7 @@ struct DeviceUse {
   std::vector<c10::Device> by_rank = {};  // of the ranks of other processes, any
 };
 
-// What a rank has on its device; nothing on a CPU. The fields are those of StageRank.
+// What a rank has on its device; nothing on a CPU. The fields are as in StageRank.
 struct RankDevice {
   std::shared_ptr<DeviceQueue> queue = nullptr;
   std::shared_ptr<PeerCopies> peers = nullptr;

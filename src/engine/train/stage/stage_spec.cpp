@@ -110,8 +110,8 @@ std::vector<at::Tensor> WithoutAliases(std::vector<at::Tensor> outputs,
   return outputs;
 }
 
-// Returns the module's outputs for the slice, followed by the slice's keys and values. Those of the
-// last slice are detached, because no later slice computes gradients for them.
+// Returns the module's outputs for the slice, followed by the slice's keys and values. The last
+// slice's are detached, because no later slice computes gradients for them.
 std::vector<at::Tensor> RunSlice(StageModule& module, std::span<const at::Tensor> inputs, int slice,
                                  int slices) {
   SequenceContext context(slice, inputs.subspan(1));

@@ -64,7 +64,7 @@ at::Tensor InMemory(const at::Tensor& tensor, std::int64_t begin, std::int64_t s
   return tensor.as_strided({size}, {1}, tensor.storage_offset() + begin);
 }
 
-// Sets `sum` to the sum of the parts, of which it may be one. 16-bit parts are added in fp32.
+// Sets `sum`, which may be one of the parts, to their sum. 16-bit parts are added in fp32.
 void Sum(const std::vector<at::Tensor>& parts, const at::Tensor& sum) {
   if (!sum.is_cpu()) {
     const at::NoGradGuard no_gradients;

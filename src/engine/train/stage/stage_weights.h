@@ -57,14 +57,14 @@ class StageWeights final : public StageUpdate {
   // As in Stage.
   void Step(const TorchStage::Update& update);
   void TryStep(const TorchStage::Update& update);
-  // Drops the gradients of a step that has failed before its update, also those of other stages.
+  // Drops the gradients of a step that has failed before its update, also other stages'.
   void Forget();
 
   void CommitStep() override;
   void RollBackStep() override;
   void ScaleGradients(double factor) override;
   void DropGradients() override { dropped_ = true; }
-  // By parameter, also of those that it does not update.
+  // By parameter, also for parameters that it does not update.
   std::span<const double> SquaredNorms() override;
   std::string ParameterName(std::size_t index) const override { return parameters_[index].name; }
   Message ShareParameter(int parameter) override;
@@ -143,8 +143,8 @@ class StageWeights final : public StageUpdate {
   std::vector<int> expert_parts_;  // by chain
   int chains_per_shard_;
   Shards shards_;
-  // All gradients (from ZeRO-2 on, those of the own shard and of parameters in no shard), so that
-  // one call clears or adds them.
+  // All gradients (from ZeRO-2 on, of the own shard and of parameters in no shard), so that one
+  // call clears or adds them.
   at::Tensor flat_;
   std::shared_ptr<RankShards> rank_;
   std::vector<at::Tensor> gradients_;

@@ -30,7 +30,7 @@ class CompiledStage final : public TorchStage {
  public:
   // `programs` has one entry per slice or length. The stage computes with `working` and trains
   // `masters`, which are the same tensors or casts of each other. A last stage reads `targets`
-  // tensors besides its inputs.
+  // tensors in addition to its inputs.
   CompiledStage(std::vector<StageProgram> programs, std::span<const NamedTensor> working,
                 std::span<const NamedTensor> masters, BatchSource source,
                 const TorchStageOptions& options, std::size_t targets, Update update)

@@ -85,7 +85,7 @@ struct StageExamples {
 
 struct NamedParameter;
 
-// The calls to a stage's optimizer besides updates. To roll back a step, `save` copies what an
+// The calls to a stage's optimizer other than updates. To roll back a step, `save` copies what an
 // update of the parameters changes, and `restore` restores the last copy bit for bit. `skip` is
 // called in place of a skipped update.
 struct OptimizerHooks {
@@ -120,8 +120,8 @@ struct StageSchedule {
 // sequences have the tokens of the examples.
 struct SequenceLengths {
   // Tokens of each slice of a microbatch. Microbatch index i is slice i % slices() and reads the
-  // keys and values of the earlier slices of the same microbatch. Inputs and targets are those of
-  // one slice; the examples are those of the first.
+  // keys and values of the earlier slices of the same microbatch. Inputs and targets belong to one
+  // slice, the examples to the first.
   std::vector<std::int64_t> of_slices;
   // Tokens of the samples of each microbatch of a step, over all replicas. The examples have the
   // longest ones, and the tokens of each tensor along its dimension 1.
@@ -176,7 +176,7 @@ struct RandomOptions {
 struct StageRank {
   std::shared_ptr<RankShards> shards;    // may be null
   std::shared_ptr<ActivationPool> pool;  // where OFFLOAD moves activations; null without OFFLOAD
-  // The rank's rows of the embedding and the head, which its first stage trains besides its own
+  // The rank's rows of the embedding and the head, which its first stage trains with its own
   // parameters. Null for the other stages, and unless the vocabulary is sharded.
   std::shared_ptr<TorchVocabulary> vocabulary;
   // The rank's queue on the device that has its tensors; null if that is the CPU.
@@ -270,7 +270,7 @@ class TorchStage : public Stage {
   // Returns the mean loss of the microbatches of all replicas in the last completed step. Last
   // stages only, else 0.
   virtual double StepLoss() const = 0;
-  // Returns the losses of which StepLoss is the mean, by microbatch (or slice) of all replicas.
+  // Returns the losses that StepLoss averages, by microbatch (or slice) of all replicas.
   virtual std::vector<float> MicrobatchLosses() const = 0;
   // Forgets a step that has failed, as if it had not begun. Returns false if the stage has begun to
   // change its weights or buffers in it. Requires: no rank runs.

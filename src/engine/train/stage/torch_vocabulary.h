@@ -3,9 +3,9 @@
 //
 // Shapes: T tokens of a microbatch, D = dim, V rows of this rank. The algorithm is Vocab-2 (Yeung
 // et al., MLSys 2025, section 4): S computes with the maximum and the sum of its own rows, and
-// sends both with its part of the input gradient. From those of all ranks, T rescales the softmax,
-// and the last stage's rank rescales and adds the parts. Sums are in the order of the ranks, so the
-// results do not depend on time.
+// sends both with its part of the input gradient. With all ranks' maxima and sums, T rescales the
+// softmax, and the last stage's rank rescales and adds the parts. Sums are in the order of the
+// ranks, so the results do not depend on time.
 // Threads: created on any thread, then used by the rank's.
 #pragma once
 
@@ -52,7 +52,7 @@ class TorchVocabulary final : public VocabularyShard {
   const std::vector<NamedTensor>& working() const { return working_; }
   // If the parameter is one of the tables, marks it as a range of the whole one.
   void Describe(NamedParameter& parameter) const;
-  // Accumulates in these gradients, which end with those of the tables.
+  // Accumulates in these gradients, which end with the tables'.
   void Bind(std::span<const at::Tensor> gradients);
 
   void BeginStep(std::int64_t step) { step_ = step; }
