@@ -30,7 +30,7 @@ Result<std::string> ShowText(const Question& question, Subject subject);
 
 // Returns the lower bound on the makespan of every schedule of the same stages on the same ranks,
 // with overlapped pairs only if this one has them, or nothing if the bound does not know its
-// actions. The memory that the schedule may use is that of the scenario's limit.
+// actions. The schedule may use the memory of the scenario's limit.
 std::optional<double> BoundOf(const PricedSchedule& priced);
 
 }  // namespace penstock::playground

@@ -1,4 +1,4 @@
-// The playground: answers what its page asks, so that the page's figures are those of the program.
+// The playground: answers what its page asks, so that the page's figures are the program's.
 //
 // Question and answer are JSON (question.h). By "ask":
 //   catalog    the schedules and fields that the page offers (compare.h)

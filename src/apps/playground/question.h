@@ -5,8 +5,8 @@
 //    "in_bytes": false, "topology": [{"ranks": 8, "latency": 0.1, "bandwidth": 2}], "csv":
 //    "0F0,..."}
 //
-// `fields` are those of a scenario (scenario/fields.h), by name and as text. With `csv`, its lanes
-// are priced in place of the schedule's. `in_bytes` says that the activations of stages are
+// `fields` are a scenario's (scenario/fields.h), by name and as text. With `csv`, its lanes are
+// priced in place of the schedule's. `in_bytes` says that the activations of stages are
 // bytes. Stages may have all costs of schedule/stage_costs.def, and links several levels.
 #pragma once
 

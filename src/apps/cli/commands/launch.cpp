@@ -129,7 +129,7 @@ class LaunchCommand final : public Command {
     return end.stopped != 0 || std::ranges::find(kStops, end.code - kExitSignal) != kStops.end();
   }
 
-  // A run of which nothing is known counts as progress.
+  // A run that nothing is known about counts as progress.
   void CountProgress() {
     if (!run_) return;
     const std::int64_t steps = StepsOf(*run_);

@@ -41,8 +41,8 @@ std::vector<pid_t> Children(pid_t process = getpid()) {
   return children;
 }
 
-// Kills the process group and all children, with those that become children when their parents end.
-// Returns when they have ended.
+// Kills the process group and all children, also processes that become children when their parents
+// end. Returns when they have ended.
 void KillRest(pid_t group) {
   kill(-group, SIGKILL);
   for (;;) {

@@ -54,8 +54,7 @@ Table TimeStepTable(const Simulated& simulated) {
   return table;
 }
 
-// The time of a step in steady state, next to that of a single step. No rows if no schedule has
-// one.
+// The time of a step in steady state, next to a single step's. No rows if no schedule has one.
 Table SteadyTable(const std::vector<Simulated>& all) {
   Table table;
   table.columns = {"schedule", "makespan", "steady step", kRatioColumn};

@@ -35,7 +35,7 @@ std::optional<std::string> ValueOf(std::string_view key, const Words& command, s
   return std::string(word.substr(key.size() + 1));
 }
 
-// Replaces `value` by that of the configuration, if it has one. Returns false if it is not valid.
+// Replaces `value` by the configuration's, if it has one. Returns false if it is not valid.
 bool ReadKey(const YamlMap& config, const char* key, std::string& value) {
   const auto text = config.Text(key);
   if (!text) return false;

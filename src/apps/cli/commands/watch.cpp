@@ -163,7 +163,7 @@ class WatchCommand final : public Command {
     return interval_.value_or(terminal_ ? kTerminalInterval : kPlainInterval);
   }
 
-  // Waits for a run that has not started yet, but not for a name that is close to that of a run.
+  // Waits for a run that has not started yet, unless its name is close to another run's.
   Status CheckMissing() const {
     std::error_code error;
     const std::string folder = FolderOfRun(run_);

@@ -17,7 +17,7 @@ std::string HelpOf(const std::string& key) {
   PENSTOCK_CHECK(false, "there is no key {}", key);
 }
 
-// Every key of a configuration with its default, then those that the models have of their own.
+// Every key of a configuration with its default, then the models' own keys.
 std::vector<HelpGroup> HelpOfKeys() {
   TrainConfig config;
   std::vector<HelpGroup> groups = {{"Keys of CONFIG.yaml and KEY=VALUE", {}}};

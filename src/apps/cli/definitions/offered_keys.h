@@ -4,8 +4,8 @@
 
 namespace penstock {
 
-// The keys of a training configuration as KEY=, those of every model included, and KEY=VALUE for
-// keys with a fixed set of values.
+// The keys of a training configuration and of every model as KEY=, and KEY=VALUE for keys with a
+// fixed set of values.
 OfferedValues OfferedKeys();
 
 }  // namespace penstock

@@ -74,7 +74,7 @@ std::vector<Held> HeldFor(const StageGraphs& graphs, const std::vector<const Gra
   return list;
 }
 
-// Values held from F on: those that I and W read, except values that I computes and the gradients.
+// Values held from F on: all that I and W read, except values that I computes and the gradients.
 std::vector<Held> HeldFromForward(const StageGraphs& graphs) {
   std::vector<Held> held = HeldFor(graphs, {&graphs.backward_input, &graphs.backward_weight});
   const auto is_later = [&](const Held& each) {

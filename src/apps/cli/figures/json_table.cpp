@@ -12,7 +12,7 @@ std::string CellOf(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// Calls `add` with the name and value of each column: those of nested objects last.
+// Calls `add` with the name and value of each column; columns of nested objects come last.
 template <class Add>
 void ForEachColumn(const Json& object, const Add& add, const std::string& prefix = "") {
   for (const auto& [key, value] : object.items()) {

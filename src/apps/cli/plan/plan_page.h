@@ -21,7 +21,7 @@ struct PlanPageParts {
   const PlanOutput& output;
 };
 
-// Write the page. Errors: those of the schedules' simulation; kUnavailable if the file cannot be
+// Write the page. Errors: as for simulating the schedules; kUnavailable if the file cannot be
 // written.
 Status WriteModelPage(const PlanQuestion& question, const PlanAnswer& answer, PlanPageParts parts);
 Status WriteSchedulePage(const ScheduleQuestion& question, const Scenario& scenario,

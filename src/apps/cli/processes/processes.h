@@ -1,4 +1,4 @@
-// The processes of a training run: those that an MPI launcher has started, or this process alone.
+// The processes of a training run, started by an MPI launcher, or this process alone.
 #pragma once
 
 #include <memory>

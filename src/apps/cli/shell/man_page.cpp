@@ -74,7 +74,7 @@ std::string ExitStatus(std::string_view codes) {
   return section;
 }
 
-// ".SS" prints a title as it is; quotes would end it.
+// ".SS" prints a title literally; quotes would end it.
 std::string ManGroup(const HelpGroup& group, const char* macro) {
   std::string text = fmt::format("{} {}\n", macro, Roff(group.title));
   for (const auto& [name, meaning] : group.entries) {

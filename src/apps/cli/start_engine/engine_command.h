@@ -8,8 +8,8 @@
 
 namespace penstock {
 
-// Replaces this process by penstock-engine, from the same folder and with these arguments, of which
-// the first is the command. Returns only if there is no such program.
+// Replaces this process by penstock-engine, from the same folder and with these arguments; the
+// first is the command. Returns only if there is no such program.
 Result<int> BecomeEngine(std::vector<std::string> words);
 
 }  // namespace penstock

@@ -49,7 +49,7 @@ std::optional<std::size_t> XAxis(const SweepPlan& plan) {
   return static_cast<std::size_t>(longest - axes.begin());
 }
 
-// The values of all keys but that of the x axis: "ranks 8, comm 0.1".
+// The values of all keys but the x axis's: "ranks 8, comm 0.1".
 std::string OtherValues(const SweepPlan& plan, std::size_t x_axis, std::size_t combination) {
   std::vector<std::string> values;
   for (std::size_t axis = 0; axis < plan.axes().size(); ++axis) {

@@ -24,8 +24,8 @@ bool IsWhole(std::string_view text) {
   return error == std::errc() && stop == end;
 }
 
-// The types that CLI11 names after those of C++; others check their values themselves. No whole
-// number of an option is negative.
+// The types that CLI11 names as C++ does; others check their values themselves. No whole number of
+// an option is negative.
 std::string Fault(std::string_view type, const std::string& text) {
   if ((type == "UINT" || type == "INT" || type == "N") && !IsWhole(text))
     return "a whole number of at least 0";

@@ -1,6 +1,6 @@
 """assemble.py MODULE PAGE: writes the playground as one self-contained page.
 
-Its scripts are those of the report's timelines (src/schedules/report/page) and those of this folder, as parts of one function.
+Its scripts are the report's timelines (src/schedules/report/page) and this folder's, as parts of one function.
 """
 import base64
 import gzip

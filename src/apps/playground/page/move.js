@@ -97,7 +97,7 @@ function showMessage(words) {
   byId('message').hidden = !words;
   say(words);
 }
-// Pointers reach the page's handlers first; those of the timeline see only what these leave.
+// Pointers reach the page's handlers first; the timeline's handlers see only what these leave.
 function listenToMoves() {
   const stop = (event) => { event.stopPropagation(); event.preventDefault(); };
   document.addEventListener('pointerdown', (event) => {
