@@ -2,7 +2,7 @@
 
 Runs of all rows alternate, so that a drifting machine affects all alike. A ratio compares a run with the faster of the
 neighboring runs of the peer's eager and compiled stages. In bf16 the peer has bf16 weights, penstock fp32 master
-weights. The peer's zero-bubble schedules refuse compiled stages, so its rows are 1F1B. The limit is that of
+weights. The peer's zero-bubble schedules refuse compiled stages, so its rows are 1F1B. The limit is measured by
 bench/matmul_limit.py.
 """
 import argparse

@@ -11,7 +11,7 @@
 
 namespace penstock {
 
-// Of this thread.
+// The CPU time of this thread.
 inline double CpuSeconds() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);

@@ -35,7 +35,7 @@ BASELINE = "eager"
 
 
 def flops_per_token() -> float:
-    """Of forward and backward: matmuls with weights, and half of the attention, which is causal."""
+    """Counts forward and backward: matmuls with weights, and half of the attention, which is causal."""
     head_dim = SHAPE["dim"] // SHAPE["heads"]
     attention = SHAPE["dim"] * (2 * SHAPE["dim"] + 2 * SHAPE["kv_heads"] * head_dim)
     layer = attention + 3 * SHAPE["dim"] * SHAPE["hidden"]

@@ -24,7 +24,8 @@ constexpr int kInFlight = 2;              // large frames
 
 enum Kind : std::int32_t { kEcho, kAcknowledge, kAnswer, kDone };
 
-// One end: it answers the other's frames on the group's thread, as large as they are or empty.
+// One end: it answers the other's frames on the group's thread, by frames of equal size or empty
+// ones.
 class End {
  public:
   explicit End(ProcessGroup& group) : other_(1 - group.process()), channel_(group) {
@@ -57,7 +58,7 @@ class End {
   Channel channel_;
 };
 
-// Returns the seconds that `frames` frames take, of which `in_flight` are not answered at a time.
+// Returns the seconds that `frames` frames take, with `in_flight` unanswered ones at a time.
 double Time(End& end, Kind kind, std::vector<char>& bytes, int frames, int in_flight) {
   const int before = end.answers();
   const auto start = std::chrono::steady_clock::now();

@@ -1,7 +1,7 @@
 """Step time and activation memory of sequence slices and of schedules of whole sequences.
 
 Real: trains the model of examples/english.yaml on 2 ranks with long sequences and equal tokens per step. Runs of all
-rows alternate. A time is the median over rounds of the median over steps; memory is that of the worst rank, measured
+rows alternate. A time is the median over rounds of the median over steps; memory is the worst rank's, measured
 and predicted.
 Emulated: runs the executor on 8 emulated devices with F = I = W = 1 per microbatch, first with equal costs and then
 with the extra cost of slices that was measured on this machine.
@@ -64,7 +64,7 @@ def worst(summary, key):
 
 
 def real(options, sequence, folder):
-    """Prints a table. Returns the busy time of each row relative to that of 1f1b."""
+    """Prints a table. Returns the busy time of each row relative to 1f1b's."""
     runs = {row: [] for row in ROWS}
     for _ in range(options.rounds):
         for row in ROWS:

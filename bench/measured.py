@@ -1,6 +1,6 @@
 """Predictions next to what others measured (docs/measured.md): scores of every table, and a picture.
 
-The tables are those that `penstock calibrate` recognizes by their header; tests/planning/calibrate/tables has some rows of each.
+Reads the tables that `penstock calibrate` recognizes by their header; tests/planning/calibrate/tables has some rows of each.
 """
 import argparse
 import csv
@@ -71,7 +71,7 @@ def rows_of(path):
 
 
 def show_memory(program, tables):
-    """Of dense models and of those with experts."""
+    """Scores dense models and models with experts."""
     path = tables / "megatron_tests.csv"
     if not path.exists():
         return
@@ -89,7 +89,7 @@ def show_memory(program, tables):
 
 
 def show_transfer(program, tables, folder):
-    """One efficiency from all rows but those of a group, scored on that group."""
+    """Fits one efficiency to all rows outside a group, and scores it on that group."""
     path = tables / "a100_multi_node.csv"
     if not path.exists():
         return

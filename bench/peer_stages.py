@@ -1,5 +1,5 @@
 """The models of python_models.py in two stages for torch.distributed.pipelining, as its users write them: each stage has its own
-layers and calls them itself. torch.compile takes these; it refuses those of penstock.torch.split, which run the model's own code.
+layers and calls them itself. torch.compile takes these; it refuses the stages of penstock.torch.split, which run the model's own code.
 """
 import torch
 from torch import nn

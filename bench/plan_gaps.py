@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How far the schedules of `penstock plan` are from its lower bound, over sizes, costs, latencies and memory limits.
 
-Prints one line per case and the mean gap: of all 144 cases, or of those that --ranks and --limits choose. A case takes
+Prints one line per case and the mean gap: of all 144 cases, or of the cases that --ranks and --limits choose. A case takes
 some seconds, all of them about half an hour on two cores.
 """
 import argparse

@@ -2,8 +2,8 @@
 
 A file of examples/published/ has a table: what it shows, its source, and for each row the options of `penstock
 simulate`, for each column a schedule. What is fitted, if anything, is the same for all rows and columns. A schedule
-such as "interleaved:v={chunks}" takes values from the row. Options that are lists are those of a configuration.
-Columns can have a figure of their own.
+such as "interleaved:v={chunks}" takes values from the row. Options that are lists belong to a configuration. Columns
+can have a figure of their own.
 """
 import argparse
 import json
@@ -31,12 +31,12 @@ def mfu(run, table, row):
 
 
 def extra_bubble(run, table, row):
-    """Idle time of the last rank to finish beyond that of the schedule with all ranks in a group: in times of a chunk's F."""
+    """Idle time of the last rank to finish, minus the schedule's with all ranks in a group: in times of a chunk's F."""
     return (run["makespan"] - max(rank["busy"] for rank in run["per_rank"])) * run["chunks"] - (run["ranks"] - 1)
 
 
 def peak_memory_with_states(run, table, row):
-    """Activations, and weights, gradients and optimizer state: those of the first, the last and any other rank."""
+    """Activations, and weights, gradients and optimizer state of the first, the last and any other rank."""
     states = [row["states"]["first"], *[row["states"]["other"]] * (run["ranks"] - 2), row["states"]["last"]]
     return max(rank["peak_memory"] + held for rank, held in zip(run["per_rank"], states))
 

@@ -46,7 +46,7 @@ def start_cpp(options, folder, size):
 
 
 def compare(options, programs):
-    """Returns the results of programs that run in alternating slices; None for those that fail."""
+    """Returns the results of programs that run in alternating slices; None for programs that fail."""
     running = []
     for program in programs:
         try:

@@ -29,7 +29,7 @@ class Size:
     kv_heads: int = 4
 
 
-# The first two are those of bench/compare_train.py.
+# The first two are the sizes of bench/compare_train.py.
 SIZES = {
     "compute-bound": Size(dim=256, hidden=688, tokens=256, samples=1, microbatches=8),
     "overhead-bound": Size(dim=32, hidden=96, tokens=16, samples=1, microbatches=16),

@@ -45,7 +45,7 @@ class Bench:
         return time.monotonic() - start
 
     def ratio(self, title, one, other, asked):
-        """Prints the steps per second of `other` over those of `one`; each is (name, processes, words)."""
+        """Prints the steps per second of `other` relative to `one`; each is (name, processes, words)."""
         first, second = slices.rates([self.start(name, processes, *words) for name, processes, words in (one, other)],
                                      self.given.rounds)
         print(f"{title:58} {first:8.2f} {second:8.2f} {second / first:7.3f}   {asked}", flush=True)

@@ -37,7 +37,7 @@ constexpr double kActionsForBytes = 1e6;
 struct Size {
   int ranks, microbatches;
 };
-// From a small job to ten million actions of 1f1b and twice that of interleaved.
+// From a small job to ten million actions of 1f1b and twice as many of interleaved.
 constexpr Size kSizes[] = {{8, 32},     {16, 64},    {32, 256},   {64, 512},
                            {128, 1024}, {256, 2048}, {512, 4096}, {1024, 5120}};
 
@@ -104,7 +104,7 @@ std::vector<std::string> MeasureOne(std::string_view name, const Size& size) {
   return row;
 }
 
-// Measures one large job. Nothing before it needs more memory, so its peak is that of the process.
+// Measures one large job. Nothing before it needs more memory, so its peak is the process's.
 std::vector<std::string> MeasureLarge(std::string_view name) {
   ScheduleParams params;
   params.ranks = 1024;

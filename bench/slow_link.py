@@ -1,8 +1,8 @@
 """Training over a slow link between two machines, against the simulator's prediction.
 
 The machines are network name spaces, whose packets pass through this program: it forwards each after its time on a link
-of the given bandwidth and a latency. The costs of the prediction are those that the run has measured, its
-latency is the median time of a transfer. Needs root, iproute2, unshare and Open MPI.
+of the given bandwidth and a latency. The prediction uses the costs that the run has measured, and the median time of a
+transfer as latency. Needs root, iproute2, unshare and Open MPI.
 """
 import argparse
 import collections

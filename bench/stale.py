@@ -1,6 +1,6 @@
 """Held-out loss of schedules without a flush and of 1f1b, for equal steps and for equal time.
 
-The model and the text are those of examples/english.yaml. The runs of a table differ only in their schedule: pipedream
+The model and the text come from examples/english.yaml. The runs of a table differ only in their schedule: pipedream
 updates after every microbatch, the others once per step.
 """
 import argparse

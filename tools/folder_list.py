@@ -12,7 +12,7 @@ class Folder:
     name: str  # as includes name it: "schedule/text"
     wing: str
     flags: set[str]
-    allowed: list[str] | None  # other folders that it may include; None: those of its parent folder
+    allowed: list[str] | None  # other folders that it may include; None: its parent folder's
     holds: str
     path: str  # below src: "schedules/schedule/text"
 

@@ -15,7 +15,7 @@ bench_packages="libbenchmark-dev"
 say() { printf 'penstock: %s\n' "$*" >&2; }
 fail() { say "error: $*"; exit 1; }
 
-# missing_packages PACKAGE...: prints those that are not installed.
+# missing_packages PACKAGE...: prints the packages that are not installed.
 missing_packages() {
   local package
   for package in "$@"; do
