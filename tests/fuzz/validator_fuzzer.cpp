@@ -50,8 +50,8 @@ void CheckFaults(const Schedule& schedule, const std::vector<Fault>& faults) {
   }
 }
 
-// The searches are excluded: they would take nearly all the time, and their orders resemble those
-// of other algorithms.
+// The searches are excluded: they would take nearly all the time, and their orders resemble other
+// algorithms'.
 bool Searches(std::string_view name) {
   for (const std::string_view other : {"zb-auto", "v-auto", "v-1f1b", "zbv", "v-half", "v-min"}) {
     if (name == other) return true;

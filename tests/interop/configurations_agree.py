@@ -39,7 +39,7 @@ def fields_of(config_class):
 
 
 def check_table(model_type, ours, common):
-    """Our keys are those of their class, with its defaults."""
+    """Our keys equal their class's, with its defaults."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
     config_class = CONFIG_MAPPING[model_type]
     fields = fields_of(config_class)

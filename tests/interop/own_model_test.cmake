@@ -52,7 +52,7 @@ endforeach()
 step(${train} name=continued resume=${WORK}/runs/mixer/checkpoints/step-30)
 expect("60 steps: held-out loss")
 
-# Its keys are checked like those of built-in models.
+# Its keys are checked like built-in models' keys.
 run(code ${train} model.decy=0.5)
 expect("did you mean 'model.decay'?")
 run(code ${train} decay=2)

@@ -1,4 +1,4 @@
-"""Our tokenizers and those of the packages tokenizers and sentencepiece give the same ids and the same text.
+"""Our tokenizers and the packages tokenizers and sentencepiece give the same ids and the same text.
 
 Usage: tokenizers_agree.py ENCODE_TEXTS PYTHON [SECONDS]. PYTHON has both packages; exit code 77 if it has not. Trains
 small vocabularies with the configurations of published models, and compares them on Unicode's odd corners and on

@@ -7,7 +7,7 @@ PEER_PYTHON the test is skipped with exit code 77 and the reason.
    same actions and lowers it to a schedule that torch's simulator completes. It reads the output of
    `--torch --lower` as a schedule with communication. `--torch` refuses schedules that torch does not support.
 2. torch trains with our zb-auto, interleaved-zb, v-half and others on Gloo, one process per rank. The gradients
-   equal those of torch's own Schedule1F1B on the same layers, data and loss.
+   equal torch's own Schedule1F1B's on the same layers, data and loss.
 """
 import json
 import os

@@ -188,7 +188,7 @@ class Browser:
         self._session = session
 
     def screenshot(self, path):
-        """Of the whole page."""
+        """Takes a picture of the whole page."""
         height = self.evaluate("document.documentElement.scrollHeight")
         width = self.evaluate("innerWidth")
         picture = self._call("Page.captureScreenshot", captureBeyondViewport=True,

@@ -43,7 +43,7 @@ class PageTest(program.CommandTest):
         return box
 
     def position(self, box, ranks, rank, time, end):
-        """Of a time in the row of a rank."""
+        """Returns the place of a time in the row of a rank."""
         left, top, width, height = box
         pitch = (height - AXIS) / ranks
         return left + LEFT + time / end * (width - LEFT - RIGHT), top + AXIS + rank * pitch + 8
@@ -52,7 +52,7 @@ class PageTest(program.CommandTest):
         return self.browser.evaluate("document.getElementById('tip').innerText")
 
     def hash(self):
-        """Of the address, once the page has set it."""
+        """Returns the fragment of the address, once the page has set it."""
         return self.browser.evaluate("new Promise((done) => setTimeout(() => done(location.hash), 300))")
 
     def range(self):
@@ -178,7 +178,7 @@ class PageTest(program.CommandTest):
         self.assertIn("lighter: later chunks, or stages of other replicas", self.legend())
         self.open("1f1b", "zb-h1", "-p", 4)
         self.assertNotIn("lighter", self.legend())
-        # The parts of idle time are those of each run.
+        # Each run has its own parts of idle time.
         self.assertNotIn("%", self.legend())
         captions = self.browser.evaluate("[...document.querySelectorAll('.run .caption')].map((each) => each.innerText)")
         for caption, schedule in zip(captions, ("1f1b", "zb-h1")):

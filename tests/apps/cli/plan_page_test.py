@@ -13,7 +13,7 @@ MODEL = ("--model", "gpt2", "--device", "a100", "--nodes", "1x4", "--global-batc
 COSTS = ("-p", 4, "-m", 8, "--cost", "1,1.2,0.8", "--comm", 0.2, "--memory-limit", 4)
 SCREENSHOTS = pathlib.Path.cwd() / "screenshots"
 NAMES = {"F": "forward", "I": "backward for input", "W": "backward for weights", "B": "backward"}
-# Of what is shown.
+# The values that are shown.
 VALUES = """[...document.querySelectorAll('section.plan:not([hidden]) tbody tr')].map(
             (row) => [row.cells[0].textContent, row.cells[1].textContent])"""
 

@@ -98,7 +98,7 @@ TEST(MegatronKept, IsDividedByTensorParallelismWithTheSequence) {
 TEST(MegatronKept, HasOneByteOfInputsOfFp8Matmuls) {
   Microbatch batch = Batch();
   batch.precision = Precision::kFp8;
-  // Both norms' outputs, the attention's output, and that of the activation.
+  // The outputs of both norms, of the attention and of the activation.
   EXPECT_EQ(KeptBy(Gpt(), Batch()) - KeptBy(Gpt(), batch), kTokens * (3 * kDim + kHidden));
 }
 
@@ -188,7 +188,7 @@ TEST(MegatronOverhead, HasMessagesAndMasks) {
             4 * 1024 * 1024 + 2 * kScores);
 }
 
-// What a stage of four layers keeps, and what it needs besides.
+// What a stage of four layers keeps, and what else it needs.
 KeptBytes StageOf(const char* recompute, const char* implementation = "megatron") {
   Microbatch batch = Batch(AttentionKernel::kAuto);
   batch.profile.implementation = FindImplementation(implementation).value();
@@ -221,7 +221,7 @@ TEST(KeptByStage, FreesModulesOfOurOwnEngine) {
   EXPECT_EQ(all - StageOf("selective:core_attn", "penstock").from_forward, 4 * kLogSumExp);
 }
 
-// Modules whose tensors wait in the memory of the host leave only those of two layers.
+// Modules whose tensors wait in the memory of the host leave only the tensors of two layers.
 TEST(KeptByStage, OffloadsModules) {
   ModelShape shape = Gpt();
   shape.experts = ExpertShape{.experts = 8, .top_k = 2, .hidden = 1024};

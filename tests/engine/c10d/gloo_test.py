@@ -14,7 +14,7 @@ import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
 TIMEOUT = datetime.timedelta(seconds=120)
-kept = []  # groups of one test, until those of the next one
+kept = []  # groups of one test, until the next test's
 
 
 def end_of(store, rank):

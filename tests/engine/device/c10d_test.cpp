@@ -80,7 +80,8 @@ TEST(TensorsBetweenProcesses, AreOrderedByEvents) {
 TEST(TensorsBetweenProcesses, NeedEveryWait) {
   const auto [waits, missed] = DropEach(DropWait, SumsOfRounds);
   EXPECT_EQ(waits, missed);
-  EXPECT_GE(waits, kRounds);  // those of the edges and of the receiving rank that order something
+  EXPECT_GE(waits,
+            kRounds);  // of the edges and of the receiving rank, as far as they order something
 }
 
 // The sender keeps a message until it is sent, so the uses of its edge are recorded needlessly.

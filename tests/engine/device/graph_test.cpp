@@ -60,7 +60,7 @@ TEST_P(StageOnDevice, ComputesWhatTheCpuDoes) {
   }
 }
 
-// Also with the passes that round otherwise, of which some are for CPUs alone.
+// Also with the passes that round otherwise; some of them are for CPUs alone.
 TEST_P(StageOnDevice, ComputesAboutWhatTheCpuDoes) {
   const StageSpec on_cpu = Make(at::kCPU), on_device = Make(kTestDevice);
   CompileOptions fast;

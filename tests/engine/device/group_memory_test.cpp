@@ -31,7 +31,7 @@ at::Tensor InputOf(const RankGroup& end, int round, c10::Device device) {
 }
 
 // The collectives of a rank. Each uses what the rank's stream has computed just before, and the
-// stream uses its output as soon as it is waited for.
+// stream uses its output right after the wait for it.
 class OneOfEach {
  public:
   OneOfEach(RankGroup& end, int round, c10::Device device)

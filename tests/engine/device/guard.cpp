@@ -175,7 +175,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   at::Allocator* getPinnedMemoryAllocator() const override { return &pinned; }
   bool isPinnedPtr(const void* data) const override { return pinned.Has(data); }
   const at::Generator& getDefaultGenerator(DeviceIndex) const override {
-    return at::detail::getDefaultCPUGenerator();  // its kernels are those of the CPU
+    return at::detail::getDefaultCPUGenerator();  // its kernels are the CPU's
   }
 };
 const bool registered = [] {

@@ -21,8 +21,8 @@ using c10::IValue;
 using torch::jit::Stack;
 
 // Ops with outputs whose sizes depend on values, or whose values the host reads. And
-// native_dropout, which takes no generator: it draws from that of the CPU, which the caller may
-// seed at once.
+// native_dropout, which takes no generator: it draws from the CPU's, which the caller may seed at
+// once.
 const std::set<std::string>& WaitingOps() {
   static const std::set<std::string> ops = {
       "aten::_local_scalar_dense", "aten::nonzero",  "aten::masked_select", "aten::equal",
@@ -130,7 +130,7 @@ const at::Tensor& Resize(const at::Tensor& self, at::IntArrayRef sizes,
   return self;
 }
 
-// As on a GPU, a random op without a generator advances that of the device when it is called.
+// As on a GPU, a random op without a generator advances the device's when it is called.
 Stack WithGenerator(const c10::OperatorHandle& op, Stack arguments) {
   const std::optional<int> index = op.schema().argumentIndexWithName("generator");
   if (!index || !arguments[Index(*index)].isNone()) return arguments;
@@ -205,8 +205,8 @@ class Call {
     return Changed(values, device_, [&](const at::Tensor& result) { return result.to(device_); });
   }
 
-  // Gives `out` tensors that the op would resize their memory. Those of two losses have the
-  // size before the reduction. The op then runs with new tensors, whose values are copied.
+  // Gives `out` tensors that the op would resize their memory. The `out` tensors of two losses have
+  // the size before the reduction. The op then runs with new tensors, whose values are copied.
   void ResizeResults() {
     std::vector<std::size_t> outs;
     bool resizes = false;
@@ -280,7 +280,7 @@ class Call {
   const c10::DeviceGuard guard_;
   std::vector<Access> accesses_;
   std::vector<at::Tensor> fresh_;  // that the results are copied to
-  Stack probe_;                    // the arguments with other `out` tensors; empty: as they are
+  Stack probe_;                    // the arguments with other `out` tensors; empty: unchanged
 };
 
 Stack ArgumentsOf(const c10::OperatorHandle& op, Stack& stack) {

@@ -1,4 +1,4 @@
-// Names of devices, and what is said about those that are not there.
+// Names of devices, and the errors about devices that are not there.
 #include <gtest/gtest.h>
 
 #include "graph/device/device_queue.h"

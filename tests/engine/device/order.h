@@ -1,8 +1,9 @@
 // What is known to happen before what on the test device: vector clocks of its streams.
 //
 // Streams and the host are ordered only by events and by waits of the host. Two accesses of the
-// same memory, of which one writes, are a race if neither is ordered before the other, whether or
-// not they met in this run (Lamport 1978; Mattern 1989). All threads of the host count as one.
+// same memory, at least one of them a write, are a race if neither is ordered before the other,
+// whether or not they met in this run (Lamport 1978; Mattern 1989). All threads of the host count
+// as one.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +55,7 @@ class Order {
  private:
   struct Seen {
     Clock clock;
-    std::int64_t host_waits = 0;  // those that are in the clock
+    std::int64_t host_waits = 0;  // that are in the clock
   };
   // What the stream is ordered after, all that the host has waited for included.
   Seen& SeenBy(int stream);

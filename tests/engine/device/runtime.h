@@ -80,7 +80,7 @@ class Device {
   int NewStream(int device);
   int DeviceOf(int stream);
 
-  // Runs the task on the stream later. `name` is that of the op.
+  // Runs the task on the stream later. `name` is the op's.
   void Start(int stream, const std::string& name, const std::vector<Access>& accesses,
              std::function<void()> task);
   // Copies on a stream of the source's device, as CUDA does: after what both streams have before

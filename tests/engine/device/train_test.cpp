@@ -39,7 +39,7 @@ TrainConfig ConfigOf(const TrainCase& of) {
   return config;
 }
 
-// What the host waited for besides the ends of steps and of the run, and what it read.
+// What the host waited for, apart from the ends of steps and of the run, and what it read.
 struct HostWaits {
   std::vector<std::string> within_steps;
   int reads = 0;
@@ -100,7 +100,7 @@ DeviceReport TrainOnDevice::ExpectAsOnTheCpu(bool graphs) {
 
 TEST_P(TrainOnDevice, IsAsOnTheCpu) { ExpectAsOnTheCpu(/*graphs=*/false); }
 
-// With recorded forwards and backwards, except those that draw random numbers or whose numbers of
+// With recorded forwards and backwards, except graphs that draw random numbers or whose numbers of
 // rows the host reads.
 TEST_P(TrainOnDevice, IsAsOnTheCpuWithGraphs) {
   const DeviceReport report = ExpectAsOnTheCpu(/*graphs=*/true);

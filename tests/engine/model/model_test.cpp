@@ -98,7 +98,7 @@ TEST(Model, EachModelInitializesItsParameters) {
   }
 }
 
-// Every parameter is in exactly one stage, except those that are declared as shared.
+// Every parameter is in exactly one stage, unless it is declared as shared.
 TEST(Model, SharesOnlyDeclaredParameters) {
   for (const std::string_view name : ModelNames()) {
     ModelConfig config = Tiny();

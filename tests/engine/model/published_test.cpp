@@ -76,7 +76,7 @@ ModelConfig Gpt2(std::int64_t dim, std::int64_t layers, const char* heads) {
   return config;
 }
 
-// The numbers are those of the model cards and of the published weights.
+// The numbers are taken from the model cards and the published weights.
 std::vector<Published> AllPublished() {
   return {
       {"Llama-2 7B", Config("llama", 32000, 4096, 32, Decoder(32, 32, 11008)), 6'738'415'616},

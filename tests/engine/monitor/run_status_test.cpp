@@ -53,7 +53,7 @@ TEST(RunStatus, StateFollowsFromStepsAndProcess) {
   // It stopped early: its weights are newer than its last line.
   EXPECT_EQ(state(10, 3, {.changed = 200, .now = 203, .weights = 201}), RunState::kFinished);
   EXPECT_EQ(state(10, 3, {.changed = 200, .now = 203, .weights = 100}), RunState::kStopped);
-  // The metrics are those of an earlier run in the same folder.
+  // The metrics belong to an earlier run in the same folder.
   EXPECT_EQ(state(10, 10, {.has_process = true, .locked = 201, .changed = 200, .now = 203}),
             RunState::kStarting);
 }

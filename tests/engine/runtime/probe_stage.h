@@ -45,7 +45,7 @@ inline Message MakePayload(ValueKind kind, int stage, int microbatch, std::int64
 // The calls of one rank, in order. The stages of the rank share it.
 struct ProbeLog {
   std::vector<Part> calls;
-  int pairs = 0;  // calls of Overlap, each of which adds two calls
+  int pairs = 0;  // calls of Overlap; each adds two calls
 };
 
 class ProbeStage : public Stage {

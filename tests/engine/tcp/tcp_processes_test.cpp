@@ -1,4 +1,4 @@
-// Processes of a run, some of which are killed or stopped.
+// Processes of a run; some are killed or stopped.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

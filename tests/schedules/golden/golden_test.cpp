@@ -81,7 +81,7 @@ Entry ReadEntry(const nlohmann::json& json) {
   params.microbatches = json["m"];
   params.slices = options.value("seq_splits", 1);
   params.group = options.value("group_size", 0);
-  // Costs are those of a stage-chunk (or a slice of one); ours are those of a rank's share.
+  // The peer's costs are per stage-chunk (or slice of one), ours per rank's share.
   const double shares = static_cast<double>(params.chunks) * params.slices;
   params.forward = json["f"].get<double>() * shares;
   params.backward_input = json["i"].get<double>() * shares;
@@ -173,7 +173,7 @@ Bars BarsOf(const std::set<std::string>& algorithms) {
   return bars;
 }
 
-// Whether our figures are at or below those of the peer.
+// Whether our figures are at or below the peer's.
 bool Meets(const Reached& ours, const Entry& peer, const std::string& key) {
   const std::string both =
       fmt::format("{}: ours {} at {}, {}'s {} at {}", key, ours.makespan, ours.peak_memory,

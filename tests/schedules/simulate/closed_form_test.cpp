@@ -1,5 +1,5 @@
 // Closed forms hold exactly: four that are written here, for schedules without split backwards, and
-// those of the catalog at random sizes and times.
+// the catalog's at random sizes and times.
 #include <gtest/gtest.h>
 
 #include <algorithm>

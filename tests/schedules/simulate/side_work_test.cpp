@@ -176,8 +176,8 @@ TEST(SideWork, ActionsWithoutCostChangeNothing) {
   }
 }
 
-// The peak that the simulator tracks equals that of all changes sorted by time, and busy times
-// equal those of the spans.
+// The peak that the simulator tracks equals the peak of all changes sorted by time, and busy times
+// equal the spans' sums.
 TEST(SideWork, PeakAndTimelineAgree) {
   std::mt19937 random(5);
   for (int i = 0; i < 300; ++i) {

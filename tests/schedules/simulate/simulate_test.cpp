@@ -215,7 +215,7 @@ TEST(Simulate, LoweredFormTakesTheSameTime) {
   }
 }
 
-// The figures of the timeline equal those that the simulator computes.
+// The figures of the timeline equal the simulator's.
 TEST(Summary, AgreesWithTheSimulator) {
   std::mt19937 random(11);
   for (int i = 0; i < 200; ++i) {

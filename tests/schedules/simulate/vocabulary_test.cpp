@@ -141,7 +141,7 @@ TEST(SimulateVocabulary, TimesAndMemoryAreThoseOfARelaxation) {
   }
 }
 
-// STEP waits for T and EMBED_GRAD too, and actions of passes leave the rest as it is.
+// STEP waits for T and EMBED_GRAD too, and actions of passes leave the rest unchanged.
 TEST(SimulateVocabulary, StepsWaitForGradientsOfTheVocabulary) {
   std::mt19937 random(4);
   for (int round = 0; round < Cases(30); ++round) {

@@ -140,7 +140,7 @@ TEST_F(CheckpointReaderTest, NamesTheTensorThatIsDamaged) {
       << values.error().line();
 }
 
-// The manifest is valid, but the shard is that of another checkpoint.
+// The manifest is valid, but the shard belongs to another checkpoint.
 TEST_F(CheckpointReaderTest, RefusesAShardThatTheManifestDoesNotDescribe) {
   WriteTwoProcesses();
   const std::string other = folder_ / "other";

@@ -39,7 +39,7 @@ TEST(RunToPrice, HasTheChoicesOfTheRun) {
   EXPECT_TRUE(run.not_priced.empty());
 }
 
-// Each key changes the question, or is among those that have no price.
+// Each key changes the question, or is among the keys that have no price.
 TEST(RunToPrice, EveryKeyThatChangesThePriceArrives) {
   const std::string base = "model: {layers: 8}\n";
   const std::tuple<std::vector<std::string>, const char*, const char*> cases[] = {

@@ -198,7 +198,7 @@ const std::vector<std::string>& CollectiveCalls() {
   return calls;
 }
 
-// Rank 1's uneven counts, which must fit those of rank 0: 1 to itself, 3 to and from the other.
+// Rank 1's uneven counts, which must fit rank 0's: 1 to itself, 3 to and from the other.
 torch::jit::Stack ArgumentsOf(const Node& node, const at::Tensor& x, int rank) {
   torch::jit::Stack stack = {x};
   for (std::size_t i = 1; i < node.arguments.size(); ++i) {

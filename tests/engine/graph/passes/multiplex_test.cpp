@@ -344,7 +344,7 @@ TEST_P(EveryStageOverlapped, AssignsTheSlotOfEveryInput) {
   ASSERT_EQ(piece.last.size(), piece.graph.inputs.size());
   ASSERT_EQ(piece.outputs.size(), piece.graph.outputs.size());
   for (std::size_t i = 0; i < piece.inputs.size(); ++i) EXPECT_LT(piece.inputs[i], program->slots);
-  // The inputs after those of forward are what the two halves of backward read and do not produce.
+  // The inputs after forward's are what the two halves of backward read and do not produce.
   const std::size_t own = program->forward.inputs.size();
   std::set<int> slots(piece.inputs.begin() + static_cast<std::ptrdiff_t>(own), piece.inputs.end());
   std::set<int> expected(program->backward_input.inputs.begin(),

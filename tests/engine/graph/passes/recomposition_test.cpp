@@ -1,6 +1,6 @@
 // Checks every pass by recomposition: after each pass, the reference interpreter runs the current
-// graphs of the stage one after another, and the test compares the results with those of the
-// captured joint graph. Covers every model in fp32 and bf16, and compares bitwise with `exact`.
+// graphs of the stage one after another, and the test compares the results with the captured joint
+// graph's. Covers every model in fp32 and bf16, and compares bitwise with `exact`.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>

@@ -169,7 +169,7 @@ void RunPlans(const std::vector<PlannedCollective>& plans, RankGroup& end) {
   }
 }
 
-// The result is bitwise that of the reference, so that of all implementations is the same.
+// Every implementation's result is bitwise the reference's.
 TEST_P(RankGroupConformance, RandomCollectivesMatchTheReferenceBitwise) {
   Random random(17);
   for (int ranks = 1; ranks <= 5; ++ranks) {

@@ -16,7 +16,7 @@
 namespace penstock {
 namespace {
 
-// Computes nothing, and knows which values of which ranks it has in this step.
+// Computes nothing, and knows the values and ranks that it has received in this step.
 class ProbeShard final : public VocabularyShard {
  public:
   ProbeShard(int rank, int ranks) : rank_(rank), ranks_(ranks) {}

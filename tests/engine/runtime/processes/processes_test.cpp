@@ -188,7 +188,7 @@ TEST(ProcessesTest, AbortOfTheGroupEndsTheRanksOfEveryProcess) {
   EXPECT_EQ(live_payloads.load(), 0);
 }
 
-// The ranks of one process wait longer than the limit while those of the other compute.
+// The ranks of one process wait longer than the limit while the other process's ranks compute.
 TEST(ProcessesTest, WaitingForAProgressingProcessIsNotAStandstill) {
   const Schedule schedule = SmallGpipe(2, 40);
   const auto groups = MakeLocalProcesses(2);

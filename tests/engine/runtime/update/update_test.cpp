@@ -153,7 +153,7 @@ TEST(UpdateTest, SharedWeightsCountOnceInTheNorm) {
   for (const double clip : {1e9, 1e8}) {
     norms.push_back(Train(schedule, {.clip = clip}, nullptr, {.steps = 1}).verdicts.front().norm);
   }
-  // After one step from the same weights, the norm is that of the gradient that moved the weight.
+  // After one step from the same weights, the norm belongs to the gradient that moved the weight.
   const Outcome moved = Train(schedule, {.clip = 1e9}, nullptr, {.steps = 1});
   EXPECT_NEAR(std::abs(moved.weights[0] - 0.3) / 0.05, norms[0], 1e-12);
   EXPECT_EQ(norms[0], norms[1]);

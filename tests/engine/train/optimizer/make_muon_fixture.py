@@ -4,7 +4,7 @@
     build/peer-venv/bin/python tests/engine/train/optimizer/make_muon_fixture.py
 
 PyTorch orthogonalizes in bf16. Each case also has the weights that its code computes in fp32 ("weights"), next to
-those of the unchanged optimizer ("bf16").
+the unchanged optimizer's ("bf16").
 """
 import json
 import pathlib

@@ -2,9 +2,9 @@
 // bit.
 //
 // Each stage accumulates the weight gradients of its microbatches in the order of its B or W
-// actions, then adds those of its replicas in the order of their chains. The reference adds in the
-// same order; in another order, the last bits would differ. Schedules without a flush are compared
-// with their recurrences: each stage uses the weight version that its microbatch reads.
+// actions, then adds its replicas' gradients in the order of their chains. The reference adds in
+// the same order; in another order, the last bits would differ. Schedules without a flush are
+// compared with their recurrences: each stage uses the weight version that its microbatch reads.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -287,8 +287,8 @@ class Reference {
     });
   }
 
-  // Adds the gradients of the chains in their order. With REDUCE_GRAD, first those of equal chains
-  // of all pipelines.
+  // Adds the gradients of the chains in their order. With REDUCE_GRAD, first the gradients of equal
+  // chains of all pipelines.
   void AddChains(const std::vector<at::Tensor>& sums, NamedParameter& parameter) const {
     const bool reduced = reduces() && !IsShared(parameter);
     const std::size_t per_pipeline = reduced ? sums.size() / Index(config_.parallel.data) : 1;

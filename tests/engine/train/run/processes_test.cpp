@@ -192,7 +192,7 @@ TEST_F(ProcessesTrain, MetricsHaveTheFiguresOfAllRanksOfAllProcesses) {
         }
         least = std::min(least, figures.bubble);
       }
-      EXPECT_NEAR(least, metric.bubble, 1e-3);  // that of the busiest rank
+      EXPECT_NEAR(least, metric.bubble, 1e-3);  // the busiest rank's
     }
     std::filesystem::remove_all(runs());
   }

@@ -1,5 +1,5 @@
-// The held-out loss during training: it changes nothing else, equals that of the checkpoint, ends
-// runs early, and chooses the best checkpoint.
+// The held-out loss during training: it changes nothing else, equals the checkpoint's, ends runs
+// early, and chooses the best checkpoint.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Searches for ranks whose links differ, such as those between sites: times are those of the
-// simulator, the bound holds, and knowing the links is better than taking all for the slowest.
+// Searches for ranks whose links differ, such as links between sites: times are the simulator's,
+// the bound holds, and knowing the links is better than taking all for the slowest.
 #include <gtest/gtest.h>
 
 #include <random>

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kSamples = 1000;
 
-// Times of three candidates, each with a factor of its own; `factors` has those of the second.
+// Times of three candidates, each with a factor of its own; `factors` has the second candidate's.
 SampledTimes TimesOf(double variation, std::vector<double>& factors) {
   SampledTimes times;
   for (std::size_t sample = 0; sample < kSamples; ++sample) {

@@ -1,4 +1,4 @@
-// Rule-based schedules with F, I, W and latency other than those that the rule assumes.
+// Rule-based schedules with other F, I, W and latency than the rule assumes.
 #include <gtest/gtest.h>
 
 #include <random>

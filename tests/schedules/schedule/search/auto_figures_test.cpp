@@ -1,7 +1,7 @@
 // Compares searches with known results: zb-h1 with all delays of W, and v-auto with the best public
-// peers at 16 ranks. The peers' figures are those of the shortest uniform building block
-// (Controllable Memory, section 3.1) within the limit, with warm-up and drain reordered as
-// sail-sg/zero-bubble does, priced by an independent script.
+// peers at 16 ranks. The peers' figures belong to the shortest uniform building block (Controllable
+// Memory, section 3.1) within the limit, with warm-up and drain reordered as sail-sg/zero-bubble
+// does, priced by an independent script.
 #include <gtest/gtest.h>
 
 #include "schedule/search/problem/price_lanes.h"
@@ -54,8 +54,7 @@ TEST(AutoFigures, NoSlowerThanPeersAtSixteenRanks) {
   }
 }
 
-// Returns lanes like those of ZB-H1 with other delays of W: the warm-up of 1F1B, then F, I and W in
-// turn.
+// Returns lanes like ZB-H1's with other delays of W: the warm-up of 1F1B, then F, I and W in turn.
 Schedule WithDelays(const Schedule& like, const std::vector<int>& delays) {
   Schedule schedule = like;
   const int m = like.microbatches;

@@ -1,5 +1,5 @@
-// The validator's verdict on changed schedules, compared with that of a slow checker, over the
-// whole catalog with every kind of action that passes add.
+// The validator's verdict on changed schedules, compared with a slow checker's, over the whole
+// catalog with every kind of action that passes add.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -23,7 +23,7 @@ using testing::Mutate;
 using testing::Name;
 using testing::SlowlyValid;
 
-// Returns the schedule after the passes, except those that refuse it.
+// Returns the schedule after all passes that do not refuse it.
 Schedule WithPasses(Schedule schedule, const std::vector<std::string>& passes, const Costs& costs) {
   for (const std::string& pass : passes) {
     auto changed =

@@ -215,7 +215,7 @@ TEST(MemoryByKindTest, MessagesAreHeldBySenderAndReceiver) {
   }
 }
 
-// Messages that share a link, and those that keep ranks waiting, are reported as well.
+// Messages that share a link or keep ranks waiting are reported as well.
 TEST(MemoryByKindTest, ReportsEveryMessageOfEveryKindOfTransfer) {
   ScheduleParams params;
   params.ranks = 4;

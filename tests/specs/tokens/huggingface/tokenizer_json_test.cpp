@@ -89,7 +89,7 @@ TEST(TokenizerJsonTest, RefusesWhatIsNotSupportedByName) {
 }
 
 // Words of a vocabulary whose tokens have spaces only at their start are encoded one by one. The
-// result is that of encoding the text at once, which a token across words makes necessary.
+// result equals encoding the text at once, which a token across words makes necessary.
 TEST(TokenizerJsonTest, WordsAreIndependentOnlyIfNoMergeCrossesThem) {
   json file = SmallTokenizer();
   file.erase("pre_tokenizer");
