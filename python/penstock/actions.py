@@ -85,7 +85,7 @@ BUBBLE: np.dtype[np.void] = _layout(
     },
 )
 
-#: Figures of a rank: times in the unit of the timeline, memory in that of the costs.
+#: Figures of a rank: times in the unit of the timeline, memory in the unit of the costs.
 RANK: np.dtype[np.void] = _layout(
     32,
     {

@@ -43,7 +43,7 @@ class Common(TypedDict, total=False):
 
 
 class StageFields(Common, total=False):
-    """What costs per stage and layer take besides; ``Costs.per_stage`` describes each keyword."""
+    """What else costs per stage and layer take; ``Costs.per_stage`` describes each keyword."""
 
     forward: PerStage
     backward_input: PerStage
@@ -118,8 +118,8 @@ class Costs:
         """Returns the same costs for every stage.
 
         Times are of one rank's share of a microbatch: with two stages per rank, each takes half.
-        Memory is in activations of one rank and microbatch, of which I keeps the part
-        ``kept_for_weight`` for W.
+        Memory is in activations of one rank and microbatch; I keeps the part
+        ``kept_for_weight`` of it for W.
 
         Raises:
             Error: a value is negative or not finite, or a keyword does not fit the others.

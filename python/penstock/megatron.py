@@ -104,9 +104,7 @@ def _layer_times(costs: Costs | str, layers: int) -> list[float]:
     except Error:
         per_layer = costs.stages(schedule("gpipe", ranks=layers, microbatches=1))
     else:
-        raise Error(
-            f"costs are those of more than {layers} layers; give layers={layers + 1} or more"
-        )
+        raise Error(f"costs have more than {layers} layers; give layers={layers + 1} or more")
     total = per_layer["forward"] + per_layer["backward_input"] + per_layer["backward_weight"]
     return [float(time) for time in total]
 
@@ -138,7 +136,7 @@ def _balanced(times: Sequence[float], stages: int) -> list[tuple[int, int]]:
                     extended[end] = (squares, [*rest[1], begin])
         best = extended
     chosen = best[count]
-    assert chosen is not None  # the limit is that of a split
+    assert chosen is not None  # a split with this limit exists
     return list(itertools.pairwise([*chosen[1], count]))
 
 

@@ -67,7 +67,7 @@ class Schedule:
         steps: batches that the lanes hold, of schedules without a flush.
         weight_policy: ``"flush"``, ``"stashed"`` or ``"double-buffered"``.
         vocabulary: whether embedding and head are sharded over the ranks.
-        shared: for each parameter of which several stages hold a copy, these stages.
+        shared: for each parameter that several stages hold a copy of, these stages.
         algorithm: its name.
 
     Raises:
@@ -75,7 +75,7 @@ class Schedule:
     """
 
     __slots__ = ("_given", "_lanes")
-    _given: _core.Schedule  # its lanes are those of the schedule until they are edited
+    _given: _core.Schedule  # has the schedule's lanes until they are edited
     _lanes: list[Records] | None  # set once Python code may have changed them
 
     __hash__ = None  # type: ignore[assignment]  # lanes can be edited
@@ -122,7 +122,7 @@ class Schedule:
         return made
 
     def _frozen(self) -> _core.Schedule:
-        """Returns the schedule as it is now, for C++."""
+        """Returns the current schedule, for C++."""
         if self._lanes is None:
             return self._given
         lanes = [as_bytes(as_lane(lane, f"rank {rank}")) for rank, lane in enumerate(self._lanes)]
@@ -160,7 +160,7 @@ class Schedule:
 
     @property
     def microbatches(self) -> int:
-        """Of one batch, over all chains."""
+        """The microbatches of one batch, over all chains."""
         return self._given.shape.microbatches
 
     @property
@@ -217,7 +217,7 @@ class Schedule:
     def apply(self, *passes: str, costs: Costs | None = None) -> Schedule:
         """Returns the schedule after passes, in order: ``apply("overlap", "offload=3")``.
 
-        ``penstock.passes()`` lists them. Those that compare prices do so with ``costs``.
+        ``penstock.passes()`` lists them. Passes that compare prices do so with ``costs``.
 
         Raises:
             Error: the schedule is not valid, or a pass is unknown or cannot run; names the pass.

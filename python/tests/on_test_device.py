@@ -25,7 +25,7 @@ def _module() -> types.ModuleType:
         "device_count": lambda: 2,
         "current_device": lambda: 0,
         "device": lambda _: contextlib.nullcontext(),
-        # Its random ops are those of the CPU.
+        # Its random ops are the CPU's.
         "get_rng_state": lambda _device=0: torch.get_rng_state(),
         "set_rng_state": lambda state, _device=0: torch.set_rng_state(state),
         "_is_in_bad_fork": lambda: False,

@@ -77,7 +77,7 @@ def complaints(
         good: arguments with which it succeeds; or a function that makes new ones for each call.
         makers: the wrong values, by name.
         only: the arguments that are replaced. Default: all.
-        also: exceptions that the function documents besides ``penstock.Error``.
+        also: exceptions that the function documents in addition to ``penstock.Error``.
 
     Returns:
         A line for each call that raised anything but a ``penstock.Error`` with a text of one line.

@@ -114,7 +114,7 @@ void AddCatalog(nb::module_& module) {
       .def_ro("memory", &Listed::memory, "Closed form of the peak, as text.")
       .def_ro("source", &Listed::source, "Paper and section.")
       .def_ro("parameters", &Listed::parameters,
-              "What it reads besides ranks, microbatches and costs.")
+              "What it reads in addition to ranks, microbatches and costs.")
       .def("__repr__",
            [](const Listed& self) { return fmt::format("<penstock.Algorithm {}>", self.name); });
   nb::class_<SchedulePass>(module, "Pass", "A pass over schedules.")

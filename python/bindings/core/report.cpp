@@ -50,7 +50,7 @@ const Schedule* SharedSchedule(const ReportInput& input, const Schedule& schedul
   return &schedule;
 }
 
-// What a page shows besides the timeline.
+// What a page shows in addition to the timeline.
 void AddDetails(const Run& run, ReportRun& drawn) {
   drawn.explanation = Explain(*drawn.schedule, run.timeline(), run.messages());
   if (!run.costs) return;

@@ -28,7 +28,7 @@ class ScenarioCosts {
   Scenario scenario_;
 };
 
-// Reads the fields of a JSON object or YAML map into the scenario; those that are set win.
+// Reads the fields of a JSON object or YAML map into the scenario; fields that are already set win.
 Status ReadFields(const std::string& yaml, const Purpose& purpose, Scenario& scenario);
 
 }  // namespace penstock::python

@@ -38,7 +38,7 @@ Lane LaneOf(const BytesIn& bytes, std::size_t rank) {
   return lane;
 }
 
-// What determines a schedule besides its lanes.
+// What determines a schedule, apart from its lanes.
 struct Shape {
   std::string algorithm;
   std::vector<int> rank_of_stage;
@@ -149,7 +149,7 @@ void AddFault(nb::module_& module) {
 }
 
 void AddShape(nb::module_& module) {
-  nb::class_<Shape>(module, "Shape", "What determines a schedule besides its lanes.")
+  nb::class_<Shape>(module, "Shape", "What determines a schedule, apart from its lanes.")
       .def(nb::init<>())
       .def_rw("algorithm", &Shape::algorithm)
       .def_rw("rank_of_stage", &Shape::rank_of_stage)

@@ -248,7 +248,7 @@ EnginePipeline::~EnginePipeline() {
 
 Status EnginePipeline::Start() {
   if (session_ && process_ == getpid()) return {};
-  static_cast<void>(session_.release());  // its threads are those of the process that was forked
+  static_cast<void>(session_.release());  // its threads belong to the process that was forked
   static_cast<void>(trace_.release());
   std::vector<Stage*> stages;
   for (const auto& stage : stages_) stages.push_back(stage.get());

@@ -116,7 +116,7 @@ class EnginePipeline {
   // Returns examples of its outputs.
   Tensors BuildShape(int stage, StageFunctions functions, Tensors inputs, Tensors targets);
   // Gives the programs that BuildShape has compiled since the last call to their stages, under a
-  // number above 0, or drops those of a number. DropBuilt drops those that have none.
+  // number above 0, or drops a number's programs. DropBuilt drops programs without a number.
   void AddShape(std::int64_t shape);
   void DropShape(std::int64_t shape);
   void DropBuilt() { built_.clear(); }
@@ -126,7 +126,7 @@ class EnginePipeline {
   // to every microbatch. A rank begins a step before the others have ended the one before. Calls
   // meanwhile() while the ranks run; its exceptions are thrown after the last step. `shapes` has
   // the number of the shape of each batch's microbatches, one for all or one per microbatch; 0 is
-  // that of Build. Returns the mean losses on every process.
+  // Build's. Returns the mean losses on every process.
   std::vector<double> Run(std::vector<Batch> batches, std::vector<std::vector<std::int64_t>> shapes,
                           const nb::callable& meanwhile);
 

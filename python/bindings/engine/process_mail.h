@@ -1,4 +1,4 @@
-// ProcessMail: bytes that the processes of a run send each other besides those of steps.
+// ProcessMail: bytes that the processes of a run send each other apart from the messages of steps.
 //
 // Threads: one at a time receives. Errors: the reason of the abort, if the group is aborted.
 #pragma once

@@ -1,8 +1,8 @@
-// Watch: notices changes of Python objects that compiled stages assume to stay as they are.
+// Watch: notices changes of Python objects that compiled stages assume to stay unchanged.
 //
 // Checking takes some nanoseconds per entry, and for contents the time to read them, so that it can
 // run before each step. It only says that something has changed: the caller finds out what.
-// Threads: those that hold the GIL.
+// Threads: any that holds the GIL.
 #pragma once
 
 #include <map>

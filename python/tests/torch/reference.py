@@ -16,7 +16,7 @@ def mlp(width: int = 16) -> nn.Module:
 
 
 class CausalMean(nn.Module):
-    """A layer whose tokens attend to all earlier ones alike, also to those of earlier slices."""
+    """A layer whose tokens attend to all earlier tokens alike, also in earlier slices."""
 
     def __init__(self, width: int = 16) -> None:
         super().__init__()

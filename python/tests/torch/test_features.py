@@ -1,4 +1,4 @@
-"""What models do besides matrix products: dropout, masks, shared and frozen weights, new shapes."""
+"""What models do apart from matrix products: dropout, masks, shared and frozen weights, shapes."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def _train(
     return distance(modules, plain)
 
 
-# They accumulate gradients in another order than that of the microbatches, or in two replicas.
+# They accumulate gradients in another order than the microbatches', or in two replicas.
 _ROUNDS = {"gpipe", "looped-bfs", "dualpipe", "chimera"}
 # Asynchronous ones, which do not compute what one process does, and one for sequence slices.
 _OTHER = {"pipedream", "pipedream-2bw", "seq1f1b"}

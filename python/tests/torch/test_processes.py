@@ -1,4 +1,4 @@
-"""The same script as one process, under torchrun, and under mpirun."""
+"""One script as one process, under torchrun, and under mpirun."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class _Block(nn.Module):
 
 
 class _Model(nn.Module):
-    """Layers between an embedding and a head, each of which draws random numbers, too."""
+    """Layers between an embedding and a head; each draws random numbers, too."""
 
     def __init__(self, layers: int = 4, skips: bool = False) -> None:
         super().__init__()

@@ -90,7 +90,7 @@ def _train(case: _Case, steps: int = 3) -> tuple[list[nn.Module], list[float]]:
 
 
 def _plain(case: _Case, steps: int = 3) -> tuple[list[nn.Module], list[float]]:
-    """Trains with plain PyTorch. With a precision, gradients are those of cast copies."""
+    """Trains with plain PyTorch. With a precision, gradients are computed with cast copies."""
     modules = case.modules()
     count = case.data * case.microbatches
     parameters = {id(p): p for m in modules for p in m.parameters() if p.requires_grad}
@@ -166,7 +166,7 @@ def test_shards_change_no_bit(zero: int, precision: torch.dtype | None) -> None:
 
 
 def test_replicas_add_gradients_in_their_order() -> None:
-    """With ``exact``, bitwise: each accumulates those of its microbatches, then all are added."""
+    """With ``exact``, bitwise: each accumulates its microbatches' gradients, then all are added."""
 
     def sgd(parameters: list[Any]) -> torch.optim.Optimizer:
         return torch.optim.SGD(parameters, lr=0.1)

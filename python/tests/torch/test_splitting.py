@@ -316,7 +316,7 @@ def test_models_whose_stages_do_not_train_like_them_are_refused(
 
 
 class Varying(torch.autograd.Function):
-    """The identity, whose gradients vary like those of a GPU's kernels that add in any order."""
+    """The identity, whose gradients vary like a GPU's, whose kernels add in any order."""
 
     generator = torch.Generator("cpu").manual_seed(0)
 

@@ -223,7 +223,7 @@ def test_steps_on_two_devices_are_those_of_the_cpu(name: str) -> None:
     assert_same(tensors(model), tensors(there))
     for stage, place in zip(there, places(case), strict=True):
         assert {each.device for each in stage.parameters()} == {torch.device(place)}
-    for step in range(3, 6):  # which take the batch as it is
+    for step in range(3, 6):  # on the device already
         pipe.step(*data(case, places(case)[0], step, places(case)[-1]))
 
 

@@ -130,7 +130,7 @@ def train_changed(rank: int) -> list[Any]:
 
 
 def changed() -> list[penstock.Schedule]:
-    """Schedules with actions besides compute."""
+    """Schedules with actions other than compute."""
     zbv = generate("zbv", 2)
     return [generate("interleaved", 2).apply("sharding"), zbv.lower(), zbv.lower(for_torch=True)]
 
