@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """tools/folder_list.py FLAG...   prints the paths of the folders of src that have one of the flags; with -FLAG, the folders
 that are targets and lack it. src/folders.txt lists them; check-folders and docs-site read it by this module.
+
+tools/folder_list.py --pages [ROOT]   writes src/WING/README.md for each wing, with a table of its folders.
 """
 import dataclasses
 import pathlib
@@ -46,8 +48,40 @@ def folders(root):
     return [folder for wing in read(root) for folder in wing.folders]
 
 
+def pages(root):
+    """Returns, by path below the root, the page of each wing."""
+    return {f"src/{wing.name}/README.md": page(wing) for wing in read(root)}
+
+
+def page(wing):
+    """Returns the page of a wing, which GitHub shows below the list of its files."""
+    rows = ["| folder | holds | includes |", "| --- | --- | --- |"]
+    for folder in wing.folders:
+        needs = "".join(f" (needs {library})" for flag, library in LIBRARIES.items() if flag in folder.flags)
+        rows.append(f"| `{folder.name}` | {folder.holds}{needs} | {', '.join(f'`{each}`' for each in folder.allowed or ())} |")
+    return PAGE.format(name=wing.name, purpose=wing.purpose, rows="\n".join(rows))
+
+
+LIBRARIES = {"torch": "libtorch", "mpi": "MPI", "cuda": "CUDA"}
+PAGE = """# {name}
+
+{purpose}. [architecture.md](../../docs/architecture.md#{name}) says how the wings work together.
+
+{rows}
+
+*includes*: other folders that this one may include, besides its subfolders and their neighbors; an empty cell stands for the folders in its parent's row.
+`tools/folder_list.py --pages` writes this page from [folders.txt](../folders.txt); `tools/check-folders` refuses other includes and an outdated page.
+"""
+
+
 def main():
     root = pathlib.Path(__file__).resolve().parents[1]
+    if sys.argv[1:2] == ["--pages"]:
+        root = pathlib.Path(*sys.argv[2:3] or [root])
+        for path, text in pages(root).items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text)
+        return
     wanted = {flag for flag in sys.argv[1:] if not flag.startswith("-")}
     without = {flag[1:] for flag in sys.argv[1:] if flag.startswith("-")}
     for folder in folders(root):

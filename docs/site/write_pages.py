@@ -37,18 +37,21 @@ class Site:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text.rstrip("\n") + "\n")
 
-    def copy_page(self, path: str, as_path: str | None = None) -> None:
-        """Copies a Markdown page, and the files other than pages that it links to."""
+    def copy_page(self, path: str, as_path: str | None = None, options: str = "") -> None:
+        """Copies a Markdown page, with these options of Sphinx before it, and the files other than pages that it links to."""
         text = (self.root / path).read_text()
         folder = pathlib.Path(as_path or path).parent
-        self.write(as_path or path, _LINK.sub(lambda link: self._staged(path, folder, link), text))
+        self.write(as_path or path, options + _LINK.sub(lambda link: self._staged(path, folder, link), text))
 
     def _staged(self, page: str, folder: pathlib.Path, link: re.Match) -> str:
         target = ((self.root / page).parent / link[2]).resolve()
         relative = target.relative_to(self.root)
         url = os.path.relpath(relative, folder)
-        if target.is_dir():  # GitHub shows a folder; the site has a page with its files
-            self._write_folder(relative)
+        if target.is_dir():  # GitHub shows a folder and its README; the site has a page with that, or with its files
+            if (target / "README.md").exists():
+                self.copy_page(f"{relative}/README.md", f"{relative}.md", "---\norphan: true\n---\n")
+            else:
+                self._write_folder(relative)
             url += ".md"
         elif target.is_file() and target.suffix not in (".md", ".ipynb"):
             (self.pages / relative).parent.mkdir(parents=True, exist_ok=True)

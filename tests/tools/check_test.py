@@ -2,6 +2,7 @@
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -69,7 +70,20 @@ class NamesTest(CheckTest):
 class FoldersTest(CheckTest):
     def setUp(self):
         super().setUp()
-        self.write("src/folders.txt", "wing a | the first\na | - | its files\na/deep | | more\n")
+        self.list_folders("wing a | the first\na | - | its files\na/deep | | more\n")
+
+    def list_folders(self, text):
+        self.write("src/folders.txt", text)
+        subprocess.run([sys.executable, "-B", TOOLS / "folder_list.py", "--pages", self.root], check=True)
+
+    def test_pages_of_wings_are_up_to_date(self):
+        self.write("src/a/a.h", "")
+        self.write("src/a/deep/b.h", "")
+        self.assertIn("| `a/deep` | more |", (self.root / "src/a/README.md").read_text())
+        self.assertEqual(self.faults("check-folders"), [])
+        self.write("src/folders.txt", "wing a | the first\na | - | its files\na/deep | | less\n")
+        (fault,) = self.faults("check-folders")
+        self.assertIn("src/a/README.md is out of date", fault)
 
     def test_a_cycle_of_a_folder_and_its_subfolder(self):
         self.write("src/a/a.h", '#include "a/deep/b.h"\n')
@@ -88,7 +102,7 @@ class FoldersTest(CheckTest):
 
     def test_what_no_line_allows_is_refused(self):
         listed = "# folders\n\nwing a | first\na | - | a\na/deep | | b\nwing two | second\nb | a/deep | c\nb/own | a | d\n"
-        self.write("src/folders.txt", listed)
+        self.list_folders(listed)
         self.write("src/a/a.h", '#include "a/deep/b.h"\n')
         self.write("src/a/deep/b.h", "")
         self.write("src/two/b/b.h", '#include "a/deep/b.h"\n')
