@@ -69,7 +69,7 @@ def test_prediction_layers_stay_together() -> None:
     assert sum(sizes(text, "m")) == 2 and max(sizes(text, "m")) == 2
 
 
-def test_model_of_the_analytic_part() -> None:
+def test_sizes_of_the_cost_model() -> None:
     text = megatron.layout(32, 8, costs="llama-3-8b")
     assert sum(sizes(text)) == 32 and sizes(text)[-1] < 4  # its head is as long as two layers
     costs = penstock.Costs.per_layer([2, 3], forward=[1.0, 4.0])

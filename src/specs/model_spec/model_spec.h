@@ -48,7 +48,7 @@ struct ModelSpec {
   // and the loss is the cross-entropy of the logits. Errors: kInvalidArgument, naming the option
   // that does not allow it. Empty if the model cannot shard its vocabulary.
   std::function<Result<VocabularyTables>(const ModelConfig& config)> vocabulary = {};
-  // Returns the sizes that the analytic model prices. Empty if it cannot price the model.
+  // Returns the sizes that the cost model prices. Empty if it cannot price the model.
   std::function<ModelShape(const ModelConfig& config)> shape = {};
   // Empty (without a model_type) if the model has none.
   HuggingFaceFormat huggingface = {};

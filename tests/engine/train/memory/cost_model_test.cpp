@@ -155,9 +155,9 @@ void ExpectCapturedFigures(const TrainConfig& config) {
   }
 }
 
-class AnalyticFigures : public testing::TestWithParam<const char*> {};
+class CostModelFigures : public testing::TestWithParam<const char*> {};
 
-TEST_P(AnalyticFigures, EqualThoseOfCapturedStages) {
+TEST_P(CostModelFigures, EqualThoseOfCapturedStages) {
   Random random(11);
   for (int run = 0; run < 8; ++run) {
     for (const char* precision : {"f32", "bf16"}) {
@@ -166,7 +166,7 @@ TEST_P(AnalyticFigures, EqualThoseOfCapturedStages) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, AnalyticFigures,
+INSTANTIATE_TEST_SUITE_P(Models, CostModelFigures,
                          testing::Values("llama", "qwen3", "gpt2", "mixtral", "qwen3_moe",
                                          "deepseek_v2", "deepseek_v3"));
 
@@ -199,7 +199,7 @@ void ExpectPredictedStates(TrainConfig config, int zero) {
   }
 }
 
-TEST(AnalyticStates, AreThoseThatTrainingPredicts) {
+TEST(CostModelStates, AreThoseThatTrainingPredicts) {
   Random random(3);
   for (const char* model : {"llama", "qwen3", "mixtral"}) {
     for (const char* precision : {"f32", "bf16"}) {
