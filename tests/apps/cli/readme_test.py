@@ -1,7 +1,9 @@
-"""README.md's commands run, and docs/README.md leads to every page."""
+"""README.md's commands run, docs/tour.md shows what its commands print, and docs/README.md leads to every page."""
+import os
 import pathlib
 import re
 import shlex
+import subprocess
 
 import program
 
@@ -28,6 +30,20 @@ class ReadmeTest(program.CommandTest):
             self.run_ok(*words)
             ran += 1
         self.assertGreater(ran, 6)
+
+    def test_the_commands_of_the_tour_print_what_it_shows(self):
+        for name in ("examples", "LICENSE"):
+            (self.folder / name).symlink_to(ROOT / name)
+        steps = re.findall(r"^    \$ (.*)\n((?:    (?!\$ ).*\n)*)", (ROOT / "docs/tour.md").read_text(encoding="utf-8"), re.MULTILINE)
+        path = f"{pathlib.Path(program.PROGRAM).parent}:{os.environ['PATH']}"
+        for command, shown in steps[1:]:
+            if not self.has_engine and "penstock train" in command:
+                break
+            run = subprocess.run(["bash", "-c", command], cwd=self.folder, capture_output=True, text=True, check=False,
+                                 env={**os.environ, "PATH": path})
+            # The last digits of a loss depend on the processor.
+            printed, shown = (re.sub(r"(\.\d{3})\d+", r"\1", text) for text in (run.stdout, re.sub("^    ", "", shown, flags=re.MULTILINE)))
+            self.assertEqual((printed.replace(" \n", "\n"), run.stderr), (shown, ""), command)
 
     def test_links_lead_to_files(self):
         for page in [ROOT / "README.md", *PAGES]:
