@@ -2,7 +2,8 @@
 // completion, the keys of configurations, a schedule's own options, the fields of sweeps, the
 // refusals of fields without an effect, and the keywords of Python derive from this table.
 //
-// Adding a field takes a member of Scenario, one row here, and its use.
+// Adding a field takes one row of scenario_fields.def, or of cost_model/request/model_fields.def if
+// it describes a model, and its use.
 #pragma once
 
 #include <cstdint>
@@ -50,8 +51,9 @@ enum OrderedBy : std::uint8_t {
   kEverybody = 4,
 };
 
-// How a field goes with a model.
-enum class WithModel { kEither, kNotWith, kOnlyWith };
+// How a field goes with a model. By its group: only with one if the group is kModel, else either
+// way.
+enum class WithModel { kByGroup, kEither, kNotWith, kOnlyWith };
 
 // Where a fit of measured runs searches a constant of the machine (calibrate/fit).
 struct FitRange {
@@ -74,7 +76,7 @@ struct ScenarioField {
   bool is_joined = false;                      // whether a file may give the value as a list
   int read_by = kAny;
   int ordered_by = kEverybody;
-  WithModel with_model = WithModel::kEither;
+  WithModel with_model = WithModel::kByGroup;
   // Whether the algorithm reads the value; null: every algorithm does.
   bool (*supported)(const Algorithm&, const Scenario&) = nullptr;
   bool in_candidates = true;  // whether a single schedule may have its own, and a sweep vary it

@@ -1,9 +1,9 @@
 // Scenario: what a user asks. Which schedules, at which size, with which costs, passes and noise.
 //
 // The command line, configurations, a schedule's own options (interleaved:v=4), sweeps and Python
-// all fill the same members; fields.h declares for each of them its name, range and help. A member
-// that nobody set is empty, so sources of lower precedence may set it. build/build.h makes priced
-// schedules of a scenario.
+// all fill the same members; scenario_fields.def declares each of them once, with its range and
+// help. A member that nobody set is empty, so sources of lower precedence may set it. build/build.h
+// makes priced schedules of a scenario.
 #pragma once
 
 #include <cstdint>
@@ -60,43 +60,17 @@ struct Scenario : ModelRequest {
   // limits that it does not support.
   bool compares = false;
 
-  // Shape.
-  std::optional<int> ranks, chunks, microbatches;
-  std::optional<int> group, slices, waves, steps;
-  std::optional<bool> split;
-  std::optional<std::string> objective;
-  // What a file does not say.
-  std::optional<int> replicas;
-  std::optional<std::string> weight_policy;
-  std::optional<int> iteration;
-  std::optional<std::string> trace_rule;
-  // Costs. Text is parsed where it is used, because its unit may depend on other fields.
-  std::optional<std::string> cost;
-  std::optional<CostList> stage_costs, layer_costs;
-  std::optional<TimeValue> comm, launch;
-  std::optional<double> bandwidth;
-  std::optional<std::string> overlap, transfers;
-  std::vector<std::string> slow_rank;  // "RANK=FACTOR"
-  std::optional<int> offload_sharing;
-  std::optional<std::string> microbatch_lengths;
-  std::optional<std::string> memory_limit, activation_bytes, message_bytes;
-  std::optional<Topology> topology;
-  std::optional<CollectivesConfig> collectives;
-  std::optional<std::string> time_unit;
-  // Passes and the prices of the actions that they add.
-  std::vector<std::string> pass, price;
-  // Several runs: with noise, and one step after the other.
-  std::optional<std::string> jitter;
-  std::optional<int> seed, runs;
-  std::optional<int> repeat;
+  // What the user asks for each schedule.
+#define FIELD(group, type, member, ...) std::optional<type> member;
+#define LIST_FIELD(group, member, ...) std::vector<std::string> member;
+#define MODEL_FIELDS  // members of the base
+#include "scenario/scenario_fields.def"
+#undef FIELD
+#undef LIST_FIELD
+#undef MODEL_FIELDS
 
   // Where a file set a field: "a.yaml: line 3".
   std::map<std::string, std::string, std::less<>> places;
-  // What stages have of their own, with commas between them (build/unlike_stages.h).
-  std::optional<std::string> stage_tensor, stage_data, stage_recompute;
-  // A file with constants of the machine for the fields that nobody sets (machine/machine_file.h).
-  std::optional<std::string> machine;
-
   // Costs that the machine's profile determines.
   std::optional<ProfiledModel> profiled;
 
