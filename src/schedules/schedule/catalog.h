@@ -1,7 +1,7 @@
 // The catalog: every schedule algorithm with one signature.
 //
 // An algorithm is a pure function from parameters to compute actions, in one file of algorithms/.
-// Adding one takes that file, its declaration in algorithms.h and its entry in catalog.cpp.
+// Adding one takes that file and a row of algorithms.def.
 #pragma once
 
 #include <cstdint>

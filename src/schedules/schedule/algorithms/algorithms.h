@@ -9,28 +9,9 @@
 
 namespace penstock {
 
-Algorithm Naive();
-Algorithm GPipe();
-Algorithm OneFOneB();
-Algorithm Interleaved();
-Algorithm LoopedBfs();
-Algorithm ZbH1();
-Algorithm ZbH2();
-Algorithm ZbAuto();
-Algorithm InterleavedZb();
-Algorithm Zbv();
-Algorithm ZbvFormatted();
-Algorithm VHalf();
-Algorithm VMin();
-Algorithm V1f1b();
-Algorithm VAuto();
-Algorithm DualPipe();
-Algorithm DualPipeV();
-Algorithm Hanayo();
-Algorithm Chimera();
-Algorithm Seq1f1b();
-Algorithm PipeDream();
-Algorithm PipeDream2bw();
+#define ALGORITHM(function) Algorithm function();
+#include "schedule/algorithms/algorithms.def"
+#undef ALGORITHM
 
 // interleaved with a group below the number of ranks shares these with interleaved-zb. The group
 // must be at least half the ranks.

@@ -135,10 +135,10 @@ std::string_view ToText(PlacementForm form) {
 
 std::span<const Algorithm> Catalog() {
   static const std::vector<Algorithm> catalog = {
-      Naive(),   GPipe(),   OneFOneB(),      Interleaved(), LoopedBfs(),    ZbH1(),
-      ZbH2(),    ZbAuto(),  InterleavedZb(), Zbv(),         ZbvFormatted(), VHalf(),
-      VMin(),    V1f1b(),   VAuto(),         DualPipe(),    DualPipeV(),    Hanayo(),
-      Chimera(), Seq1f1b(), PipeDream(),     PipeDream2bw()};
+#define ALGORITHM(function) function(),
+#include "schedule/algorithms/algorithms.def"
+#undef ALGORITHM
+  };
   return catalog;
 }
 
