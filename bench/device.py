@@ -30,7 +30,7 @@ RUNS = {
     "penstock, 1f1b on 4 ranks": ["pipeline.ranks=4", "pipeline.chunks=1"],
     "penstock, 1f1b on 4 parts": ["pipeline.ranks=4", "pipeline.chunks=1", "device_parts=true"],
 }
-PEERS = ["compiled", "eager", "eager bf16 weights"]
+PYTHON_KINDS = ["Pipeline", "Pipeline precision", "compiled", "eager", "eager bf16 weights"]
 BASELINE = "eager"
 
 
@@ -74,7 +74,7 @@ def peer_step(python: str, device: str, kind: str, steps: int) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", required=True)
-    parser.add_argument("--peer-python", required=True, help="a Python with torch for the device and transformers")
+    parser.add_argument("--peer-python", required=True, help="a Python with penstock, transformers and a torch for the device")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=2)
@@ -89,7 +89,7 @@ def main() -> None:
                 step = engine_step(arguments.program, arguments.device, settings, text, arguments.steps)
                 seconds.setdefault(name, []).append(step)
                 print(f"{name}: {step:.3f} s", flush=True)
-            for kind in PEERS:
+            for kind in PYTHON_KINDS:
                 about = peer_step(arguments.peer_python, arguments.device, kind, arguments.steps)
                 seconds.setdefault(kind, []).append(about["seconds"])
                 print(f"{kind}: {about['seconds']:.3f} s", flush=True)
