@@ -193,6 +193,7 @@ class Browser:
         width = self.evaluate("innerWidth")
         picture = self._call("Page.captureScreenshot", captureBeyondViewport=True,
                              clip={"x": 0, "y": 0, "width": width, "height": height, "scale": 1})
+        path.parent.mkdir(exist_ok=True)
         path.write_bytes(base64.b64decode(picture["data"]))
 
     def pdf(self):

@@ -1,5 +1,4 @@
-"""The page of `report` in a browser. Screenshots are kept in the folder `screenshots` next to the tests' program."""
-import pathlib
+"""The page of `report` in a browser. Screenshots are in the folder `screenshots` next to the program."""
 import re
 import unittest
 import xml.etree.ElementTree
@@ -8,7 +7,6 @@ import browser
 import program
 
 LEFT, RIGHT, AXIS = 66, 108, 22  # view.js
-SCREENSHOTS = pathlib.Path.cwd() / "screenshots"
 # PIXELS(x, y, width, height): the colors in a part of the first timeline, as red, green, blue, opacity, ...
 PIXELS = """((x, y, w, h) => { const copy = document.createElement('canvas'), c = document.getElementById('run0');
              copy.width = c.width; copy.height = c.height;
@@ -271,14 +269,13 @@ class PageTest(program.CommandTest):
         self.assertIn("microbatches: 4", text)
 
     def test_sizes_of_schedules_and_windows(self):
-        SCREENSHOTS.mkdir(exist_ok=True)
         sizes = {"small": ("zbv", "1f1b", "-p", 4, "-m", 8, "--comm", 0.2),
                  "model": ("interleaved", "zbv", "--model", "llama-3-8b", "--device", "h100", "-p", 8, "-m", 16),
                  "large": ("zb-h1", "-p", 16, "-m", 256, "--comm", 0.1)}
         for name, words in sizes.items():
             for width in (1400, 760, 390):
                 simulated = self.open(*words, width=width)
-                self.browser.screenshot(SCREENSHOTS / f"{name}_{width}.png")
+                self.browser.screenshot(self.screenshots / f"{name}_{width}.png")
                 self.assertLessEqual(self.browser.evaluate("document.documentElement.scrollWidth"), width)
                 text = self.browser.evaluate("document.body.innerText")
                 for schedule in simulated:

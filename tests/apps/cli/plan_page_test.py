@@ -1,6 +1,5 @@
 """The page of `plan --report` in a browser: every plan's figures and timeline, one click away."""
 import json
-import pathlib
 import re
 import shlex
 import unittest
@@ -11,7 +10,6 @@ import program
 
 MODEL = ("--model", "gpt2", "--device", "a100", "--nodes", "1x4", "--global-batch", 8)
 COSTS = ("-p", 4, "-m", 8, "--cost", "1,1.2,0.8", "--comm", 0.2, "--memory-limit", 4)
-SCREENSHOTS = pathlib.Path.cwd() / "screenshots"
 NAMES = {"F": "forward", "I": "backward for input", "W": "backward for weights", "B": "backward"}
 # The values that are shown.
 VALUES = """[...document.querySelectorAll('section.plan:not([hidden]) tbody tr')].map(
@@ -227,13 +225,12 @@ class PlanPageTest(program.CommandTest):
         self.assertEqual(self.files(), [])
 
     def test_sizes_of_windows(self):
-        SCREENSHOTS.mkdir(exist_ok=True)
         for name, words in (("plan", MODEL), ("schedules", COSTS)):
             self.plan(*words)
             for theme, width in (("light", 1400), ("dark", 1400), ("light", 760), ("light", 390), ("dark", 390)):
                 self.browser.theme(theme)
                 self.open(width=width)
-                self.browser.screenshot(SCREENSHOTS / f"{name}_{theme}_{width}.png")
+                self.browser.screenshot(self.screenshots / f"{name}_{theme}_{width}.png")
                 self.assertLessEqual(self.browser.evaluate("document.documentElement.scrollWidth"), width)
 
 

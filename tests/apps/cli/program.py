@@ -27,6 +27,10 @@ class CommandTest(unittest.TestCase):
     def has_engine(self):
         return "\n  train " in self.start("--help").stdout
 
+    @property
+    def screenshots(self):
+        return pathlib.Path(PROGRAM).with_name("screenshots")
+
     def require_engine(self):
         """Skips the test in a build without the engine."""
         if not self.has_engine:
