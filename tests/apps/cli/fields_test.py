@@ -205,7 +205,7 @@ class FieldsTest(program.CommandTest):
             self.refuse_unread(option, "schedules", "--docs", ".")
 
     def test_python_takes_every_option_of_simulations(self):
-        scenarios = (pathlib.Path(__file__).parents[2] / "python/penstock/scenarios.py").read_text()
+        scenarios = (pathlib.Path(__file__).parents[3] / "python/penstock/scenarios.py").read_text()
         (simulate,) = (node for node in ast.parse(scenarios).body if isinstance(node, ast.FunctionDef) and node.name == "simulate")
         taken = {argument.arg for argument in simulate.args.kwonlyargs} | python_keywords("ScenarioFields")
         # The arguments of simulate, penstock.sweep, and forms of output, for which Python has objects.

@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = str(HERE.parents[1])
+ROOT = str(HERE.parents[2])
 PRELUDE = f"set -o pipefail; pick() {{ python3 -ISB '{HERE}/pick.py' \"$@\"; }}\n"
 
 
