@@ -25,63 +25,6 @@ class LaunchTest(program.CommandTest):
         self.wait_for(process, "ready")
         return process
 
-    def test_passes_words_output_and_exit_code_on(self):
-        result = self.start("launch", "--", "printf", "%s|", "--ranks", "[1,2]", "--cuts", "--", "")
-        self.assertEqual((result.returncode, result.stdout, result.stderr),
-                         (0, "--ranks|[1,2]|--cuts|--||", ""))
-        result = self.launch(script="echo error >&2; exit 7")
-        self.assertEqual((result.returncode, result.stdout, result.stderr), (7, "", "error\n"))
-
-    def test_restarts_until_the_job_succeeds(self):
-        result = self.launch("--restarts", 5, script=COUNT + "[ $(cat runs) = xxx ] || exit 3")
-        self.assertEqual((result.returncode, result.stdout), (0, ""))
-        self.assertRegex(result.stderr,
-                         r"^penstock: launch: the job failed with exit code 3 after [^;]*; restart 1 of 5\n"
-                         r"penstock: launch: the job failed with exit code 3 after [^;]*; restart 2 of 5\n$")
-
-    def test_restarts_end(self):
-        result = self.launch("--restarts=2", script=COUNT + "kill -9 $$")
-        self.assertEqual((result.returncode, self.count()), (128 + signal.SIGKILL, 3))
-        self.assertIn("the job was killed by signal 9", result.stderr)
-        self.assertTrue(result.stderr.endswith("; it was restarted 2 times\n"), result.stderr)
-
-    def test_bad_usage_and_stops_are_final(self):
-        for code in (2, 130, 140, 143):
-            result = self.launch("--restarts", 5, script=COUNT + f"exit {code}")
-            self.assertEqual((result.returncode, result.stderr), (code, ""))
-        self.assertEqual(self.count(), 4)
-        # It was valid in the first run, so something else has changed.
-        (self.folder / "runs").unlink()
-        self.assertEqual(self.launch("--restarts", 1, script=COUNT + "exit $(cat runs | wc -c)").returncode, 2)
-        self.assertEqual(self.count(), 2)
-
-    def test_a_training_job_resumes(self):
-        script = self.folder / "penstock"
-        script.write_text('#!/bin/sh\necho "$*"\nexit 1\n', encoding="utf-8")
-        script.chmod(0o755)
-        for given, again in (
-                (("train", "a.yaml", "dim=2"), "train --resume auto a.yaml dim=2"),
-                (("train", "a.yaml", "resume=b"), "train a.yaml resume=b"),
-                (("train", "--resume", "b", "a.yaml"), "train --resume b a.yaml"),
-                (("eval", "a.yaml"), "eval a.yaml")):
-            result = self.start("launch", "--restarts", 1, "--", script, *given)
-            self.assertEqual(result.stdout, f"{' '.join(given)}\n{again}\n")
-
-    def test_gives_up_without_a_new_step(self):
-        self.write("a.yaml", "name: b\n")
-        script = self.folder / "penstock"
-        step = '{"step": $n, "loss": 1, "lr": 1, "grad_norm": 1, "bubble": 0, "seconds": 1}'
-        script.write_text("#!/bin/sh\n" + COUNT.replace("runs", "count") +
-                          "n=$(cat count | wc -c)\nmkdir -p runs/b/checkpoints/step-4\n"
-                          "[ $n -lt 3 ] && touch runs/b/checkpoints/step-4/manifest.json &&\n"
-                          f"cat >runs/b/metrics.jsonl <<END\n{step}\nEND\nexit 1\n", encoding="utf-8")
-        script.chmod(0o755)
-        result = self.start("launch", "--restarts", 9, "--", script, "train", "a.yaml")
-        self.assertEqual((result.returncode, (self.folder / "count").stat().st_size), (1, 4))
-        lines = result.stderr.splitlines()
-        self.assertTrue(lines[0].endswith("; restart 1 of 9 from step 4"), lines)
-        self.assertTrue(lines[-1].endswith("; no restart, because 2 runs in a row ended without a new step"), lines)
-
     def test_a_signal_stops_the_job_and_is_no_failure(self):
         for number in (signal.SIGINT, signal.SIGTERM):
             wait = f"trap 'touch late; exit 3' {number:d}; printf x >ready; while :; do sleep 0.05; done"
@@ -160,16 +103,6 @@ class LaunchTest(program.CommandTest):
         self.assertEqual(process.returncode, 128 + signal.SIGTERM, stderr)
         self.assertNotIn("penstock", stderr)
         self.assertIn("late", self.files())
-
-    def test_refusals(self):
-        self.assertIn("a command is missing", self.refuse("launch"))
-        self.assertIn("a command is missing", self.refuse("launch", "--restarts", 3, "--"))
-        self.assertIn("write -- before the command", self.refuse("launch", "mpirun", "-n", "2"))
-        self.assertIn("'--restart'", self.refuse("launch", "--restart", 3, "--", "true"))
-        self.assertIn("--restarts", self.refuse("launch", "--restarts", -1, "--", "true"))
-        self.assertIn("cannot start none", self.refuse("launch", "--restarts", 3, "--", "none"))
-        self.assertIn("exit codes", self.run_ok("launch", "--help").lower())
-        self.assertIn("Usage: penstock launch [OPTION...] -- COMMAND...", self.run_ok("launch", "--help"))
 
 
 if __name__ == "__main__":

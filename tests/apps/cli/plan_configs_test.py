@@ -247,33 +247,6 @@ class PlanConfigsTest(program.CommandTest):
                 self.assertEqual(scores["priced"], 1, scores)
                 self.assertLess(scores["time"]["mape"], 1e-9)
 
-    def test_what_no_format_has_is_refused_in_all(self):
-        _, reasons = self.small("-p", 4, "--schedule", "1f1b", "--precision", "bf16", "--recompute", "none", "--offloaded-layers", 2,
-                                "--implementation", "transformer-engine")
-        for framework in set(FILES) - {"schedule"}:
-            self.assertIn("--offloaded-layers 2" if framework != "torchtitan" else "--model decoder", reasons[framework])
-
-    def test_files_of_the_user_are_kept(self):
-        (self.folder / "out").mkdir()
-        path = self.folder / "out" / "train.yaml"
-        path.write_text("steps: 3\n")
-        words = ("plan", "--model", "decoder", *SIZES, "--nodes", "1x2", "--global-batch", 4, "--configs", "out")
-        self.assertIn("is not of a plan; give another folder", self.refuse(*words))
-        self.assertEqual((path.read_text(), list(path.parent.iterdir())), ("steps: 3\n", [path]))
-        path.unlink()
-        self.run_ok(*words)
-        # A file of an earlier plan that no longer holds is removed.
-        self.small("--recompute", "none", "--tensor", 1, "--context", 1, "--zero", 0)
-        self.assertTrue(path.exists())
-        self.small("--recompute", "none", "--tensor", 2)
-        self.assertFalse(path.exists())
-
-    def test_the_text_says_what_is_written(self):
-        text = self.run_ok("plan", "--model", "llama-3-8b", "--nodes", "1x8", "--global-batch", 32, "--for", "megatron", "--configs", "out")
-        self.assertIn("\nmegatron: out/megatron.sh\n", text)
-        self.assertRegex(text, r"\npenstock: not written: --[a-z]+ ")
-        self.assertIn("--configs has no effect without --model", self.refuse("plan", "-p", 4, "-m", 8, "--configs", "out"))
-
     def test_train_runs_the_plan(self):
         self.require_engine()
         for schedule, words in (("interleaved", ("--chunks", 2, "-p", 2)), ("zbv", ("-p", 4)), ("1f1b", ("-p", 2, "--data-parallel", 2, "--zero", 1))):

@@ -54,15 +54,6 @@ class PlanModelTest(program.CommandTest):
             self.assertEqual((plan["micro_batch"], plan["recompute"]), (1, "full"))
             self.assertLessEqual(plan["zero"], 1)
 
-    def test_schedules_that_need_a_search_may_be_the_only_ones(self):
-        for schedule in ("zbv", "zb-auto"):
-            self.assertEqual(self.small_plan("-p", 4, "--schedule", schedule)["best"]["schedule"], schedule)
-
-    def test_the_best_schedule_is_written(self):
-        answer = self.plan("-p", 4, "--schedule", "1f1b,interleaved", "-o", "best.csv")
-        self.run_ok("validate", "best.csv")
-        self.assertEqual(self.run_rows("simulate", "best.csv")[0]["ranks"], answer["best"]["pipeline"])
-
     def small_plan(self, *words):
         return json.loads(self.run_ok("plan", *SMALL, "--global-batch", 8, *words, "--json"))
 
@@ -111,32 +102,6 @@ class PlanModelTest(program.CommandTest):
         self.assertTrue(runners_up)
         for plan in runners_up:
             self.assertRegex(plan["why_not"], r"^\+\d+\.\d%: (compute|recomputation|exposed|bubble|gradients)")
-
-    def test_a_layout_is_kept(self):
-        for plan in self.small_plan("-p", 4, "--layout", "2,4,4,2", "--exclude", "1f1b")["front"]:
-            self.assertEqual((plan["layout"], plan["chunks"]), ("2,4,4,2", 1))
-            self.assertNotEqual(plan["schedule"], "1f1b")
-
-    def test_refusals(self):
-        for words, part in ((("--model", "llama-3-8b"), "--global-batch is missing"),
-                            ((*JOB, "--cost", "1,1,1"), "--cost has no effect"),
-                            (("-p", 4, "-m", 8, "--global-batch", 8), "--global-batch has no effect without --model"),
-                            (("-p", 4, "-m", 8, "--tensor", 8), "--tensor has no effect without --model"),
-                            ((*JOB, "--for", "megatrn"), "did you mean 'megatron'?"),
-                            ((*JOB, "--for", "megatron", "--schedule", "zbv"), "megatron does not run it"),
-                            ((*JOB, "--for", "penstock", "--tensor", 2), "penstock has at most 1"),
-                            ((*JOB, "--exclude", "1f1c"), "did you mean '1f1b'?"),
-                            ((*JOB, "--precisions", "bf16,fp9"), "did you mean 'fp8'?"),
-                            ((*JOB, "--precisions", "bf16", "--precision", "bf16"), "--precisions has no effect with --precision"),
-                            ((*JOB, "--exclude", "1f1b", "--schedule", "1f1b"), "--exclude 1f1b: --schedule allows it"),
-                            ((*JOB, "--schedule", "pipedream"), "weights of different ages"),
-                            ((*JOB, "-p", 9), "--global-batch 32: no division of 8 devices"),
-                            ((*JOB, "--memory-limit", "x"), "bytes of a device"),
-                            ((*JOB[:-1], "7", "--data-parallel", 8), "no division of 8 devices"),
-                            (("--model", "llama-3-405b", "--nodes", "1x8", "--global-batch", 8), "times as many devices"),
-                            ((*JOB, "--memory-limit", "1GiB"), "do not fit the model")):
-            with self.subTest(words=words):
-                self.assertIn(part, self.refuse("plan", *words))
 
     def test_python_has_every_option(self):
         keywords = {name.replace("_", "-") for name in python_keywords("PlanFields")}

@@ -70,18 +70,6 @@ class PlanUncertaintyTest(program.CommandTest):
         self.assertRegex(text, r"The choice wins \d+ of 50 samples; its expected regret is \d")
         self.assertRegex(text, r"Measure [a-z_]+ \(calibrate --fit|No measurement of one constant")
 
-    def test_refusals(self):
-        for words, part in ((("--seed", 3), "--seed has no effect without --samples"),
-                            (("--uncertainty", "link_efficiency=0.1"), "--uncertainty has no effect without --samples"),
-                            (("--samples", 0), "--samples"),
-                            (("--samples", 5, "--uncertainty", "link_eficiency=0.1"), "did you mean 'link_efficiency'?"),
-                            (("--samples", 5, "--uncertainty", "link_efficiency"), "give a part of the value from 0 to 1"),
-                            (("--samples", 5, "--bandwidth-efficiency", 0.5, "--uncertainty", "link_efficiency=0.1"),
-                             "--bandwidth-efficiency determines it here")):
-            with self.subTest(words=words):
-                self.assertIn(part, self.refuse(*SMALL, *words))
-        self.assertIn("--samples has no effect without --model", self.refuse("plan", "-p", 4, "-m", 8, "--samples", 5))
-
 
 if __name__ == "__main__":
     program.main()

@@ -7,8 +7,6 @@ import program
 
 ENGLISH = pathlib.Path(__file__).resolve().parents[3] / "examples" / "english.yaml"
 RUN = pathlib.Path("runs") / "english"
-RESULTS = {"model.safetensors", "report.html", "trace.json", "loss.svg", "timeline.svg"}
-HISTORY = {"config.yaml", "schedule.csv", "metrics.jsonl"}
 
 
 class SupersededTest(program.CommandTest):
@@ -44,28 +42,6 @@ class SupersededTest(program.CommandTest):
             run.communicate()
         self.assertEqual(run.returncode, -signal.SIGKILL)
 
-    def test_another_run_moves_all_files_of_a_finished_one(self):
-        self.write("text2", (self.folder / "text").read_text() + "more\n")
-        self.train()
-        # Each differs in one thing from the one before.
-        for number, change in enumerate(
-                (("schedule=gpipe", "ranks=4", "data.path=text2"), ("seconds=100",),
-                 ("trace_steps=1", "tensorboard=true"), ("seed=2",)), 1):
-            with self.subTest(change):
-                before = self.kept()
-                self.assertLessEqual(RESULTS | HISTORY, set(before))
-                output = self.train(*change)
-                name = f"superseded-{number}"
-                self.assertIn(f"the files of an earlier run are kept in {RUN / name}\n", output)
-                self.assertEqual(self.kept(name), before)
-                self.assertLessEqual(RESULTS | HISTORY, set(self.kept()))
-
-    def test_the_same_command_keeps_the_earlier_result(self):
-        self.train()
-        before = self.kept()
-        self.train()
-        self.assertEqual((self.aside(), self.kept("superseded-1")), (["superseded-1"], before))
-
     def test_a_killed_run_starts_again_in_its_folder(self):
         for more in ((), ("resume=auto",), ("watchdog=50", "trace_steps=0")):
             self.kill(*more)
@@ -84,14 +60,6 @@ class SupersededTest(program.CommandTest):
         self.train("every=1", "resume=auto", f"steps={done + 3}")
         self.assertEqual((self.aside(), self.steps()), ([], list(range(done + 3))))
 
-    def test_a_run_from_an_older_checkpoint_moves_the_later_results(self):
-        self.train("every=1", "keep=0")
-        before = self.kept()
-        self.train("every=1", "keep=0", f"resume={RUN / 'checkpoints' / 'step-2'}", "seed=2")
-        self.assertEqual(self.kept("superseded-1"), before)
-        self.assertEqual(self.steps(), [0, 1, 2, 3])
-        self.run_ok("eval", RUN / "superseded-1")
-
     def test_checkpoints_of_an_interrupted_run_are_moved_with_its_files(self):
         with self.begin(*self.words("steps=100000")) as run:
             self.wait_for(run, RUN / "metrics.jsonl")
@@ -102,22 +70,6 @@ class SupersededTest(program.CommandTest):
         self.assertIn(f"resume={RUN}/superseded-1 continues from its checkpoints\n", output)
         self.assertEqual((self.aside(), self.kept("superseded-1")), (["superseded-1"], before))
         self.run_ok("eval", RUN / "superseded-1")
-
-    def test_other_files_stay(self):
-        (self.folder / RUN / "stages").mkdir(parents=True)
-        for name in ("notes.txt", "stages/0.ir", "report.pdf"):
-            (self.folder / RUN / name).write_text("mine")
-        self.train()
-        self.train("seed=2")
-        for name in ("notes.txt", "stages/0.ir", "report.pdf"):
-            self.assertEqual((self.folder / RUN / name).read_text(), "mine")
-
-    def test_a_failed_start_moves_nothing(self):
-        self.train()
-        before = self.kept()
-        for change in (("seed=2", "data.path=none"), ("compiled=none",), ("resume=none",)):
-            self.assertNotEqual(self.start(*self.words(*change)).returncode, 0)
-            self.assertEqual((self.aside(), self.kept()), ([], before))
 
 
 if __name__ == "__main__":

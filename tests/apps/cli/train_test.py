@@ -22,74 +22,6 @@ class TrainTest(program.CommandTest):
     def train(self, *words):
         return ("train", ENGLISH, *SMALL, "--data", "text", *words)
 
-    def test_json_is_the_only_output_on_stdout(self):
-        result = self.start(*self.train("--name", "a", "--json", "--ranks", "2"))
-        self.assertEqual(result.returncode, 0, result.stderr)
-        summary = json.loads(result.stdout)
-        for key in ("held_out_loss", "baseline_loss", "tokens_per_second", "step_time",
-                    "predicted_step_time"):
-            self.assertGreater(summary[key], 0, key)
-        self.assertEqual(summary["ranks"], 2)
-        self.assertRegex(summary["drift"], r"^(furthest from the plan: \S+ on rank [01] took .* in "
-                                           r"step \d+, .* planned|no action took longer)")
-        self.assertEqual(len(summary["per_rank"]), 2)
-        for rank in summary["per_rank"]:
-            for key in ("busy", "bubble", "peak_activation_bytes",
-                        "predicted_peak_activation_bytes"):
-                self.assertGreaterEqual(rank[key], 0, key)
-        written = sorted(path.name for path in (self.folder / "runs" / "a").iterdir())
-        self.assertEqual(written, FILES)
-        self.assertEqual(sorted(pathlib.Path(name).name for name in summary["files"]), FILES)
-
-        loss = self.run_json("eval", "a", "--data", "text")["held_out_loss"]
-        self.assertAlmostEqual(loss, summary["held_out_loss"], places=5)
-        text = self.run_ok("generate", "a", "--prompt", "line ", "--tokens", "10",
-                           "--top-k", "50", "--top-p", "0.9")
-        self.assertTrue(text.startswith("line "), text)
-
-    def test_bf16_without_instructions_for_it_is_computed_in_fp32(self):
-        avx2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
-                "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
-        losses = []
-        for precision in ("f32", "bf16"):
-            result = self.start(*self.train("--name", precision, f"precision={precision}"), env=avx2)
-            self.assertEqual(result.returncode, 0, result.stderr)
-            lines = [line for line in result.stdout.splitlines() if line.startswith("bf16: ")]
-            self.assertEqual(len(lines), 1 if precision == "bf16" else 0, result.stdout)
-            for line in lines:
-                self.assertIn("computed in fp32", line)
-            losses.append(self.run_json("eval", f"runs/{precision}", "--data", "text"))
-        self.assertAlmostEqual(losses[0]["held_out_loss"], losses[1]["held_out_loss"], delta=0.02)
-
-    def test_graph_times_every_pass(self):
-        graph = ("graph", ENGLISH, *SMALL, "--timing", "--disable", "fold_constants")
-        passes = self.run_json(*graph)["passes"]
-        names = [one["name"] for one in passes]
-        # In running order, without the disabled pass.
-        self.assertEqual(names[:3], ["split_fsdp_prefetch", "split_fsdp_reduce_scatter", "simplify"])
-        self.assertIn("partition", names)
-        for one in passes:
-            self.assertGreaterEqual(one["seconds"], 0)
-            self.assertGreater(one["nodes"], 0)
-        self.assertGreater(sum(one["seconds"] for one in passes), 0)
-        lines = self.run_ok(*graph).splitlines()
-        self.assertEqual(lines[0].split(), ["pass", "ms", "nodes"])
-        self.assertEqual([line.split()[0] for line in lines[1:]], [*names, "all"])
-        self.assertNotIn("passes", self.run_json(*graph[:-3]))
-
-    def test_writes_traces_of_the_requested_steps(self):
-        result = self.start(*self.train("--name", "a", "--json", "--ranks", "2", "--trace-steps", "1,3"))
-        self.assertEqual(result.returncode, 0, result.stderr)
-        for step in (1, 3):
-            path = self.folder / "runs" / "a" / f"trace-step-{step}.json"
-            self.assertIn(f"runs/a/{path.name}", json.loads(result.stdout)["files"])
-            events = json.loads(path.read_text())["traceEvents"]
-            actions = [event["name"] for event in events if event["ph"] == "X"]
-            for name in ("0F0", "3F3", "3B0", "0B3"):  # first and last stage and microbatch
-                self.assertEqual(actions.count(name), 1, actions)
-            self.assertTrue(any(event["ph"] == "C" for event in events))
-        self.assertIn("  bubble ", result.stderr)
-
     def test_sigusr1_writes_the_timeline_of_the_current_step(self):
         folder = self.folder / "runs" / "a"
         with self.begin(*self.endless("--name", "a")) as run:
@@ -119,61 +51,6 @@ class TrainTest(program.CommandTest):
             run.send_signal(signal.SIGTERM)
             run.communicate(timeout=120)
         self.assertEqual(run.returncode, 143)
-
-    def test_the_stored_configuration_and_schedule_run_again(self):
-        words = self.train("--schedule", "zb-h1", "--ranks", "2", "--name", "a")
-        self.assertEqual(self.start(*words).returncode, 0)
-        for name, source in (("b", ()), ("c", ("--csv", "runs/a/schedule.csv"))):
-            result = self.start("train", "runs/a/config.yaml", "--name", name, *source)
-            self.assertEqual(result.returncode, 0, result.stderr)
-        def losses(name):
-            lines = (self.folder / "runs" / name / "metrics.jsonl").read_text().splitlines()
-            return [json.loads(line)["loss"] for line in lines]
-        self.assertEqual(losses("a"), losses("b"))
-        self.assertEqual(losses("a"), losses("c"))
-
-    def test_refusals(self):
-        self.write("empty", "")
-        self.write("bad.csv", "0F0,0B0\n1F0\n")
-        self.write("worse.csv", "0F0,zero\n")
-        for words in (["--schedule", "1f2b"], ["--ranks", "3", "--chunks", "2"], ["layers=3"],
-                      ["--ranks", "eight"], ["--data", "none"], ["--data", "empty"], ["dimm=3"],
-                      ["--csv", "bad.csv"], ["--csv", "worse.csv"], ["--csv", "none.csv"],
-                      ["--schedule", "dualpipe", "--ranks", "4"], ["--no-such-option"],
-                      ["sequence=100000"], ["folder=text"]):
-            self.refuse(*self.train(*words))
-        self.assertIn("model.dim", self.refuse(*self.train("dimm=3")))
-        self.refuse("train")
-        self.refuse("train", "none.yaml")
-        self.refuse("eval", "none")
-        self.refuse("generate", "text")
-        self.assertEqual([name for name in self.files() if name == "runs"], [])
-
-    def test_names_the_stage_whose_kernels_are_missing(self):
-        self.run_ok("compile", ENGLISH, *SMALL, "ranks=2", "fuse=true", "-o", "stages")
-        lost = {"XDG_CACHE_HOME": str(self.folder / "empty"), "PENSTOCK_CXX": "/no/such/compiler"}
-        message = self.refuse(*self.train("ranks=2", "fuse=true", "compiled=stages"), code=1,
-                              env=lost)
-        self.assertIn("kernels of stages/stage0.safetensors are not in this machine's cache",
-                      message)
-        self.assertIn("cannot run the C++ compiler /no/such/compiler", message)
-        self.assertNotIn("damaged", message)
-
-    def test_a_failed_run_reports_why_and_keeps_its_metrics(self):
-        result = self.start(*self.train("lr=1e30", "steps=50", "--json", "--name", "a"))
-        self.assertEqual(result.returncode, 1)
-        self.assertEqual(result.stdout, "")
-        self.assertIn("penstock: error: ", result.stderr.splitlines()[-1])
-        self.assertEqual(self.left("a"), ["config.yaml", "metrics.jsonl", "schedule.csv"])
-
-    def test_a_run_that_has_not_trained_fails(self):
-        for name, words, reason in (
-                ("skipped", ["lr=1e9", "nonfinite=skip", "steps=20"], "steps were skipped"),
-                ("lost", ["lr=1e45", "steps=1"], "held-out loss is "),
-                ("clipped", ["lr=1e30", "clip=1e30", "warmup=0"], "the gradient of ")):
-            result = self.start(*self.train("--name", name, "--json", *words))
-            self.assertEqual((result.returncode, result.stdout), (1, ""), name)
-            self.assertIn(reason, result.stderr.splitlines()[-1])
 
     def left(self, run):
         return sorted(path.name for path in (self.folder / "runs" / run).iterdir())
@@ -254,9 +131,6 @@ class TrainTest(program.CommandTest):
             self.assertEqual(run.stderr.read(), "")
         self.assertEqual(run.returncode, 0)
         self.assertEqual(self.left("a"), FILES)
-
-    def test_the_help_says_what_exit_codes_mean(self):
-        self.assertIn("143 stopped by SIGTERM", " ".join(self.run_ok("train", "--help").split()))
 
 
 if __name__ == "__main__":

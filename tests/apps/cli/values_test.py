@@ -1,5 +1,4 @@
 """Values of the options of all commands: numbers in other forms, numbers out of bounds and empty texts are refused with one line that names the option."""
-import os
 import re
 import signal
 import threading
@@ -37,14 +36,7 @@ class ValuesTest(program.CommandTest):
         self.assertGreater(len(seen), 20, seen)
 
 
-class PipesAndSignalsTest(program.CommandTest):
-    def test_a_named_pipe_is_refused(self):
-        os.mkfifo(self.folder / "pipe")
-        (self.folder / "texts").mkdir()
-        self.assertIn("pipe", self.refuse("tokenize", "pipe", "--tokenizer", "bytes", "-o", "out"))
-        self.assertIn("pipe", self.refuse("tokenize", __file__, "--tokenizer", "pipe", "-o", "out"))
-        self.assertEqual(self.files(), ["pipe", "texts"])
-
+class SignalsTest(program.CommandTest):
     def test_a_stopped_tokenize_removes_what_it_wrote(self):
         self.write("text", "some words\n" * 200_000)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -51,35 +51,6 @@ class WatchTest(program.CommandTest):
         """Marks the run as one of this process."""
         (self.folder / "runs" / "a" / ".lock").write_text(f"process {os.getpid()} on {socket.gethostname()}")
 
-    def test_prints_the_status_as_json(self):
-        self.make_run(60, 60)
-        status = self.run_json("watch", "a")
-        self.assertEqual(status, self.run_json("watch", "runs/a") | {"age": status["age"]})
-        self.assertEqual((status["state"], status["step"], status["steps"]), ("finished", 60, 60))
-        self.assertAlmostEqual(status["loss"], 3.505)
-        self.assertAlmostEqual(status["earlier_loss"], 3.705)
-        self.assertAlmostEqual(status["tokens_per_second"], 128)
-        self.assertAlmostEqual(status["bubble"], 0.25)
-        self.assertIsNone(status["seconds_left"])
-        self.assertEqual(status["per_rank"][2], {"busy": 0.2, "bubble": 0.8, "peak_activation_bytes": 3 << 20})
-        # Ranks 1 and 2 hold the same layers.
-        self.assertEqual(status["stragglers"], [{"rank": 2, "factor": 2, "than": "peers"}])
-
-    def test_prints_the_status_once_as_text(self):
-        self.make_run(60, 100)
-        text = self.run_ok("watch", "a", "--once")
-        for part in ("a  step 60/100  stopped", "resume=auto continues it", "loss 3.505", "128 tokens/s",
-                     "rank", "200.0 ms", "3.00 MiB", "stragglers: rank 2 takes 2.00 times as long as ranks"):
-            self.assertIn(part, text)
-        self.assertNotIn("\x1b", text)
-
-    def test_reads_files_of_earlier_versions(self):
-        self.make_run(0, 2)
-        self.write("runs/a/metrics.jsonl", '{"step":0,"loss":null,"lr":0.1,"bubble":0.2,"seconds":3}\n')
-        status = self.run_json("watch", "a")
-        self.assertEqual((status["step"], status["loss"], status["per_rank"]), (1, None, []))
-        self.assertIn("loss -", self.run_ok("watch", "a", "--once"))
-
     def test_follows_a_run_from_before_its_start_to_its_end(self):
         with self.begin("watch", "a", "--interval", "0.01") as watch:
             def expect(text):
@@ -146,33 +117,6 @@ class WatchTest(program.CommandTest):
                 break
             shown += got
         return shown if wanted else shown.decode()
-
-    def test_refusals(self):
-        self.make_run(3, 10, "runs/english")
-        self.assertIn("did you mean 'english'?", self.refuse("watch", "englsh", "--once"))
-        self.assertIn("there is no run 'none'", self.refuse("watch", "none", "--json"))
-        self.refuse("watch")
-        self.refuse("watch", "english", "--interval", "0")
-        self.refuse("watch", "english", "--interval", "x")
-        self.assertIn("no/a.html", self.refuse("watch", "english", "--page", "no/a.html"))
-        self.make_run(0, 1, "other")
-        self.write("other/config.yaml", "schedule: 1f1b\n")
-        self.assertIn("other/config.yaml is not the configuration of a run", self.refuse("watch", "other", "--once"))
-
-    def test_a_run_that_does_not_exist_is_named(self):
-        self.make_run(3, 10, "runs/english")
-        self.assertIn("there is no run 'englsh'; did you mean 'english'? To wait for a new run, give its folder, runs/englsh",
-                      self.refuse("watch", "englsh"))
-        for name in ("banana", "runs/none", "runs/englsh"):
-            with self.begin("watch", name) as watch:
-                line = watch.stderr.readline()
-                watch.send_signal(signal.SIGINT)
-                watch.communicate()
-            folder = name if "/" in name else f"runs/{name}"
-            self.assertEqual(line, f"penstock: there is no run '{name}' yet; waits for {folder}\n")
-        for command in (("eval",), ("generate",), ("export", "-o", "a"), ("checkpoint",)):
-            self.assertIn("there is no file, folder or run 'englsh'; did you mean 'english'?",
-                          self.refuse(*command, "englsh"))
 
     @unittest.skipUnless(BROWSER, "apt-get install chromium-headless-shell")
     def test_the_page_shows_the_figures_in_a_browser(self):
