@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Runs transcripts, which are commands with their expected output: transcripts.py PROGRAM [--update] FILE...
 
     # A comment says what is asserted. It begins a section, which runs in an empty folder; one with ## continues a section.
