@@ -124,13 +124,10 @@ class Comparison:
 
 def labeled(timelines: Sequence[Timeline]) -> dict[str, Timeline]:
     """Returns timelines by name: whether they are simulated or measured, or their schedules."""
-    from penstock.simulation import Simulation
-
     algorithms = {line.schedule.algorithm for line in timelines}
     named: dict[str, Timeline] = {}
     for line in timelines:
-        kind = "simulated" if isinstance(line, Simulation) else "measured"
-        label = kind if len(algorithms) == 1 else line.schedule.algorithm or kind
+        label = line._kind if len(algorithms) == 1 else line.schedule.algorithm or line._kind
         unique, number = label, 2
         while unique in named:
             unique, number = f"{label} {number}", number + 1

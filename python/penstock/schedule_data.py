@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 
-from penstock import _core
+from penstock import _core, display
 from penstock.actions import ACTION, Records, as_bytes, as_lane, records, texts
 from penstock.arguments import checked, count, former_names, shown
 from penstock.costs import Costs
-
-if TYPE_CHECKING:
-    from penstock.simulation import Simulation
+from penstock.simulation import Simulation
 
 
 class Lanes(Sequence[Records]):
@@ -255,10 +253,8 @@ class Schedule:
         Raises:
             Error: the schedule is not valid, or the costs do not fit it.
         """
-        from penstock.simulation import Simulation
-
         used = costs or Costs()
-        return Simulation._simulated(_core.simulate(self._frozen(), used._fields), used)
+        return Simulation._of(_core.simulate(self._frozen(), used._fields), Schedule, used)
 
     def report(self, path: str | os.PathLike[str], costs: Costs | None = None) -> None:
         """Simulates and writes a report; see ``Timeline.report``."""
@@ -343,8 +339,6 @@ class Schedule:
         )
 
     def _repr_html_(self) -> str:
-        from penstock import display
-
         return display.schedule_html(self)
 
 

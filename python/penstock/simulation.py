@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,9 @@ from penstock.actions import (
 )
 from penstock.arguments import checked
 from penstock.costs import Costs
-from penstock.schedule_data import Schedule
+
+if TYPE_CHECKING:
+    from penstock.schedule_data import Schedule
 
 _AnyTimeline = TypeVar("_AnyTimeline", bound="Timeline")
 
@@ -35,16 +37,20 @@ class Timeline:
     ``memory_unit``: ``"B"``, or empty for activations of one rank's share of one microbatch.
     """
 
+    _kind = "measured"
     _run: _core.Run
-    _costs: Costs | None = None
+    _schedule_type: type[Schedule]
+    _costs: Costs | None
 
     def __init__(self) -> None:
         raise TypeError("use Timeline.from_times or Schedule.simulate")
 
     @classmethod
-    def _of(cls: type[_AnyTimeline], run: _core.Run) -> _AnyTimeline:
+    def _of(
+        cls: type[_AnyTimeline], run: _core.Run, schedule_type: type[Schedule], costs: Costs | None
+    ) -> _AnyTimeline:
         made = cls.__new__(cls)
-        made._run = run
+        made._run, made._schedule_type, made._costs = run, schedule_type, costs
         return made
 
     @staticmethod
@@ -83,14 +89,13 @@ class Timeline:
                 )
             arrays.append(array)
         prices = None if costs is None else costs._fields
-        made = Timeline._of(_core.measured(schedule._frozen(), arrays, prices, time_unit))
-        made._costs = costs
-        return made
+        run = _core.measured(schedule._frozen(), arrays, prices, time_unit)
+        return Timeline._of(run, type(schedule), costs)
 
     @cached_property
     def schedule(self) -> Schedule:
         """A copy of the schedule as it ran."""
-        return Schedule._of(self._run.schedule)
+        return self._schedule_type._of(self._run.schedule)
 
     @property
     def makespan(self) -> float:
@@ -259,11 +264,7 @@ class Timeline:
 class Simulation(Timeline):
     """A schedule with its simulated times. Immutable; pickled as its schedule and costs."""
 
-    @classmethod
-    def _simulated(cls, run: _core.Run, costs: Costs) -> Simulation:
-        made = cls._of(run)
-        made._costs = costs
-        return made
+    _kind = "simulated"
 
     @property
     def costs(self) -> Costs:

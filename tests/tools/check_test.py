@@ -123,6 +123,32 @@ class FoldersTest(CheckTest):
                 if before is not None:
                     self.write(path, before)
 
+    def test_imports_of_the_python_package(self):
+        files = {"src/a/a.h": "", "src/a/deep/b.h": "", "python/penstock/__init__.py": "from penstock.b import x\n",
+                 "python/penstock/a.py": "from penstock import _core\n", "python/penstock/b.py": "import penstock.a\n",
+                 "python/penstock/torch/__init__.py": "", "python/penstock/torch/c/d.py": "from penstock import a, b\n",
+                 "python/penstock/torch/c/e.py": "from penstock.torch.c.d import x\nif TYPE_CHECKING:\n    from penstock.torch import f\n",
+                 "python/penstock/torch/f.py": "def g():\n    return 1\n\ndef __getattr__(name):\n    from penstock.torch.c import e\n",
+                 "python/folders.txt": "a | | x\nb | a | x\npenstock | b | x\ntorch | | x\ntorch/c | a b | x\ntorch/f | torch/c | x\n"}
+        for path, text in files.items():
+            self.write(path, text)
+        self.assertEqual(self.faults("check-folders"), [])
+        for path, text, part in (
+                ("a.py", "from penstock.b import x\n", "modules import each other: a -> b (python/penstock/a.py:1), b -> a (python"),
+                ("torch/c/d.py", "from penstock.torch.c import e\n", "modules import each other: torch/c/d -> torch/c/e"),
+                ("torch/c/d.py", "from penstock.torch.f import g\n", "python/penstock/torch/c/d.py:1 imports torch/f, which python/folders.txt "),
+                ("torch/f.py", "def g():\n    import penstock.a\n", "torch/f.py:2 imports a in the function g, which hides a cycle"),
+                ("b.py", "", "python/folders.txt: b: nothing there imports a; remove it"),
+                ("c.py", "", "python/folders.txt has no line for c"),
+                ("../folders.txt", files["python/folders.txt"] + "h | | x\n", "python/folders.txt: h: nothing has this name")):
+            with self.subTest(part):
+                self.write(f"python/penstock/{path}", text)
+                self.assertIn(part, " ".join(self.faults("check-folders")))
+                before = files.get(f"python/penstock/{path}", files["python/folders.txt"])
+                self.write(f"python/penstock/{path}", before)
+                if path == "c.py":
+                    (self.root / "python/penstock/c.py").unlink()
+
 
 if __name__ == "__main__":
     unittest.main()

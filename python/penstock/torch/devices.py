@@ -127,3 +127,16 @@ def forked_random(*devices: torch.device) -> Iterator[None]:
     else:
         with torch.random.fork_rng(others, device_type=others[0].type):
             yield
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """Returns where a module's parameters or buffers are; the CPU if it has none."""
+    for tensor in (*module.parameters(), *module.buffers()):
+        return tensor.device
+    return torch.device("cpu")
+
+
+def autocast_setting(device: torch.device) -> torch.dtype | None:
+    """Returns the dtype of the caller's torch.autocast for a device, or None outside of it."""
+    kind = device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None

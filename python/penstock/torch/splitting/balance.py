@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from penstock import Error
+from penstock.torch.batch.batches import call
 
 
 def boundaries(model: nn.Module, inputs: Any, stages: int, by: str) -> list[str]:
@@ -75,8 +76,6 @@ def _times(model: nn.Module, inputs: Any, names: list[str]) -> list[float]:
 
     What runs before the first layer counts to it, and what runs after the last one to that.
     """
-    from penstock.torch.splitting.split import call
-
     ends = [0.0] * (len(names) + 1)
     modules = dict(model.named_modules())
     handles = [

@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from penstock import Error
-from penstock.torch.batches import Structure
+from penstock.torch.batch.batches import Structure, call
 
 
 class _Reached(Exception):
@@ -93,8 +93,6 @@ def _find_layers(model: nn.Module, inputs: Any, begins: Sequence[str]) -> _Layer
 
     for module in model.modules():
         handles.append(module.register_forward_pre_hook(note))
-    from penstock.torch.splitting.split import call
-
     try:
         with torch.no_grad():
             call(model, inputs)
@@ -163,13 +161,12 @@ class _LayerStage(nn.Module):
         return self
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
-        from penstock.torch.splitting.split import call
-
         model, layers = self._all
         first, last = self._range
         hidden = None
-        in_slice = _current_slice()
-        engine = _engine()
+        slices, engine = _loaded("slices"), _loaded("engine")
+        in_slice = None if slices is None else slices.current()
+        engine = engine and engine.engine
         first_random_op = engine.random_op() if engine else 0
         if first > 0:  # what the previous stage sends: its last hidden states, then the inputs
             hidden, *tensors = arguments
@@ -199,10 +196,9 @@ class _LayerStage(nn.Module):
                 del layers.modules[index].forward
 
 
-def _engine() -> Any:
-    """Returns the engine; the module is loaded if there is a Pipeline."""
-    module = sys.modules.get("penstock.torch.engine")
-    return None if module is None else module.engine
+def _loaded(name: str) -> Any:
+    """Returns a module that needs the engine if it is loaded, as with a Pipeline; else None."""
+    return sys.modules.get(f"penstock.torch.{name}")
 
 
 def _then(function: Any, after: Any) -> Any:
@@ -214,21 +210,14 @@ def _then(function: Any, after: Any) -> Any:
     return run
 
 
-def _current_slice() -> Any:
-    """Returns the slice that is captured; the module is loaded if there is a Pipeline."""
-    slices = sys.modules.get("penstock.torch.slices")
-    return None if slices is None else slices.current()
-
-
 def _call_in_slice(model: nn.Module, inputs: Any) -> Any:
-    from penstock.torch.slices import SliceCache
-
     if "transformers" not in type(model).__module__:
         raise Error(
             f"split: {type(model).__name__} is no model of transformers, so its attention cannot "
             "read earlier slices: write stages that call penstock.torch.slices.current().extend"
         )
-    cache = SliceCache(_current_slice(), type(model).__name__)
+    slices = _loaded("slices")
+    cache = slices.SliceCache(slices.current(), type(model).__name__)
     if type(inputs) is dict:
         return model(**inputs, past_key_values=cache)
     arguments = inputs if isinstance(inputs, (tuple, list)) else (inputs,)

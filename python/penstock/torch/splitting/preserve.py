@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from penstock.torch.clock import device_of
-from penstock.torch.devices import forked_random
+from penstock.torch.devices import device_of, forked_random
 
 # The dicts of a module whose entries forward may replace.
 _TABLES = ("_buffers", "_parameters", "_modules")

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from penstock.torch.batches import Structure
-from penstock.torch.branches import leaves
-from penstock.torch.capture import autocast_setting
+from penstock.torch.batch.batches import Structure, call
+from penstock.torch.capture.branches import leaves
+from penstock.torch.devices import autocast_setting
 from penstock.torch.splitting.preserve import copies, is_changed, preserved
 
 _SEED = 0
@@ -146,8 +146,6 @@ def _run(stages: Sequence[nn.Module], batch: Any) -> _Results:
 
 def _call(stage: nn.Module, value: Any, *, is_first: bool) -> tuple[Any, list[torch.Tensor]]:
     """Returns a stage's results, and its inputs: leaves, as in a pipeline."""
-    from penstock.torch.splitting.split import call
-
     structure, tensors = Structure.of(value)
     tensors = [
         each.detach().requires_grad_(each.requires_grad and not is_first) for each in tensors

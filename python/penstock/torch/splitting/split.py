@@ -9,9 +9,10 @@ from torch import nn
 
 from penstock import Error
 from penstock.torch.arguments import shown, whole
-from penstock.torch.capture import in_user_code, refuse_hooks
+from penstock.torch.hooks import refuse_hooks
 from penstock.torch.splitting import balance, by_graph, by_layers, proof
 from penstock.torch.splitting.preserve import preserved
+from penstock.torch.user_code import in_user_code
 
 
 def split(
@@ -56,7 +57,7 @@ def _check_arguments(model: Any, stages: Any, by: Any) -> None:
     if not isinstance(by, str) or by not in ("even", "cost"):
         raise Error(f"split: by is {shown(by)}: give 'even' or 'cost'")
     if isinstance(stages, int):
-        whole("split: stages", stages, 1)
+        whole(1)("split: stages", stages)
         return
     is_list = isinstance(stages, Sequence) and not isinstance(stages, (str, bytes))
     if not is_list or not all(isinstance(name, str) for name in stages):
@@ -93,10 +94,3 @@ def _split(model: nn.Module, inputs: Any, names: Sequence[str]) -> list[nn.Modul
             "call to call, cannot be cut"
         )
     return made
-
-
-def call(module: nn.Module, inputs: Any) -> Any:
-    """Calls a module with the inputs of `split`."""
-    if type(inputs) is dict:
-        return module(**inputs)
-    return module(*inputs) if isinstance(inputs, (tuple, list)) else module(inputs)

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from penstock import Error
-from penstock.torch.foreign import LIBRARIES
+from penstock.torch.user_code import innermost
 
 _FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
-
-
-def innermost(frames: Sequence[tuple[str, int | str | None, str]]) -> str:
-    """Returns the last of these frames that is outside of torch and Penstock."""
-    for file, line, name in reversed(frames):
-        if not file.startswith((*LIBRARIES, "<")):
-            return f" at {file}:{line} in {name}"
-    return ""
 
 
 def with_line(error: Exception, stage: int, capture: Callable[[], Any]) -> Exception:

@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from penstock import Error
-from penstock.torch.weighting import weighted_mean
+from penstock.torch.batch.weighting import weighted_mean
 
 
 @dataclasses.dataclass(frozen=True)

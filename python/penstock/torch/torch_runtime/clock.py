@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch import nn
 
 
 class Clock:
@@ -46,10 +45,3 @@ class Clock:
 
     def _on_device(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._module is None else self._module.device(self._device)
-
-
-def device_of(module: nn.Module) -> torch.device:
-    """Returns where a module's parameters or buffers are; the CPU if it has none."""
-    for tensor in (*module.parameters(), *module.buffers()):
-        return tensor.device
-    return torch.device("cpu")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import nn
@@ -20,18 +20,20 @@ from torch.distributed.pipelining._backward import (
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from penstock import Costs, Error
-from penstock.torch.arguments import flag, function, shown, whole
-from penstock.torch.capture import in_user_code
-from penstock.torch.clock import Clock, device_of
+from penstock.torch.arguments import LossFn, checked, shown, whole
+from penstock.torch.devices import device_of
+from penstock.torch.torch_runtime.clock import Clock
+from penstock.torch.user_code import in_user_code
 
 
+@checked
 def profile(
     stages: Sequence[nn.Module],
     *inputs: Any,
-    loss_fn: Callable[..., torch.Tensor] | None = None,
+    loss_fn: LossFn = None,
     target: Any = None,
-    repeat: int = 10,
-    warmup: int = 2,
+    repeat: Annotated[int, whole(1)] = 10,
+    warmup: Annotated[int, whole(0)] = 2,
     split: bool = True,
     **common: Any,
 ) -> Costs:
@@ -58,22 +60,13 @@ def profile(
     Raises:
         Error: there is no stage or repetition, or torch cannot split the backward of a stage.
     """
-    _check_arguments(stages, loss_fn, repeat, warmup, split)
-    with in_user_code("profile"):
-        return _profile(list(stages), inputs, loss_fn, target, repeat, warmup, split, common)
-
-
-def _check_arguments(stages: Any, loss_fn: Any, repeat: Any, warmup: Any, split: Any) -> None:
-    if not isinstance(stages, (Sequence, nn.ModuleList, nn.Sequential)) or not all(
-        isinstance(stage, nn.Module) for stage in stages
-    ):
+    kinds = (Sequence, nn.ModuleList, nn.Sequential)
+    if not isinstance(stages, kinds) or not all(isinstance(each, nn.Module) for each in stages):
         raise Error(f"profile: stages is {shown(stages)}: pass a list of modules")
     if not len(stages):
         raise Error("profile: there are 0 stages: pass at least 1")
-    whole("profile: repeat", repeat, 1)
-    whole("profile: warmup", warmup, 0)
-    flag("profile: split", split)
-    function("profile: loss_fn", loss_fn, "the last stage's output and the target")
+    with in_user_code("profile"):
+        return _profile(list(stages), inputs, loss_fn, target, repeat, warmup, split, common)
 
 
 def _profile(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -17,8 +17,8 @@ from torch.distributed.pipelining.schedules import (
 )
 
 from penstock import Error, Schedule
-from penstock.torch.arguments import function, in_code_of, shown
-from penstock.torch.clock import device_of
+from penstock.torch.arguments import LossFn, checked, in_code_of, shown
+from penstock.torch.devices import device_of
 
 # The actions of each rank. torch's lists may also have None, which ours never do.
 Lanes: TypeAlias = dict[int, list[Any]]
@@ -26,10 +26,11 @@ Lanes: TypeAlias = dict[int, list[Any]]
 _SHARDING = frozenset(("UNSHARD", "RESHARD", "REDUCE_GRAD"))
 
 
+@checked
 def runtime(
     stages: Sequence[PipelineStage] | Sequence[nn.Module | None] | Mapping[int, nn.Module],
     schedule: Schedule,
-    loss_fn: Callable[..., torch.Tensor] | None = None,
+    loss_fn: LossFn = None,
     *,
     group: dist.ProcessGroup | None = None,
     device: torch.device | str | None = None,
@@ -55,7 +56,7 @@ def runtime(
     Raises:
         Error: torch cannot run the schedule, or a stage of this rank is missing.
     """
-    _require_arguments(stages, schedule, loss_fn, device)
+    _require_arguments(stages, schedule, device)
     built = [stage for stage in _values(stages) if isinstance(stage, PipelineStage)]
     if built:
         group = built[0].group
@@ -82,7 +83,7 @@ def _values(stages: Sequence[Any] | Mapping[int, Any]) -> list[Any]:
     return list(stages.values() if isinstance(stages, Mapping) else stages)
 
 
-def _require_arguments(stages: Any, schedule: Any, loss_fn: Any, device: Any) -> None:
+def _require_arguments(stages: Any, schedule: Any, device: Any) -> None:
     if not isinstance(schedule, Schedule):
         raise Error(
             f"schedule is a {type(schedule).__name__}; give a penstock.Schedule, such as "
@@ -91,7 +92,6 @@ def _require_arguments(stages: Any, schedule: Any, loss_fn: Any, device: Any) ->
     kinds = (Sequence, Mapping, nn.ModuleList, nn.Sequential)
     if not isinstance(stages, kinds) or isinstance(stages, (str, bytes)):
         raise Error(f"stages is {shown(stages)}: pass a list or a mapping of modules")
-    function("loss_fn", loss_fn, "the last stage's output and the target")
     if device is not None:
         with in_code_of(f"device is {shown(device)}"):
             torch.device(device)

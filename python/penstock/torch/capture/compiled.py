@@ -11,18 +11,20 @@ import torch
 from torch import nn
 
 from penstock import Error, Schedule
-from penstock.torch import agreement, losses, slice_proof, weighting
-from penstock.torch.batches import Layout, Structure
-from penstock.torch.branches import Sources, Unused
-from penstock.torch.capture import StageCode, compile_stage
+from penstock.torch.batch import losses, weighting
+from penstock.torch.batch.batches import Layout, Structure
+from penstock.torch.batch.shapes import Shape, ShapeNumbers
+from penstock.torch.capture import slice_proof
+from penstock.torch.capture.branches import Sources, Unused
+from penstock.torch.capture.foreign import Trained
+from penstock.torch.capture.stage_code import StageCode, compile_stage
 from penstock.torch.devices import on_device
 from penstock.torch.engine import engine
-from penstock.torch.foreign import Trained
-from penstock.torch.loss_tensors import LossTensors
-from penstock.torch.optimizers import StageOptimizer
-from penstock.torch.processes import Processes, failure_line
-from penstock.torch.shapes import Shape, ShapeNumbers
-from penstock.torch.weights import (
+from penstock.torch.processes import agreement
+from penstock.torch.processes.processes import Processes, failure_line
+from penstock.torch.weights.loss_tensors import LossTensors
+from penstock.torch.weights.stage_optimizer import StageOptimizer
+from penstock.torch.weights.weights import (
     Casts,
     SharedParameter,
     StageWeights,

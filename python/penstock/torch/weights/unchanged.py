@@ -10,9 +10,8 @@ import torch
 from torch import nn
 
 from penstock import Error
-from penstock.torch.capture import MODULE_HOOKS, refuse_hooks
 from penstock.torch.engine import engine
-
+from penstock.torch.hooks import MODULE_HOOKS, refuse_hooks
 
 # A parameter or buffer as it was when the stage was compiled: what it is, the dict that holds it,
 # its name there, the tensor, its address (None if it changes), and whether it is trained.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,14 +12,18 @@ import torch
 from torch import nn
 
 from penstock import Error
-from penstock.torch import call_state, checkpointing, losses, weighting
-from penstock.torch.batches import Structure
-from penstock.torch.backward_errors import innermost, with_line
-from penstock.torch.branches import Sources
+from penstock.torch.batch import losses, weighting
+from penstock.torch.batch.batches import Structure, call
+from penstock.torch.capture import call_state, checkpointing
+from penstock.torch.capture.backward_errors import with_line
+from penstock.torch.capture.branches import Sources
+from penstock.torch.capture.foreign import Trained
+from penstock.torch.capture.memory_reads import RefuseMemoryReads
+from penstock.torch.devices import autocast_setting
 from penstock.torch.engine import engine
-from penstock.torch.foreign import Trained
-from penstock.torch.memory_reads import RefuseMemoryReads
-from penstock.torch.weights import Casts
+from penstock.torch.hooks import refuse_hooks
+from penstock.torch.user_code import in_user_code
+from penstock.torch.weights.weights import Casts
 
 
 class StageCode:
@@ -103,12 +106,7 @@ class StageCode:
             buffers = list(_buffers(self._module))
             try:
                 with _tracing() if self.is_traced else contextlib.nullcontext():
-                    if isinstance(arguments, (tuple, list)):
-                        result = self._module(*arguments)
-                    elif type(arguments) is dict:
-                        result = self._module(**arguments)
-                    else:
-                        result = self._module(arguments)
+                    result = call(self._module, arguments)
             finally:
                 replaced = _restore(buffers)
             if replaced is not None:
@@ -179,31 +177,6 @@ class StageCode:
             return [loss, *metrics.values(), *reported]
 
 
-@contextlib.contextmanager
-def in_user_code(what: str) -> Iterator[None]:
-    """Names the line of the user's code in errors."""
-    try:
-        yield
-    except Error:
-        raise
-    except Exception as error:
-        line = user_line(error)
-        text = str(error).strip().split("\n", 1)[0]
-        if not text or not isinstance(error, (RuntimeError, ValueError)):
-            text = f"{type(error).__name__}: {text}".removesuffix(": ")
-        if "mutates an input" in text or "is being used in an in-place operation" in text:
-            text = (
-                text.rstrip(".") + ": compute a new tensor instead (x = x + 1), or clone it first"
-            )
-        raise Error(f"{what}{line}: {text}") from error
-
-
-def user_line(error: BaseException) -> str:
-    """Returns the innermost line outside of torch and Penstock: " at model.py:12 in forward"."""
-    frames = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(error.__traceback__)]
-    return innermost(frames)
-
-
 def _buffers(module: nn.Module) -> Iterator[tuple[nn.Module, str, torch.Tensor | None]]:
     for each in module.modules():
         for key, tensor in each._buffers.items():
@@ -267,12 +240,6 @@ def _tracing() -> Iterator[None]:
             compiler._is_compiling_flag, compiler._is_exporting_flag = before
 
 
-def autocast_setting(device: torch.device) -> torch.dtype | None:
-    """Returns the dtype of the caller's torch.autocast for a device, or None outside of it."""
-    kind = device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-
-
 def _autocast_state(
     device: torch.device,
 ) -> Callable[[], contextlib.AbstractContextManager[Any]]:
@@ -292,54 +259,3 @@ def _autocast(kind: str, dtype: torch.dtype) -> Iterator[None]:
             yield
         finally:
             torch.clear_autocast_cache()
-
-
-MODULE_HOOKS = (
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-)
-
-
-# Hooks of transformers, TRL and PEFT that only mark the embedding's output, which reentrant
-# checkpoints need: capture calls them, and compiled steps need not.
-_MARKING_HOOKS = ("make_inputs_require_grads", "make_inputs_require_grad")
-
-
-def refuse_hooks(module: nn.Module, index: int) -> None:
-    """Raises Error for hooks, which compiled steps would not call."""
-
-    def refuse(name: str, hook: object) -> None:
-        called = getattr(hook, "__qualname__", type(hook).__qualname__)
-        raise Error(
-            f"stage {index}: {name} has the hook {called}, which compiled steps do not call: "
-            "remove it, or move what it computes into forward"
-        )
-
-    for name, each in module.named_modules():
-        if type(each).__name__ == "OptimizedModule":
-            raise Error(
-                f"stage {index}: module '{name or 'stage'}' is a result of torch.compile, but the "
-                "engine compiles stages itself: pass the original module"
-            )
-        if type(each).__name__ in ("DistributedDataParallel", "FullyShardedDataParallel"):
-            raise Error(
-                f"stage {index}: module '{name or 'stage'}' is a {type(each).__name__}, whose "
-                "communication compiled steps would leave out: pass the module that it wraps"
-            )
-        for kind in MODULE_HOOKS:
-            for hook in getattr(each, kind, {}).values():
-                # Old-style weight_norm and spectral_norm compute a weight from parameters.
-                if type(hook).__module__.startswith("torch.nn.utils."):
-                    continue
-                if getattr(hook, "__name__", "") in _MARKING_HOOKS:
-                    continue
-                refuse(f"module '{name or type(each).__name__}'", hook)
-    for name, parameter in module.named_parameters():
-        hooks = (
-            parameter._backward_hooks or {},
-            getattr(parameter, "_post_accumulate_grad_hooks", None) or {},
-        )
-        for hook in (hook for each in hooks for hook in each.values()):
-            refuse(f"parameter '{name}'", hook)

@@ -1,86 +1,55 @@
-"""Checks of a Pipeline's arguments."""
+"""The options of a Pipeline, and checks of its stages."""
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
 
 import torch
 from torch import nn
 
 from penstock import Error, Schedule
-from penstock.torch.arguments import flag, function, in_code_of, number, shown, whole
+from penstock.torch.arguments import function, in_code_of, number, one_of, shown, whole
+from penstock.torch.batch import losses, weighting
+from penstock.torch.weights.stage_optimizer import MakeOptimizer
+
+#: The rules of a Pipeline's arguments: what its signature annotates is checked.
+Count = Annotated[int, whole(1, otherwise=", or leave it out")]
+Zero = Annotated[int, whole(0, 3)]
+Norm = Annotated[
+    float,
+    number("the largest norm, inf to measure it only, or 0 for no limit", lambda norm: norm >= 0),
+]
+Seconds = Annotated[float, number("seconds above 0", lambda seconds: 0 < seconds < 1e9)]
+Precision = Annotated[
+    torch.dtype | None,
+    one_of(
+        "torch.bfloat16, or None to compute in the dtypes of the modules", torch.bfloat16, None
+    ),
+]
+GradientDtype = Annotated[
+    torch.dtype, one_of("torch.float32 or torch.bfloat16", torch.float32, torch.bfloat16)
+]
+Transport = Annotated[str, one_of("'tcp' or 'c10d'", "tcp", "c10d")]
+Loss = Annotated[losses.Loss | None, function("the last stage's output and the targets")]
+LossWeight = Annotated[weighting.LossWeight | None, function("the targets of a microbatch")]
+Optimizer = Annotated[MakeOptimizer | None, function("a list of parameters")]
+LrScheduler = Annotated[
+    Callable[[torch.optim.Optimizer], Any] | None, function("an optimizer")
+]
 
 
-_COUNTS = ("ranks", "microbatches", "threads", "slices", "data_parallel")
-_MOST_ZERO = 3
-
-
-@dataclasses.dataclass(frozen=True)
-class Numbers:
-    """The whole numbers among the keyword arguments of Pipeline."""
-
-    ranks: int | None
-    microbatches: int | None
-    threads: int | None
-    slices: int
-    data_parallel: int
-    zero: int
-    seed: int | None
-
-
-def check(given: dict[str, Any]) -> Numbers:
-    """Raises Error for a wrong value among the keyword arguments of Pipeline.
-
-    Returns those that are whole, which may be numbers of NumPy, as int.
-    """
-    counts: dict[str, Any] = {
-        name: None if given[name] is None else whole(name, given[name], 1, ", or leave it out")
-        for name in _COUNTS
-    }
-    for name in ("slices", "data_parallel"):
-        if counts[name] is None:
-            raise Error(f"{name} is None: give at least 1")
-    counts["seed"] = None if given["seed"] is None else whole("seed", given["seed"])
-    counts["zero"] = whole("zero", given["zero"], 0)
-    if counts["zero"] > _MOST_ZERO:
-        raise Error(f"zero is {counts['zero']}: give 0 to {_MOST_ZERO}")
-    if counts["zero"] > 0 and given["optimizer"] is None:
+def check_without_optimizer(zero: int, lr_scheduler: Any) -> None:
+    """Raises Error for arguments that need an optimizer."""
+    if zero > 0:
         raise Error(
             "zero shards what an optimizer updates, but optimizer is None: leave zero out, or give "
             "an optimizer"
         )
-    if given["transport"] not in ("tcp", "c10d"):
-        raise Error(f"transport is {shown(given['transport'])}: give 'tcp' or 'c10d'")
-    for name in ("skip_nonfinite", "exact", "outputs", "device_graphs", "device_parts"):
-        flag(name, given[name])
-    wanted = "give the largest norm, inf to measure it only, or 0 for no limit"
-    norm = number("clip_grad_norm", given["clip_grad_norm"], wanted)
-    if not norm >= 0:
-        raise Error(f"clip_grad_norm is {norm}: {wanted}")
-    timeout = number("timeout", given["timeout"], "give seconds above 0")
-    if not 0 < timeout < 1e9:
-        raise Error(f"timeout is {given['timeout']}: give seconds above 0")
-    function("loss", given["loss"], "the last stage's output and the targets")
-    function("loss_weight", given["loss_weight"], "the targets of a microbatch")
-    function("optimizer", given["optimizer"], "a list of parameters")
-    function("lr_scheduler", given["lr_scheduler"], "an optimizer")
-    if given["lr_scheduler"] is not None and given["optimizer"] is None:
+    if lr_scheduler is not None:
         raise Error("lr_scheduler needs an optimizer, which is None: leave lr_scheduler out")
-    if given["precision"] not in (None, torch.bfloat16):
-        raise Error(
-            f"precision is {shown(given['precision'])}: give torch.bfloat16, or None to compute in "
-            "the dtypes of the modules"
-        )
-    if given["gradient_dtype"] not in (torch.float32, torch.bfloat16):
-        raise Error(
-            f"gradient_dtype is {shown(given['gradient_dtype'])}: give torch.float32 or "
-            "torch.bfloat16"
-        )
-    return Numbers(**counts)
 
 
 def held(recompute: Any) -> dict[str, str]:
@@ -139,12 +108,10 @@ def check_module(module: Any, index: int) -> None:
             )
 
 
-def check_schedule(schedule: Schedule, given: dict[str, Any]) -> None:
+def check_schedule(schedule: Schedule, **of_batch: Any) -> None:
     """Raises Error for arguments about a whole batch if the schedule updates weights within it."""
-    if schedule.weight_policy == "flush":
-        return
-    for name in ("loss_weight", "clip_grad_norm", "skip_nonfinite"):
-        if given[name]:
+    for name, value in of_batch.items():
+        if value and schedule.weight_policy != "flush":
             raise Error(
                 f"{name}: schedule {schedule.algorithm!r} updates weights within a batch, so that "
                 f"no gradient is that of the whole batch: leave {name} out, or choose another "

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from penstock import Error
-from penstock.torch import wire
-from penstock.torch.own_time import OwnTimeLimit
-from penstock.torch.processes import Processes, failure_line
+from penstock.torch.processes import wire
+from penstock.torch.processes.own_time import OwnTimeLimit
+from penstock.torch.processes.processes import Processes, failure_line
 
 COMPILE_S = 300.0  # seconds for the other processes to compile their stages
 

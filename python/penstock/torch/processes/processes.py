@@ -15,12 +15,12 @@ import torch
 import torch.distributed
 
 from penstock import Error
-from penstock.torch import secret
 from penstock.torch.arguments import line_of
-from penstock.torch.batches import Structure
+from penstock.torch.batch.batches import Structure
 from penstock.torch.engine import engine
-from penstock.torch.place import place
-from penstock.torch.store import Store, Unpublished, open_store
+from penstock.torch.processes import secret
+from penstock.torch.processes.place import place
+from penstock.torch.processes.store import Store, Unpublished, open_store
 
 dist: Any = torch.distributed  # its stores are not in its types
 

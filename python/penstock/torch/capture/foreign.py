@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from types import FrameType
@@ -11,9 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-import penstock
-
-LIBRARIES = tuple(os.path.dirname(str(module.__file__)) + os.sep for module in (torch, penstock))
+from penstock.torch.user_code import LIBRARIES
 
 
 class Trained:

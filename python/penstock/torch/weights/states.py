@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from penstock import Error, Schedule
-from penstock.torch import agreement, arguments
-from penstock.torch.processes import Processes
+from penstock.torch import arguments
+from penstock.torch.processes import agreement
+from penstock.torch.processes.processes import Processes
 
 STATEFUL = ("optimizers", "lr_schedulers")  # the attributes of a Pipeline that a checkpoint has
 

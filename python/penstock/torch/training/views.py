@@ -11,12 +11,14 @@ import torch
 from torch import nn
 
 from penstock import Error, Schedule, Timeline
-from penstock.torch import arguments, evaluation, last_step, losses, weighting
-from penstock.torch.capture import StageCode
+from penstock.torch import arguments
+from penstock.torch.batch import last_step, losses, weighting
+from penstock.torch.batch.last_step import LastStep
+from penstock.torch.capture.stage_code import StageCode
 from penstock.torch.engine import exclusive
-from penstock.torch.last_step import LastStep
-from penstock.torch.processes import Processes
-from penstock.torch.weights import Casts, StageWeights
+from penstock.torch.processes.processes import Processes
+from penstock.torch.training import evaluation
+from penstock.torch.weights.weights import Casts, StageWeights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,7 +167,7 @@ class Views:
             Error: no step has run, or another process runs the stage.
         """
         last = len(self._stages) - 1
-        if not 0 <= arguments.whole("graph: stage", stage) <= last:
+        if not 0 <= arguments.whole()("graph: stage", stage) <= last:
             raise Error(f"graph: there is no stage {stage}: give one from 0 to {last}")
         text = "" if self._built is None else str(self._built.graph_text(stage))
         if not text:

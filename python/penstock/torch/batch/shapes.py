@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 
 from penstock import Error, Schedule
-from penstock.torch import weighting
-from penstock.torch.batches import Checked
+from penstock.torch.batch import weighting
+from penstock.torch.batch.batches import Checked
 
 #: Of each tensor of a batch: its sizes and dtype.
 Kinds = tuple[tuple[tuple[int, ...], torch.dtype], ...]

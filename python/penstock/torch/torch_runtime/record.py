@@ -13,9 +13,9 @@ import torch.distributed as dist
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
 from penstock import Costs, Error, Schedule, Simulation, Timeline, compare
-from penstock.torch.align_clocks import clock_offsets
-from penstock.torch.clock import Clock
-from penstock.torch.measured_run import Kind, measured_costs
+from penstock.torch.torch_runtime.align_clocks import clock_offsets
+from penstock.torch.torch_runtime.clock import Clock
+from penstock.torch.torch_runtime.measured_run import Kind, measured_costs
 
 
 class record:

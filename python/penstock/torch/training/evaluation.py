@@ -12,13 +12,15 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from penstock import Error
-from penstock.torch import batches, capture, last_step, losses, sample_lists, weighting, wire
 from penstock.torch.arguments import line_of
+from penstock.torch.batch import batches, last_step, losses, sample_lists, weighting
+from penstock.torch.batch.last_step import LastStep
 from penstock.torch.devices import forked_random
-from penstock.torch.last_step import LastStep
-from penstock.torch.own_time import OwnTimeLimit
-from penstock.torch.processes import Processes
-from penstock.torch.weights import Casts
+from penstock.torch.processes import wire
+from penstock.torch.processes.own_time import OwnTimeLimit
+from penstock.torch.processes.processes import Processes
+from penstock.torch.user_code import in_user_code
+from penstock.torch.weights.weights import Casts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Evaluated:
             of = all_targets[microbatch]
             if of is None and (self.loss is not None or not _is_loss(output)):
                 return None, {}, output
-            with capture.in_user_code(f"stage {len(self.modules) - 1}, loss"):
+            with in_user_code(f"stage {len(self.modules) - 1}, loss"):
                 loss, metrics = losses.evaluate(self.loss, output, of)
             named = {name: metric.item() for name, metric in metrics.items()}
             return loss.item(), named, output if self.reports_outputs else None
@@ -176,10 +178,8 @@ def _in_fp32(tensor: torch.Tensor) -> torch.Tensor:
 
 def _call(module: nn.Module | None, stage: int, value: Any) -> Any:
     assert module is not None  # Pipeline checks its stages
-    with capture.in_user_code(f"stage {stage}, forward"):
-        if isinstance(value, (tuple, list)):
-            return module(*value)
-        return module(**value) if type(value) is dict else module(value)
+    with in_user_code(f"stage {stage}, forward"):
+        return batches.call(module, value)
 
 
 @contextlib.contextmanager

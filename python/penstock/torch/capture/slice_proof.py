@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import nn
 
 from penstock import Error
 from penstock.torch import slices
-from penstock.torch.capture import StageCode, autocast_setting
-from penstock.torch.clock import device_of
-from penstock.torch.devices import forked_random
+from penstock.torch.capture.stage_code import StageCode
+from penstock.torch.devices import autocast_setting, device_of, forked_random
 
 _SAMPLES = 2  # batch normalization needs more than one
 _MOST_TOKENS = 2048  # attention takes memory for the square

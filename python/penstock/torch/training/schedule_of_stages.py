@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from penstock import Error, Schedule, schedule as generate
+from penstock import Error, Schedule
+from penstock import schedule as generate
 from penstock.torch.arguments import shown
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from penstock import Error
-from penstock.torch.batches import Structure
+from penstock.torch.batch.batches import Structure
 
 _MOST_OBJECTS = 10_000  # that are searched for tensors; caches have some per layer
 

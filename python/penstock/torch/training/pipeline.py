@@ -6,37 +6,32 @@ import copy
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
 
 import torch
 from torch import nn
 
 from penstock import Error, Schedule
-from penstock.torch import (
-    agreement,
-    arguments,
-    batches,
-    devices,
-    losses,
-    processes,
-    settings,
-    shapes,
-    states,
-    weighting,
-)
-from penstock.torch.capture import StageCode, autocast_setting, refuse_hooks
-from penstock.torch.compiled import Compiled, Model, compile_on_all
+from penstock.torch import arguments, devices
+from penstock.torch.batch import batches, shapes
+from penstock.torch.batch.last_step import LastStep
+from penstock.torch.batch.shapes import Shape
+from penstock.torch.capture.compiled import Compiled, Model, compile_on_all
+from penstock.torch.capture.stage_code import StageCode
+from penstock.torch.devices import autocast_setting
 from penstock.torch.engine import engine, exclusive, one_line
-from penstock.torch.foreign import Trained
-from penstock.torch.last_step import LastStep
-from penstock.torch.loss_tensors import LossTensors, loss_tensors
-from penstock.torch.optimizers import AdamW, MakeOptimizer, StageOptimizer
-from penstock.torch.schedule_of_stages import schedule_of_stages, zero_of
-from penstock.torch.shapes import Shape
-from penstock.torch.unchanged import Unchanged
-from penstock.torch.views import Views
-from penstock.torch.weights import Casts, StageWeights, Storage
+from penstock.torch.hooks import refuse_hooks
+from penstock.torch.optimizers import AdamW
+from penstock.torch.processes import agreement, processes
+from penstock.torch.training import options
+from penstock.torch.training.schedule_of_stages import schedule_of_stages, zero_of
+from penstock.torch.training.views import Views
+from penstock.torch.weights import states
+from penstock.torch.weights.loss_tensors import LossTensors, loss_tensors
+from penstock.torch.weights.stage_optimizer import MakeOptimizer, StageOptimizer
+from penstock.torch.weights.unchanged import Unchanged
+from penstock.torch.weights.weights import Casts, StageWeights, Storage
 
 _Tensors = tuple[list[torch.Tensor], list[torch.Tensor]]  # inputs and targets of a step
 
@@ -122,40 +117,41 @@ class Pipeline(Views):
     """
 
     @one_line
+    @arguments.checked
     def __init__(
         self,
         stages: Sequence[nn.Module | None],
         schedule: str | Schedule = "1f1b",
         *,
-        ranks: int | None = None,
-        microbatches: int | None = None,
-        loss: losses.Loss | None = None,
-        loss_weight: weighting.LossWeight | None = None,
-        optimizer: MakeOptimizer | None = AdamW,
-        lr_scheduler: Callable[[torch.optim.Optimizer], Any] | None = None,
-        clip_grad_norm: float = 0.0,
+        ranks: options.Count | None = None,
+        microbatches: options.Count | None = None,
+        loss: options.Loss = None,
+        loss_weight: options.LossWeight = None,
+        optimizer: options.Optimizer = AdamW,
+        lr_scheduler: options.LrScheduler = None,
+        clip_grad_norm: options.Norm = 0.0,
         skip_nonfinite: bool = False,
         exact: bool = False,
-        threads: int | None = None,
-        seed: int | None = None,
-        slices: int = 1,
-        data_parallel: int = 1,
-        zero: int = 0,
-        precision: torch.dtype | None = None,
-        gradient_dtype: torch.dtype = torch.float32,
+        threads: options.Count | None = None,
+        seed: Annotated[int, arguments.whole()] | None = None,
+        data_parallel: Annotated[int, arguments.whole(1)] = 1,
+        zero: options.Zero = 0,
+        precision: options.Precision = None,
+        gradient_dtype: options.GradientDtype = torch.float32,
+        slices: Annotated[int, arguments.whole(1)] = 1,
         recompute: Mapping[str, str] | None = None,
         offload: Mapping[str, str | os.PathLike[str]] | None = None,
-        timeout: float = 300.0,
+        timeout: options.Seconds = 300.0,
         device: torch.device | str | None = None,
         device_graphs: bool = False,
         device_parts: bool = False,
-        transport: str = "tcp",
+        transport: options.Transport = "tcp",
         outputs: bool = False,
     ) -> None:
-        given = locals()
-        numbers = settings.check(given)
+        if optimizer is None:
+            options.check_without_optimizer(zero, lr_scheduler)
         self._busy = threading.Lock()
-        self._stages = settings.stage_list(stages)
+        self._stages = options.stage_list(stages)
         if transport == "c10d":
             self._processes = processes.join(transport, devices.of_stages(self._stages, device)[0])
         else:
@@ -163,14 +159,14 @@ class Pipeline(Views):
         self.schedule = schedule_of_stages(
             schedule,
             len(self._stages),
-            numbers.ranks,
-            numbers.microbatches,
-            numbers.slices,
-            numbers.data_parallel,
-            numbers.zero,
+            ranks,
+            microbatches,
+            slices,
+            data_parallel,
+            zero,
         )
-        self._zero = zero_of(numbers.zero, numbers.data_parallel, self.schedule)
-        has_groups = self._zero >= 2 or self.schedule.replicas == numbers.data_parallel
+        self._zero = zero_of(zero, data_parallel, self.schedule)
+        has_groups = self._zero >= 2 or self.schedule.replicas == data_parallel
         self._storage = Storage(
             compute=precision,
             zero=self._zero,
@@ -180,7 +176,12 @@ class Pipeline(Views):
         )
         self._casts = None if precision is None else Casts(precision)
         self._is_shed = False
-        settings.check_schedule(self.schedule, given)
+        options.check_schedule(
+            self.schedule,
+            loss_weight=loss_weight,
+            clip_grad_norm=clip_grad_norm,
+            skip_nonfinite=skip_nonfinite,
+        )
         self._loss, self._loss_weight, self._reports_outputs = loss, loss_weight, outputs
         chain = len(self._stages)
         self._local = [
@@ -197,25 +198,25 @@ class Pipeline(Views):
         by_rank = devices.of_ranks(self._devices, self.schedule.rank_of_stage, self._local)
         if transport == "c10d" and self._processes.processes > 1:
             devices.require_one(by_rank)
-        options = engine.PipelineOptions()
-        options.set_devices([str(each) for each in by_rank], device_graphs, device_parts)
+        of_engine = engine.PipelineOptions()
+        of_engine.set_devices([str(each) for each in by_rank], device_graphs, device_parts)
         local_ranks = {self.schedule.rank_of_stage[stage] for stage in self._local}
         # Sums depend on the number of threads: exact results need as many as autograd has.
-        options.threads = numbers.threads or (
+        of_engine.threads = threads or (
             torch.get_num_threads()
             if exact
             else max(1, self._processes.cores() // max(1, len(local_ranks)))
         )
-        seed = torch.initial_seed() if numbers.seed is None else numbers.seed
-        options.set_stages(exact, gradient_dtype == torch.bfloat16, seed % 2**63)
-        options.set_recompute(**settings.held(recompute))
-        options.set_replicas(numbers.data_parallel, numbers.zero)
-        options.set_update(float(clip_grad_norm), skip_nonfinite)
-        options.watchdog = self._timeout = float(timeout)
+        seed = torch.initial_seed() if seed is None else seed
+        of_engine.set_stages(exact, gradient_dtype == torch.bfloat16, seed % 2**63)
+        of_engine.set_recompute(**options.held(recompute))
+        of_engine.set_replicas(data_parallel, zero)
+        of_engine.set_update(clip_grad_norm, skip_nonfinite)
+        of_engine.watchdog = self._timeout = timeout
         self._measures_norm = clip_grad_norm > 0 or skip_nonfinite
         self._scratch = tempfile.TemporaryDirectory(prefix="penstock-")
-        options.offload_folder = settings.pool(offload) or self._scratch.name
-        self._options = options
+        of_engine.offload_folder = options.pool(offload) or self._scratch.name
+        self._options = of_engine
         self._compiled: Compiled | None = None  # after the first step
         self._built: Any = None  # its engine.Pipeline
         self._last_shapes: list[int] = []  # of the last step
@@ -239,7 +240,7 @@ class Pipeline(Views):
             self.schedule,
             self._local,
             self._processes,
-            options,
+            of_engine,
             self._weights,
             self._steppers,
             self._loss,
@@ -259,7 +260,7 @@ class Pipeline(Views):
         self.lr_schedulers: list[Any] = []
         if lr_scheduler is not None:
             self.lr_schedulers = [
-                settings.make_scheduler(lr_scheduler, each) for each in self.optimizers
+                options.make_scheduler(lr_scheduler, each) for each in self.optimizers
             ]
 
     @exclusive
@@ -553,7 +554,7 @@ class Pipeline(Views):
     def _check_modules(self) -> None:
         for stage in self._local:
             index = stage % len(self._stages)
-            settings.check_module(self._stages[index], index)
+            options.check_module(self._stages[index], index)
 
     def _check_attributes(self) -> None:
         for unchanged in self._unchanged:

@@ -16,7 +16,7 @@ from typing import Any
 import torch.distributed
 
 from penstock import Error
-from penstock.torch import wire
+from penstock.torch.processes import wire
 
 _CODE = 32  # bytes
 

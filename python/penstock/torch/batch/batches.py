@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from penstock import Error, Schedule
-from penstock.torch import sample_lists, weighting
+from penstock.torch.batch import sample_lists, weighting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +66,13 @@ class Structure:
         for index in self.lists:
             leaves[index] = list(leaves[index].unbind(0))
         return pytree.tree_unflatten(leaves, self.spec)
+
+
+def call(module: Callable[..., Any], value: Any) -> Any:
+    """Calls a stage with what the one before it returned, or with the inputs of a batch."""
+    if type(value) is dict:
+        return module(**value)
+    return module(*value) if isinstance(value, (tuple, list)) else module(value)
 
 
 _TENSOR = Structure(pytree.tree_flatten(0)[1], (None,))

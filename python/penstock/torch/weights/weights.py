@@ -13,8 +13,7 @@ from torch import nn
 
 from penstock import Error
 from penstock.torch.engine import engine
-from penstock.torch.loss_tensors import LossTensors
-
+from penstock.torch.weights.loss_tensors import LossTensors
 
 _TRAINED = (torch.float32, torch.bfloat16, torch.float16)
 _IN_SHARDS = "the weights are divided among replicas (zero): call gather() of the Pipeline before"

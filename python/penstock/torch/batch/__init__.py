@@ -1,0 +1,1 @@
+"""Batches: nested tensors, their microbatches and shapes, losses and their weights."""

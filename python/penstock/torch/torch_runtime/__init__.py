@@ -1,0 +1,1 @@
+"""torch's own pipeline runtime with our schedules: running, profiling and recording it."""

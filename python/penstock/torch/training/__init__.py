@@ -1,0 +1,1 @@
+"""Pipeline: its options, schedule, steps, evaluation and views."""
