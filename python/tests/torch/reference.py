@@ -1,18 +1,84 @@
-"""Plain PyTorch on the same data, and small stages."""
+"""Small stages, Pipelines of them, and plain PyTorch on the same data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
+import penstock.torch as pt
 from penstock.torch import slices
+
+mse = nn.functional.mse_loss
+
+
+def sgd(parameters: Any, lr: float = 0.1) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=lr)
+
+
+def batch(samples: int = 8, width: int = 16) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(samples, width), torch.randn(samples, width)
 
 
 def mlp(width: int = 16) -> nn.Module:
     return nn.Sequential(nn.Linear(width, 24), nn.GELU(), nn.LayerNorm(24), nn.Linear(24, width))
+
+
+def mlps(schedule: str = "1f1b") -> list[nn.Module]:
+    """Returns as many stages as the schedule has on two ranks."""
+    return [mlp() for _ in range({"zbv": 4, "interleaved": 4, "dualpipev": 4}.get(schedule, 2))]
+
+
+class Around(nn.Module):
+    """What a function computes with modules, an mlp by default, and the stage's inputs."""
+
+    def __init__(self, function: Callable[..., Any], *modules: nn.Module) -> None:
+        super().__init__()
+        self.function, self.inner = function, nn.ModuleList(modules or [mlp()])
+
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        return self.function(*self.inner, *arguments, **named)
+
+
+def pipeline(stages: Sequence[nn.Module], schedule: str = "1f1b", **options: Any) -> pt.Pipeline:
+    """Returns a Pipeline of two ranks, or of one for one stage, and four microbatches."""
+    given = {"ranks": min(2, len(stages)), "microbatches": 4, "loss": mse, **options}
+    return pt.Pipeline(stages, schedule, **given)
+
+
+def train_both(
+    stages: Sequence[nn.Module],
+    batches: Iterable[Any] | None = None,
+    *,
+    optimizer: Callable[[Any], torch.optim.Optimizer] | None = sgd,
+    plain_optimizer: Callable[[Any], torch.optim.Optimizer] | None = None,
+    loss: Callable[..., Any] = mse,
+    rel: float = 1e-6,
+    **options: Any,
+) -> float:
+    """Trains stages, and a copy in plain PyTorch, by default on three batches of eight samples.
+
+    Expects equal losses. Returns the largest difference of weights and buffers at the end; without
+    an optimizer, that of the sums of gradients.
+    """
+    plain = copy.deepcopy(nn.ModuleList(stages))
+    pipe = pipeline(stages, optimizer=optimizer, loss=loss, **{"exact": True, **options})
+    make = plain_optimizer or optimizer
+    trainer = make(list(plain.parameters())) if make else None
+    for x, y in [batch() for _ in range(3)] if batches is None else batches:
+        if trainer:
+            trainer.zero_grad()
+        expected = accumulate(chain(plain), loss, x, y, pipe.schedule.microbatches)
+        if options.get("clip_grad_norm"):
+            nn.utils.clip_grad_norm_(plain.parameters(), options["clip_grad_norm"])
+        if trainer:
+            trainer.step()
+        assert pipe.step(x, y) == pytest.approx(expected, rel=rel)
+    return distance(stages, plain) if trainer else distance_of_gradients(stages, plain)
 
 
 class CausalMean(nn.Module):
@@ -53,18 +119,20 @@ def accumulate(
     return total / microbatches
 
 
-def chain(stages: Sequence[nn.Module]) -> Callable[[Any], Any]:
+def chain(stages: Iterable[nn.Module]) -> Callable[..., Any]:
     """Returns the function that applies the stages in order."""
 
-    def run(value: Any) -> Any:
+    def run(*arguments: Any, **named: Any) -> Any:
         for stage in stages:
-            value = stage(value)
-        return value
+            result = stage(*arguments, **named)
+            named = result if type(result) is dict else {}
+            arguments = result if isinstance(result, tuple) else () if named else (result,)
+        return result
 
     return run
 
 
-def distance(one: Sequence[nn.Module], other: Sequence[nn.Module]) -> float:
+def distance(one: Iterable[nn.Module], other: Iterable[nn.Module]) -> float:
     """Returns the largest difference of two models' parameters and buffers."""
     largest = 0.0
     for a, b in zip(one, other, strict=True):
@@ -73,4 +141,14 @@ def distance(one: Sequence[nn.Module], other: Sequence[nn.Module]) -> float:
         ):
             assert torch.isfinite(left).all() and torch.isfinite(right).all()
             largest = max(largest, (left.double() - right.double()).abs().max().item())
+    return largest
+
+
+def distance_of_gradients(one: Iterable[nn.Module], other: Iterable[nn.Module]) -> float:
+    """Returns the largest difference of two models' gradients, all of which exist."""
+    largest = 0.0
+    for a, b in zip(one, other, strict=True):
+        for left, right in zip(a.parameters(), b.parameters(), strict=True):
+            assert left.grad is not None and right.grad is not None
+            largest = max(largest, (left.grad - right.grad).abs().max().item())
     return largest

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
+import inspect
 import pickle
+import re
 import threading
 from typing import Any
 
@@ -19,28 +22,21 @@ from penstock.torch import slices
 _mse = nn.functional.mse_loss
 
 
+def _three() -> nn.Module:
+    return nn.Sequential(mlp(), mlp(), mlp())
+
+
+_OPTIONS = inspect.signature(pt.Pipeline).parameters
+
+
 def _arguments() -> dict[str, Any]:
-    return {
-        "stages": [mlp(), mlp()],
-        "schedule": "1f1b",
-        "ranks": 2,
-        "microbatches": 2,
-        "loss": _mse,
-        "loss_weight": None,
-        "optimizer": pt.AdamW,
-        "lr_scheduler": None,
-        "clip_grad_norm": 0.0,
-        "skip_nonfinite": False,
-        "exact": False,
-        "threads": 1,
-        "seed": 0,
-        "slices": 1,
-        "recompute": None,
-        "timeout": 60.0,
-        "device_graphs": False,
-        "device_parts": False,
-        "outputs": False,
-    }
+    """Returns all arguments of a Pipeline."""
+    given = {"stages": [mlp(), mlp()], "ranks": 2, "microbatches": 2, "loss": _mse, "threads": 1}
+    return {**{name: each.default for name, each in _OPTIONS.items()}, **given, "timeout": 60.0}
+
+
+def test_every_option_is_documented() -> None:
+    assert re.findall(r"^        (\w+): ", pt.Pipeline.__doc__ or "", re.M) == [*_OPTIONS, "Error"]
 
 
 def test_arguments_of_pipelines() -> None:
@@ -99,12 +95,6 @@ def test_wrong_first_batches() -> None:
     assert complaints(first, {"inputs": x, "targets": x}, makers=tensors) == []
 
 
-def test_arguments_of_split() -> None:
-    model = nn.Sequential(mlp(), mlp(), mlp())
-    good = {"model": model, "inputs": torch.randn(2, 16), "stages": 2, "by": "even"}
-    assert complaints(pt.split, good) == []
-
-
 @pytest.mark.parametrize(
     ("stages", "text"),
     [
@@ -120,34 +110,47 @@ def test_arguments_of_split() -> None:
     ],
 )
 def test_stages_that_a_model_does_not_have(stages: Any, text: str) -> None:
-    model = nn.Sequential(mlp(), mlp(), mlp())
     with pytest.raises(pt.Error, match=text):
-        pt.split(model, torch.randn(2, 16), stages)
+        pt.split(_three(), torch.randn(2, 16), stages)
 
 
-def test_arguments_of_profile() -> None:
-    good = {
-        "stages": [mlp(), mlp()],
-        "loss_fn": _mse,
-        "target": torch.randn(2, 16),
-        "repeat": 1,
-        "warmup": 0,
-        "split": False,
-    }
-
-    def profile(**given: Any) -> None:
-        pt.profile(given.pop("stages"), torch.randn(2, 16), **given)
-
-    assert complaints(profile, good) == []
-    assert complaints(lambda of: pt.profile([mlp()], of, repeat=1), {"of": torch.ones(2, 16)}) == []
+def _profile(stages: Any, inputs: Any, **given: Any) -> Any:
+    return pt.profile(stages, inputs, **given)
 
 
-def test_arguments_of_adamw_and_of_slices() -> None:
-    good = {"params": [nn.Parameter(torch.ones(2))], "lr": 1e-3, "betas": (0.9, 0.99)}
-    assert complaints(pt.AdamW, {**good, "eps": 1e-8, "weight_decay": 0.0}) == []
+def _ones() -> torch.Tensor:
+    return torch.ones(2, 16)
+
+
+@pytest.mark.parametrize(
+    ("function", "good"),
+    [
+        (pt.split, lambda: {"model": _three(), "inputs": _ones(), "stages": 2, "by": "even"}),
+        (
+            functools.partial(_profile, inputs=_ones()),
+            lambda: {
+                "stages": [mlp(), mlp()], "loss_fn": _mse, "target": _ones(), "repeat": 1,
+                "warmup": 0, "split": False,
+            },
+        ),
+        (functools.partial(_profile, [mlp()], repeat=1), lambda: {"inputs": _ones()}),
+        (
+            pt.AdamW,
+            lambda: {
+                "params": [nn.Parameter(torch.ones(2))], "lr": 1e-3, "betas": (0.9, 0.99),
+                "eps": 1e-8, "weight_decay": 0.0,
+            },
+        ),
+        (slices.Slice().extend, lambda: dict.fromkeys(("keys", "values"), torch.ones(1, 1, 2, 4))),
+    ],
+    ids=["split", "profile", "inputs of profile", "AdamW", "extend"],
+)  # fmt: skip
+def test_arguments_of_other_functions(function: Any, good: Any) -> None:
+    assert complaints(function, good) == []
+
+
+def test_slices_need_a_stage_that_runs() -> None:
     keys = torch.ones(1, 1, 2, 4)
-    found = complaints(slices.Slice().extend, {"keys": keys, "values": keys})
-    assert found == []
     with pytest.raises(pt.Error, match="no stage is captured for a slice"):
         slices.Slice().extend(keys, keys)
     with pytest.raises(pt.Error, match="no stage runs a slice"):

@@ -8,17 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from reference import CausalMean, chain, mlp
+from reference import Around, CausalMean, batch, chain, mlp, mlps, mse, pipeline
 from torch import nn
 
 import penstock.torch as pt
 
-_mse = nn.functional.mse_loss
-
 
 def _pipe(stages: list[nn.Module], schedule: str = "1f1b", **arguments: Any) -> pt.Pipeline:
-    given = {"loss": _mse, "optimizer": None, "microbatches": 4, "ranks": 2, **arguments}
-    return pt.Pipeline(stages, schedule, **given)
+    return pipeline(stages, schedule, **{"optimizer": None, **arguments})
 
 
 def _check_step(
@@ -29,10 +26,7 @@ def _check_step(
     for each in (*stages, *plain):
         each.zero_grad()
     actual = pipe.step(inputs, targets)
-    value: Any = inputs
-    for stage in plain:
-        value = stage(*value) if isinstance(value, tuple) else stage(value)
-    expected = loss(value, targets)
+    expected = loss(chain(plain)(*inputs if isinstance(inputs, tuple) else (inputs,)), targets)
     expected.backward()
     assert actual == pytest.approx(expected.item(), rel=1e-5)
     for left, right in zip(stages, plain, strict=True):
@@ -44,19 +38,19 @@ def _check_step(
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("schedule", ["1f1b", "zbv", "interleaved"])
 def test_the_last_batch_need_not_divide(schedule: str, exact: bool) -> None:
-    stages: list[nn.Module] = [mlp() for _ in range(2 if schedule == "1f1b" else 4)]
+    stages = mlps(schedule)
     pipe = _pipe(stages, schedule, exact=exact)
     for samples in (8, 9, 8, 7, 4, 5):
-        x, y = torch.randn(samples, 16), torch.randn(samples, 16)
-        _check_step(pipe, stages, _mse, x, y)
+        x, y = batch(samples)
+        _check_step(pipe, stages, mse, x, y)
 
 
 def test_several_steps_of_which_the_last_does_not_divide() -> None:
     stages: list[nn.Module] = [mlp(), mlp()]
     again = copy.deepcopy(stages)
-    batches = [(torch.randn(n, 16), torch.randn(n, 16)) for n in (8, 8, 6)]
+    batches = [batch(n) for n in (8, 8, 6)]
     one_by_one = _pipe(again, optimizer=pt.AdamW)
-    expected = [one_by_one.step(*batch) for batch in batches]
+    expected = [one_by_one.step(*each) for each in batches]
     pipe = _pipe(stages, optimizer=pt.AdamW)
     assert pipe.steps(batches) == pytest.approx(expected, rel=1e-5)
 
@@ -71,25 +65,28 @@ def test_running_statistics_and_dropout_of_unequal_microbatches_are_repeatable()
     assert losses[0] == losses[1]
 
 
-@pytest.mark.parametrize("samples", [0, 3])
-def test_fewer_samples_than_microbatches_are_refused(samples: int) -> None:
-    pipe = _pipe([mlp(), mlp()])
-    with pytest.raises(pt.Error, match=f"{samples} samples, fewer than the 4 microbatches"):
-        pipe.step(torch.randn(samples, 16), torch.randn(samples, 16))
-
-
-def test_empty_batches_are_refused() -> None:
-    pipe = _pipe([mlp(), mlp()], microbatches=1)
-    for run in (pipe.step, pipe.eval_step):
-        with pytest.raises(pt.Error, match="0 samples: pass at least 1"):
-            run(torch.randn(0, 16), torch.randn(0, 16))
-
-
-@pytest.mark.parametrize("rows", [1, 4, 16])
-def test_targets_of_another_batch_size_are_refused(rows: int) -> None:
-    pipe = _pipe([mlp(), mlp()])
-    with pytest.raises(pt.Error, match=f"8 samples, but targets contain .*{rows}, 16"):
-        pipe.step(torch.randn(8, 16), torch.randn(rows, 16))
+@pytest.mark.parametrize(
+    ("inputs", "targets", "options", "text"),
+    [
+        ((0, 16), (0, 16), {}, "0 samples, fewer than the 4 microbatches"),
+        ((3, 16), (3, 16), {}, "3 samples, fewer than the 4 microbatches"),
+        ((0, 16), (0, 16), {"microbatches": 1}, "0 samples: pass at least 1"),
+        ((8, 16), (1, 16), {}, "8 samples, but targets contain .*1, 16"),
+        ((8, 16), (4, 16), {}, "8 samples, but targets contain .*4, 16"),
+        ((8, 16), (16, 16), {}, "8 samples, but targets contain .*16, 16"),
+        ((6, 4, 16), (6, 4, 16), {"schedule": "seq1f1b", "slices": 2}, "6 samples, which 4 micro"),
+        ((6, 16), (6, 16), {"schedule": "pipedream", "optimizer": pt.AdamW}, "updates weights wi"),
+    ],
+)
+def test_batches_that_do_not_fit_are_refused(
+    inputs: tuple[int, ...], targets: tuple[int, ...], options: dict[str, Any], text: str
+) -> None:
+    pipe = _pipe([mlp(), mlp()], **options)
+    with pytest.raises(pt.Error, match=text):
+        pipe.step(torch.randn(inputs), torch.randn(targets))
+    if options == {"microbatches": 1}:
+        with pytest.raises(pt.Error, match=text):
+            pipe.eval_step(torch.randn(inputs), torch.randn(targets))
 
 
 def test_targets_may_be_the_flattened_classes_of_sequences() -> None:
@@ -103,16 +100,7 @@ def test_targets_may_be_the_flattened_classes_of_sequences() -> None:
     assert pipe.step(inputs, classes) == pytest.approx(expected, rel=1e-5)
 
 
-def test_slices_need_equal_microbatches() -> None:
-    pipe = _pipe([mlp(), mlp()], "seq1f1b", slices=2)
-    with pytest.raises(pt.Error, match="6 samples, which 4 microbatches do not divide"):
-        pipe.step(torch.randn(6, 4, 16), torch.randn(6, 4, 16))
-
-
 def test_schedules_that_update_within_a_batch_have_no_mean() -> None:
-    pipe = _pipe([mlp(), mlp()], "pipedream", optimizer=pt.AdamW)
-    with pytest.raises(pt.Error, match="updates weights within a batch"):
-        pipe.step(torch.randn(6, 16), torch.randn(6, 16))
     for option in ({"loss_weight": len}, {"clip_grad_norm": 1.0}, {"skip_nonfinite": True}):
         with pytest.raises(pt.Error, match=f"{next(iter(option))}: schedule 'pipedream' updates"):
             _pipe([mlp(), mlp()], "pipedream", **option)
@@ -165,28 +153,14 @@ def test_losses_weighted_by_tokens_of_slices() -> None:
     )
 
 
-class OwnLoss(nn.Module):
-    """Computes its loss from labels among the inputs, as models of transformers do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = mlp()
-
-    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return _cross_entropy(self.inner(x), labels)
-
-
-class PassesLabels(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = mlp()
-
-    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.inner(x), labels
+def _with_own_loss() -> list[nn.Module]:
+    """The last stage computes its loss from labels among the inputs, as models of transformers do."""
+    passes_labels = Around(lambda inner, x, labels: (inner(x), labels))
+    return [passes_labels, Around(lambda inner, x, labels: _cross_entropy(inner(x), labels))]
 
 
 def test_losses_of_the_last_stage_are_weighted_by_the_inputs() -> None:
-    stages: list[nn.Module] = [PassesLabels(), OwnLoss()]
+    stages = _with_own_loss()
     pipe = _pipe(stages, loss=None, loss_weight=lambda inputs: _count(inputs["labels"]))
     plain = copy.deepcopy(stages)
     x, y = torch.randn(8, 6, 16), _padded(8, [6, 6, 1, 1, 2, 3, 6, 4])
@@ -212,40 +186,37 @@ def test_losses_of_the_last_stage_are_weighted_by_the_inputs() -> None:
 def test_weights_that_are_no_number_of_terms_are_refused(weigh: Any, text: str) -> None:
     pipe = _pipe([mlp(), mlp()], loss_weight=weigh)
     with pytest.raises(pt.Error, match=text) as raised:
-        pipe.step(torch.randn(8, 16), torch.randn(8, 16))
+        pipe.step(*batch())
     assert "\n" not in str(raised.value)
 
 
-class TakesList(nn.Module):
+def _takes_list() -> nn.Module:
     """Takes one tensor per sample, as detection models do."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = mlp()
-
-    def forward(self, images: list[torch.Tensor]) -> torch.Tensor:
+    def forward(inner: nn.Module, images: list[torch.Tensor]) -> Any:
         assert isinstance(images, list) and images[0].shape == (3, 16)
-        y: torch.Tensor = self.inner(torch.stack([image.mean(0) for image in images]))
-        return y
+        return inner(torch.stack([image.mean(0) for image in images]))
+
+    return Around(forward)
 
 
 @pytest.mark.parametrize("in_dict", [False, True])
 def test_a_list_of_one_tensor_per_sample_is_divided(in_dict: bool) -> None:
-    stages: list[nn.Module] = [TakesList(), mlp()]
+    stages: list[nn.Module] = [_takes_list(), mlp()]
     pipe = _pipe(stages)
     plain = copy.deepcopy(stages)
     for samples in (8, 6, 8):
         images, y = torch.randn(samples, 3, 16), torch.randn(samples, 16)
-        expected = _mse(plain[1](plain[0](list(images))), y)
+        expected = mse(plain[1](plain[0](list(images))), y)
         inputs = {"images": list(images)} if in_dict else list(images)
         assert pipe.step(inputs, y) == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_targets_in_a_list_are_divided() -> None:
     stages: list[nn.Module] = [mlp(), mlp()]
-    pipe = _pipe(stages, loss=lambda output, targets: _mse(output, torch.stack(targets)))
-    x, y = torch.randn(8, 16), torch.randn(8, 16)
-    expected = _mse(chain(copy.deepcopy(stages))(x), y).item()
+    pipe = _pipe(stages, loss=lambda output, targets: mse(output, torch.stack(targets)))
+    x, y = batch()
+    expected = mse(chain(copy.deepcopy(stages))(x), y).item()
     assert pipe.step(x, list(y)) == pytest.approx(expected, rel=1e-5)
 
 
@@ -270,7 +241,7 @@ def test_lists_that_may_mean_something_else_are_refused(inputs: Any, text: str) 
 
 
 def test_lists_of_tensors_of_the_whole_batch_are_containers() -> None:
-    stages: list[nn.Module] = [PassesLabels(), OwnLoss()]
+    stages = _with_own_loss()
     pipe = _pipe(stages, loss=None)
     x, y = torch.randn(8, 6, 16), torch.randint(16, (8, 6))
     expected = pipe.step((x, y))
@@ -285,17 +256,16 @@ class Skips(nn.Module):
         super().__init__()
         self.first, self.second = nn.Linear(16, 16), nn.Linear(16, 16)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> Any:
         hidden = self.first(x)
-        result: torch.Tensor = self.second(hidden) * (x.numel() / 100) + hidden
-        return result
+        return self.second(hidden) * (x.numel() / 100) + hidden
 
 
 def test_stages_cut_from_a_graph_refuse_microbatches_of_another_size() -> None:
     model = Skips()
     pipe = _pipe(pt.split(model, torch.randn(2, 16), ["second"]))
-    x, y = torch.randn(8, 16), torch.randn(8, 16)
-    expected = sum(_mse(model(a), b).item() for a, b in zip(x.chunk(4), y.chunk(4), strict=True))
+    x, y = batch()
+    expected = sum(mse(model(a), b).item() for a, b in zip(x.chunk(4), y.chunk(4), strict=True))
     assert pipe.step(x, y) == pytest.approx(expected / 4, rel=1e-5)
     for run in (pipe.eval_step, pipe.step):
         with pytest.raises(pt.Error, match=r"takes a tensor of shape \(2, 16\), not \(1, 16\)"):

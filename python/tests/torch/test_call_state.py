@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from reference import accumulate, mlp
+from reference import Around, accumulate, batch, mlp, mse, pipeline, train_both
 from torch import nn
 from torch.nn import functional
 
 import penstock.torch as pt
-
-_mse = functional.mse_loss
 
 
 def _model(name: str) -> nn.Module:
@@ -102,75 +100,42 @@ _OBJECTS: dict[str, Any] = {
 }
 
 
-class Keeps(nn.Module):
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.inner, self.kind = mlp(), kind
+def _keeps(kind: str) -> nn.Module:
+    def forward(inner: nn.Module, x: torch.Tensor) -> Any:
+        y = inner(x)
+        return y, _OBJECTS[kind](y)
 
-    def forward(self, x: torch.Tensor) -> Any:
-        y: torch.Tensor = self.inner(x)
-        return y, _OBJECTS[self.kind](y)
+    return Around(forward)
 
 
-class Takes(nn.Module):
-    def __init__(self, uses: bool) -> None:
-        super().__init__()
-        self.inner, self.uses = mlp(), uses
-
-    def forward(self, x: torch.Tensor, state: Any) -> torch.Tensor:
-        y: torch.Tensor = self.inner(x)
-        if state is None:
-            return -y
-        return y + state.value.mean() if self.uses else y
+_BATCHES = (4, 8, 4)
 
 
 @pytest.mark.parametrize("kind", list(_OBJECTS))
 def test_objects_of_a_call_may_be_returned_but_not_used(kind: str) -> None:
-    stages: list[nn.Module] = [Keeps(kind), Takes(uses=False)]
-    plain = copy.deepcopy(stages)
-    pipe = pt.Pipeline(stages, "1f1b", ranks=2, microbatches=2, loss=_mse, optimizer=None)
-    for samples in (4, 8, 4):
-        x, y = torch.randn(samples, 16), torch.randn(samples, 16)
-        expected = accumulate(lambda part: plain[1](*plain[0](part)), _mse, x, y, 2)
-        assert pipe.step(x, y) == pytest.approx(expected, rel=1e-5)
-    stages[1] = Takes(uses=True)
-    pipe = pt.Pipeline(stages, "1f1b", ranks=2, microbatches=2, loss=_mse, optimizer=None)
+    ignores = Around(lambda inner, x, state: -inner(x) if state is None else inner(x))
+    batches = [batch(samples) for samples in _BATCHES]
+    stages = [_keeps(kind), ignores]
+    assert train_both(stages, batches, optimizer=None, microbatches=2, rel=1e-5) < 1e-5
+    stages[1] = Around(lambda inner, x, state: inner(x) + state.value.mean())
     with pytest.raises(pt.Error, match=r"that stage 0 returns holds tensors of one call"):
-        pipe.step(x, y)
+        pipeline(stages, optimizer=None, microbatches=2).step(*batches[0])
 
 
 def test_an_object_of_a_call_is_not_used_by_the_loss() -> None:
     def loss(output: Any, targets: torch.Tensor) -> torch.Tensor:
-        return _mse(output[0], targets) + output[1].layers[0][0].square().mean()
+        return mse(output[0], targets) + output[1].layers[0][0].square().mean()
 
-    pipe = pt.Pipeline([mlp(), Keeps("object")], "1f1b", ranks=2, microbatches=2, loss=loss)
+    pipe = pipeline([mlp(), _keeps("object")], microbatches=2, loss=loss)
     x = torch.randn(4, 16)
     with pytest.raises(pt.Error, match=r"the Cache that stage 1 returns holds tensors of one call"):
         pipe.step(x, x)
 
 
 def test_plain_objects_pass_between_stages() -> None:
-    class Configured(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = mlp()
-
-        def forward(self, x: torch.Tensor) -> Any:
-            return self.inner(x), types.SimpleNamespace(scale=float(len(x)))
-
-    class Scales(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = mlp()
-
-        def forward(self, x: torch.Tensor, config: Any) -> torch.Tensor:
-            y: torch.Tensor = self.inner(x)
-            return y * config.scale
-
-    stages: list[nn.Module] = [Configured(), Scales()]
-    plain = copy.deepcopy(stages)
-    pipe = pt.Pipeline(stages, "1f1b", ranks=2, microbatches=2, loss=_mse, optimizer=None)
-    for samples in (4, 8, 4):
-        x, y = torch.randn(samples, 16), torch.randn(samples, 16)
-        expected = accumulate(lambda part: plain[1](*plain[0](part)), _mse, x, y, 2)
-        assert pipe.step(x, y) == pytest.approx(expected, rel=1e-5)
+    stages = [
+        Around(lambda inner, x: (inner(x), types.SimpleNamespace(scale=float(len(x))))),
+        Around(lambda inner, x, config: inner(x) * config.scale),
+    ]
+    batches = [batch(samples) for samples in _BATCHES]
+    assert train_both(stages, batches, optimizer=None, microbatches=2, rel=1e-5) < 1e-4

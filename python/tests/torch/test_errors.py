@@ -6,60 +6,42 @@ import copy
 import os
 import re
 import signal
-import subprocess
-import sys
-import textwrap
 import warnings
 from typing import Any
 
 import pytest
 import torch
-from reference import distance, mlp
+from forks import Fork
+from reference import Around, batch, distance, mlp, pipeline
 from torch import nn
 
 import penstock.torch as pt
 
-_mse = nn.functional.mse_loss
-
 
 def _step(stages: list[nn.Module], **arguments: Any) -> str:
     """Returns the one-line error of a step."""
-    given = {"ranks": 2, "microbatches": 4, "loss": _mse, **arguments}
     with pytest.raises(pt.Error) as raised:
-        pt.Pipeline(stages, "1f1b", **given).step(torch.randn(8, 16), torch.randn(8, 16))
+        pipeline(stages, **arguments).step(*batch())
     text = str(raised.value)
     assert "\n" not in text
     return text
 
 
-class ReadsValue(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * x.sum().item()
-
-
-class DependsOnData(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x[x > 0]
-
-
-class Fails(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        raise ValueError("the user's own error\nwith a second line")
+def _fails(_: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    raise ValueError("the user's own error\nwith a second line")
 
 
 @pytest.mark.parametrize(
-    ("module", "text"),
+    ("function", "text"),
     [
-        (ReadsValue(), r"stage 1, forward at .*test_errors\.py:\d+ in forward: .*reads a value"),
-        (
-            DependsOnData(),
-            r"stage 1, forward at .*test_errors\.py:\d+ in forward: .*depends on data",
-        ),
-        (Fails(), r"stage 1, forward at .*test_errors\.py:\d+ in forward: the user's own error$"),
+        (lambda _, x: x * x.sum().item(), r"in <lambda>: .*reads a value"),
+        (lambda _, x: x[x > 0], r"in <lambda>: .*depends on data"),
+        (_fails, r"in _fails: the user's own error$"),
     ],
 )
-def test_the_line_of_the_model_is_named(module: nn.Module, text: str) -> None:
-    assert re.search(text, _step([mlp(), module]))
+def test_the_line_of_the_model_is_named(function: Any, text: str) -> None:
+    where = r"stage 1, forward at .*test_errors\.py:\d+ "
+    assert re.search(where + text, _step([mlp(), Around(function)]))
 
 
 def test_hooks_are_refused_by_name() -> None:
@@ -79,7 +61,7 @@ def test_a_loss_must_be_a_scalar() -> None:
 
 def test_the_number_of_stages_must_fit() -> None:
     with pytest.raises(pt.Error, match="3 modules"):
-        pt.Pipeline([mlp(), mlp(), mlp()], "1f1b", ranks=2, microbatches=4, loss=_mse)
+        pipeline([mlp(), mlp(), mlp()])
 
 
 def test_a_failed_step_ends_the_pipeline() -> None:
@@ -90,7 +72,7 @@ def test_a_failed_step_ends_the_pipeline() -> None:
 
         return Broken(parameters, lr=0.1)
 
-    pipe = pt.Pipeline([mlp(), mlp()], "1f1b", ranks=2, microbatches=4, loss=_mse, optimizer=fail)
+    pipe = pipeline([mlp(), mlp()], optimizer=fail)
     x = torch.randn(8, 16)
     with pytest.raises(pt.Error, match="disk full"):
         pipe.step(x, x)
@@ -99,40 +81,22 @@ def test_a_failed_step_ends_the_pipeline() -> None:
 
 
 def test_ctrl_c_ends_a_step() -> None:
-    script = textwrap.dedent(
-        """
-        import signal, torch, penstock.torch as pt
-        from torch import nn
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's jobs ignore it
-        pipe = pt.Pipeline([nn.Linear(64, 64), nn.Linear(64, 64)], "1f1b", ranks=2, microbatches=4,
-                           loss=nn.functional.mse_loss)
-        x = torch.randn(8, 64)
-        pipe.step(x, x)
-        print("ready", flush=True)
-        while True:
-            pipe.step(x, x)
-        """
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", script],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ,
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert "KeyboardInterrupt" in errors
-
-
-class ChangesInput(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.add_(1)
+    script = """
+import signal, torch, penstock.torch as pt
+from torch import nn
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's jobs ignore it
+pipe = pt.Pipeline([nn.Linear(64, 64), nn.Linear(64, 64)], ranks=2, microbatches=4, loss=nn.functional.mse_loss)
+x = torch.randn(8, 64)
+pipe.step(x, x)
+print("ready", flush=True)
+while True:
+    pipe.step(x, x)
+"""
+    with Fork(script) as process:
+        assert next(process.lines()) == "ready\n"
+        assert process.process.pid is not None
+        os.kill(process.process.pid, signal.SIGINT)
+        assert "KeyboardInterrupt" in process.ended()[2]
 
 
 class AssignsBuffer(nn.Module):
@@ -146,10 +110,12 @@ class AssignsBuffer(nn.Module):
         return self.inner(x) * self.calls
 
 
-@pytest.mark.parametrize("stages", [[ChangesInput(), mlp()], [mlp(), ChangesInput()]])
-def test_in_place_changes_of_inputs_are_refused(stages: list[nn.Module]) -> None:
+@pytest.mark.parametrize("stage", [0, 1])
+def test_in_place_changes_of_inputs_are_refused(stage: int) -> None:
+    stages: list[nn.Module] = [mlp(), mlp()]
+    stages[stage] = Around(lambda _, x: x.add_(1))
     text = _step(stages)
-    assert re.search(r"test_errors\.py:\d+ in forward: .*: compute a new tensor instead", text)
+    assert re.search(r"test_errors\.py:\d+ in <lambda>: .*: compute a new tensor instead", text)
 
 
 def test_assigned_buffers_are_refused_and_stay() -> None:
@@ -176,7 +142,7 @@ def test_what_the_engine_does_not_train_is_refused_by_name() -> None:
     ],
 )
 def test_inputs_that_are_no_batch_are_refused(make: Any, text: str) -> None:
-    pipe = pt.Pipeline([mlp(), mlp()], "1f1b", ranks=2, microbatches=4, loss=_mse)
+    pipe = pipeline([mlp(), mlp()])
     x = torch.randn(8, 16)
     with pytest.raises(pt.Error, match=text):
         pipe.step(make(x), x)
@@ -185,14 +151,14 @@ def test_inputs_that_are_no_batch_are_refused(make: Any, text: str) -> None:
 
 def test_a_refused_batch_of_several_steps_runs_none() -> None:
     stages = [mlp(), mlp()]
-    pipe = pt.Pipeline(stages, "1f1b", ranks=2, microbatches=4, loss=_mse)
+    pipe = pipeline(stages)
     x = torch.randn(8, 16)
     assert pipe.steps([]) == []
     pipe.step(x, x)
     before = copy.deepcopy(stages)
-    for batch, text in (((x[:6], x), "6 samples"), (x, "batch 1 is not a pair"), ((), "batch 1")):
+    for each, text in (((x[:6], x), "6 samples"), (x, "batch 1 is not a pair"), ((), "batch 1")):
         with pytest.raises(pt.Error, match=text):
-            pipe.steps([(x, x), batch])  # type: ignore[list-item]
+            pipe.steps([(x, x), each])  # type: ignore[list-item]
     assert distance(stages, before) == 0
     assert len(pipe.steps([(x, x), [x, x]])) == 2
 
@@ -213,46 +179,26 @@ def test_a_refused_batch_of_several_steps_runs_none() -> None:
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(arguments: dict[str, Any], text: str) -> None:
-    given = {"stages": [mlp(), mlp()], "ranks": 2, "microbatches": 4, "loss": _mse, **arguments}
+    given = {"stages": [mlp(), mlp()], "ranks": 2, "microbatches": 4, "loss": nn.functional.mse_loss, **arguments}
     with pytest.raises(pt.Error, match=text) as raised:
         pt.Pipeline(**given)
     assert "\n" not in str(raised.value)
 
 
-def _to_eval(stages: list[nn.Module]) -> None:
-    stages[1].eval()
-
-
-def _freeze(stages: list[nn.Module]) -> None:
-    stages[1][0].weight.requires_grad_(False)
-
-
-def _replace_storage(stages: list[nn.Module]) -> None:
-    stages[1][0].weight.data = torch.zeros(24, 16)
-
-
-def _assign(stages: list[nn.Module]) -> None:
-    state = {name: value.clone() for name, value in stages[1].state_dict().items()}
-    stages[1].load_state_dict(state, assign=True)
-
-
-def _hook(stages: list[nn.Module]) -> None:
-    stages[1][0].register_forward_hook(_print_norm)
-
-
-def _weight_hook(stages: list[nn.Module]) -> None:
-    stages[1][0].weight.register_hook(_print_norm)
-
-
-def _change_constant(stages: list[nn.Module]) -> None:
-    stages[1].get_buffer("offset").zero_()
-
-
-def _change_tensor(stages: list[nn.Module]) -> None:
-    stages[1].scale.mul_(2)  # type: ignore[operator]
-
-
 def _print_norm(*_: object) -> None: ...
+
+
+# What a caller may do to a stage.
+_CHANGES: dict[str, Any] = {
+    "eval": lambda stage: stage.eval(),
+    "freeze": lambda stage: stage[0].weight.requires_grad_(False),
+    "replace": lambda stage: setattr(stage[0].weight, "data", torch.zeros(24, 16)),
+    "assign": lambda stage: stage.load_state_dict(copy.deepcopy(stage.state_dict()), assign=True),
+    "hook": lambda stage: stage[0].register_forward_hook(_print_norm),
+    "hook of a weight": lambda stage: stage[0].weight.register_hook(_print_norm),
+    "change a constant": lambda stage: stage.get_buffer("offset").zero_(),
+    "change a tensor": lambda stage: stage.scale.mul_(2),
+}
 
 
 class HasConstants(nn.Sequential):
@@ -268,31 +214,31 @@ class HasConstants(nn.Sequential):
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (_to_eval, "module 'HasConstants' is in eval mode, but was captured in train mode"),
-        (_change_constant, "buffer 'offset' was changed, but it is a constant of compiled steps"),
-        (_change_tensor, "tensor 'scale' was changed, but it is a constant of compiled steps"),
-        (_freeze, "parameter '0.weight' has requires_grad=False"),
-        (_replace_storage, "parameter '0.weight' was replaced"),
-        (_assign, "parameter '0.weight' was replaced"),
-        (_hook, "module '0' has the hook _print_norm"),
-        (_weight_hook, "parameter '0.weight' has the hook _print_norm"),
+        ("eval", "module 'HasConstants' is in eval mode, but was captured in train mode"),
+        ("change a constant", "buffer 'offset' was changed, but it is a constant of compiled steps"),
+        ("change a tensor", "tensor 'scale' was changed, but it is a constant of compiled steps"),
+        ("freeze", "parameter '0.weight' has requires_grad=False"),
+        ("replace", "parameter '0.weight' was replaced"),
+        ("assign", "parameter '0.weight' was replaced"),
+        ("hook", "module '0' has the hook _print_norm"),
+        ("hook of a weight", "parameter '0.weight' has the hook _print_norm"),
     ],
 )
-def test_changes_that_compiled_stages_would_ignore_are_refused(change: Any, text: str) -> None:
+def test_changes_that_compiled_stages_would_ignore_are_refused(change: str, text: str) -> None:
     stages: list[nn.Module] = [mlp(), HasConstants()]
-    pipe = pt.Pipeline(stages, "1f1b", ranks=2, microbatches=4, loss=_mse)
+    pipe = pipeline(stages)
     x = torch.randn(8, 16)
     pipe.step(x, x)
-    change(stages)
+    _CHANGES[change](stages[1])
     with pytest.raises(pt.Error, match=f"stage 1: {re.escape(text)}"):
         pipe.step(x, x)
 
 
-@pytest.mark.parametrize("change", [_freeze, _replace_storage, _assign])
-def test_tensors_that_are_replaced_before_the_first_step_are_refused(change: Any) -> None:
+@pytest.mark.parametrize("change", ["freeze", "replace", "assign"])
+def test_tensors_that_are_replaced_before_the_first_step_are_refused(change: str) -> None:
     stages: list[nn.Module] = [mlp(), mlp()]
-    pipe = pt.Pipeline(stages, "1f1b", ranks=2, microbatches=4, loss=_mse)
-    change(stages)
+    pipe = pipeline(stages)
+    _CHANGES[change](stages[1])
     x = torch.randn(8, 16)
     with pytest.raises(pt.Error, match="stage 1: parameter '0.weight' .*make a new Pipeline"):
         pipe.step(x, x)
@@ -300,7 +246,7 @@ def test_tensors_that_are_replaced_before_the_first_step_are_refused(change: Any
 
 def test_the_same_tensors_in_other_containers_are_refused() -> None:
     stages: list[nn.Module] = [mlp(), mlp()]
-    pipe = pt.Pipeline(stages, "1f1b", ranks=2, microbatches=4, loss=_mse)
+    pipe = pipeline(stages)
     x = torch.randn(8, 16)
     pipe.step({"input": x}, x)
     with pytest.raises(pt.Error, match="another structure"):
@@ -309,7 +255,7 @@ def test_the_same_tensors_in_other_containers_are_refused() -> None:
 
 
 def test_graphs_are_text() -> None:
-    pipe = pt.Pipeline([mlp(), mlp()], "1f1b", ranks=2, microbatches=4, loss=_mse)
+    pipe = pipeline([mlp(), mlp()])
     with pytest.raises(pt.Error, match="stage 1 is not compiled: call step first"):
         pipe.graph(1)
     x = torch.randn(8, 16)
@@ -325,7 +271,7 @@ def test_graphs_are_text() -> None:
 
 def test_attributes_that_change_are_reported() -> None:
     stages: list[nn.Module] = [nn.Sequential(mlp(), nn.Dropout(0.1)), mlp()]
-    pipe = pt.Pipeline(stages, "1f1b", ranks=2, microbatches=4, loss=_mse)
+    pipe = pipeline(stages)
     x = torch.randn(8, 16)
     pipe.step(x, x)
     stages[0][1].p = 0.2  # type: ignore[index]
@@ -337,7 +283,7 @@ def test_attributes_that_change_are_reported() -> None:
 
 
 def test_another_autocast_than_in_the_first_step_is_refused() -> None:
-    pipe = pt.Pipeline([mlp(), mlp()], "1f1b", ranks=2, microbatches=4, loss=_mse)
+    pipe = pipeline([mlp(), mlp()])
     x = torch.randn(8, 16)
     with torch.autocast(x.device.type, dtype=torch.bfloat16):
         pipe.step(x, x)
@@ -347,27 +293,21 @@ def test_another_autocast_than_in_the_first_step_is_refused() -> None:
         pipe.step(x, x)
 
 
-class FailsForLongBatches(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = mlp()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+def test_a_new_shape_that_fails_is_reported_with_its_line() -> None:
+    def long(inner: nn.Module, x: torch.Tensor) -> Any:
         if len(x) > 2:
             raise KeyError("too long\nfor me")
-        return self.inner(x)
+        return inner(x)
 
-
-def test_a_new_shape_that_fails_is_reported_with_its_line() -> None:
-    pipe = pt.Pipeline([mlp(), FailsForLongBatches()], "1f1b", ranks=2, microbatches=4, loss=_mse)
-    pipe.step(torch.randn(8, 16), torch.randn(8, 16))
+    pipe = pipeline([mlp(), Around(long)])
+    pipe.step(*batch())
     x = torch.randn(16, 16)
-    expected = r"^stage 1, forward at .*test_errors\.py:\d+ in forward: KeyError"
+    expected = r"^stage 1, forward at .*test_errors\.py:\d+ in long: KeyError"
     for _ in range(2):
         with pytest.raises(pt.Error, match=expected) as raised:
             pipe.step(x, x)
         assert "\n" not in str(raised.value)
-    pipe.step(torch.randn(8, 16), torch.randn(8, 16))
+    pipe.step(*batch())
 
 
 def test_a_failing_loss_is_reported_with_its_line() -> None:

@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import copy
-import os
-import pathlib
-import subprocess
-import sys
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-from reference import chain, mlp
+from forks import lines_of
+from reference import Around, batch, chain, mlp, mlps, mse, pipeline
 from torch import nn
 
 import penstock.torch as pt
 
-_mse = nn.functional.mse_loss
-
-
-def _pipe(stages: list[nn.Module], schedule: str = "1f1b", **arguments: Any) -> pt.Pipeline:
-    given = {"loss": _mse, "microbatches": 4, "ranks": 2, **arguments}
-    return pt.Pipeline(stages, schedule, **given)
-
 
 @pytest.mark.parametrize("schedule", ["1f1b", "zbv", "dualpipe"])
 def test_outputs_and_losses_are_those_of_the_model(schedule: str) -> None:
-    stages: list[nn.Module] = [mlp() for _ in range(4 if schedule == "zbv" else 2)]
-    pipe = _pipe(stages, schedule)
+    stages = mlps(schedule)
+    pipe = pipeline(stages, schedule)
     for samples in (8, 9, 3, 1):  # before any training step, and of any size
-        x, y = torch.randn(samples, 16), torch.randn(samples, 16)
+        x, y = batch(samples)
         with torch.no_grad():
             expected = chain(stages)(x)
         outputs = pipe.eval_step(x)
@@ -37,8 +27,8 @@ def test_outputs_and_losses_are_those_of_the_model(schedule: str) -> None:
         torch.testing.assert_close(outputs, expected)
         loss = pipe.eval_step(x, y)
         assert isinstance(loss, float)
-        assert loss == pytest.approx(_mse(expected, y).item(), rel=1e-5)
-    x, y = torch.randn(8, 16), torch.randn(8, 16)
+        assert loss == pytest.approx(mse(expected, y).item(), rel=1e-5)
+    x, y = batch()
     evaluated = pipe.eval_step(x, y)
     assert pipe.step(x, y) == pytest.approx(evaluated, rel=1e-5)
     with torch.no_grad():  # the updated weights
@@ -69,8 +59,8 @@ def test_nothing_is_changed(mode: bool) -> None:
     for evaluates in (False, True):
         torch.manual_seed(0)
         stages: list[nn.Module] = [Counts(), mlp()]
-        pipe = _pipe(stages, seed=1)
-        x, y = torch.randn(8, 16), torch.randn(8, 16)
+        pipe = pipeline(stages, seed=1)
+        x, y = batch()
         losses = [pipe.step(x, y)]
         if evaluates:
             before = copy.deepcopy(nn.ModuleList(stages).state_dict())
@@ -95,7 +85,7 @@ def test_nothing_is_changed(mode: bool) -> None:
 
 def test_the_mode_of_the_modules_decides_on_dropout() -> None:
     stages: list[nn.Module] = [nn.Sequential(mlp(), nn.Dropout(0.5)), mlp()]
-    pipe = _pipe(stages)
+    pipe = pipeline(stages)
     x = torch.randn(8, 16)
     for stage in stages:
         stage.eval()
@@ -111,23 +101,11 @@ class Output(NamedTuple):
     loss: torch.Tensor
 
 
-class OwnLoss(nn.Module):
-    def __init__(self, wrap: Any) -> None:
-        super().__init__()
-        self.inner, self.wrap = mlp(), wrap
-
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
-        return self.wrap(_mse(self.inner(x), y))
-
-
-class Passes(nn.Module):
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
-        return {"x": x * 2, "y": y}
-
-
 @pytest.mark.parametrize("wrap", [Output, lambda loss: loss])
 def test_losses_of_the_last_stage(wrap: Any) -> None:
-    pipe = _pipe([Passes(), OwnLoss(wrap)], loss=None)
+    passes = Around(lambda _, x, y: {"x": x * 2, "y": y}, nn.Identity())
+    own_loss = Around(lambda inner, x, y: wrap(mse(inner(x), y)))
+    pipe = pipeline([passes, own_loss], loss=None)
     for samples in (8, 6):
         batch = {"x": torch.randn(samples, 16), "y": torch.randn(samples, 16)}
         loss = pipe.eval_step(batch)
@@ -140,7 +118,7 @@ def test_metrics_outputs_and_weights_are_those_of_a_step() -> None:
         found = nn.functional.cross_entropy(output.flatten(0, 1), targets.flatten())
         return found, {"largest": output.max()}
 
-    pipe = _pipe(
+    pipe = pipeline(
         [mlp(), mlp()],
         loss=loss,
         outputs=True,
@@ -165,12 +143,12 @@ def test_a_failing_stage_is_named_and_the_pipeline_goes_on() -> None:
                 raise KeyError("another width\nthan usual")
             return x * 2
 
-    pipe = _pipe([mlp(), nn.Sequential(Fails(), mlp())])
+    pipe = pipeline([mlp(), nn.Sequential(Fails(), mlp())])
     x = torch.randn(8, 16)
     with pytest.raises(pt.Error, match=r"stage 0, forward.*shapes cannot be multiplied") as raised:
         pipe.eval_step(torch.randn(8, 17))
     assert "\n" not in str(raised.value)
-    other = _pipe([nn.Identity(), Fails()], optimizer=None)
+    other = pipeline([nn.Identity(), Fails()], optimizer=None)
     expected = r"stage 1, forward at .*test_eval_step\.py:\d+ in forward: KeyError"
     with pytest.raises(pt.Error, match=expected):
         other.eval_step(torch.randn(8, 17))
@@ -179,7 +157,7 @@ def test_a_failing_stage_is_named_and_the_pipeline_goes_on() -> None:
     with pytest.raises(pt.Error, match="0 samples"):
         pipe.eval_step(x[:0])
     with pytest.raises(pt.Error, match="the Pipeline has no loss"):
-        _pipe([mlp(), mlp()], loss=None).eval_step(x, x)
+        pipeline([mlp(), mlp()], loss=None).eval_step(x, x)
 
 
 _SCRIPT = """
@@ -229,25 +207,9 @@ for name in sys.argv[1].split(","):
 """
 
 
-def test_torchrun_evaluates_like_one_process(tmp_path: pathlib.Path) -> None:
-    script = tmp_path / "evaluate.py"
-    script.write_text(_SCRIPT)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-    def run(*launcher: str) -> list[str]:
-        done = subprocess.run(
-            [sys.executable, *launcher, str(script), "1f1b,zbv,dualpipe"],
-            capture_output=True,
-            text=True,
-            timeout=200,
-            env=environment,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return sorted(line for line in done.stdout.splitlines() if line.startswith("value"))
-
-    alone = run()
-    both = run("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+def test_processes_evaluate_like_one() -> None:
+    alone = lines_of(_SCRIPT, "1f1b,zbv,dualpipe", prefix="value")
+    both = lines_of(_SCRIPT, "1f1b,zbv,dualpipe", prefix="value", processes=2)
     for here in ("0", "1"):
         of_process = [line for line in both if line.split()[2] == here]
         assert len(of_process) == len(alone) == 30

@@ -8,22 +8,19 @@ from typing import Any
 
 import pytest
 import torch
-from reference import CausalMean, accumulate, chain, mlp
+from reference import Around, CausalMean, accumulate, batch, chain, mlp, mlps, mse, pipeline
 from torch import nn
 
 import penstock.torch as pt
 
-_mse = nn.functional.mse_loss
-
 
 def _pipe(stages: list[nn.Module], schedule: str = "1f1b", **arguments: Any) -> pt.Pipeline:
-    given = {"loss": _mse, "optimizer": None, "microbatches": 4, "ranks": 2, **arguments}
-    return pt.Pipeline(stages, schedule, **given)
+    return pipeline(stages, schedule, **{"optimizer": None, **arguments})
 
 
 def _with_metrics(output: torch.Tensor, targets: torch.Tensor) -> Any:
     metrics = {"mae": (output - targets).abs().mean(), "largest": output.max().detach(), "one": 1}
-    return _mse(output, targets), metrics
+    return mse(output, targets), metrics
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "zbv", "dualpipe"])
@@ -31,18 +28,17 @@ def _with_metrics(output: torch.Tensor, targets: torch.Tensor) -> Any:
 def test_metrics_and_losses_are_those_of_the_microbatches(schedule: str, samples: int) -> None:
     if schedule == "dualpipe" and samples != 8:
         pytest.skip("one shape")
-    count = {"1f1b": 2, "zbv": 4, "dualpipe": 2}[schedule]
-    stages: list[nn.Module] = [mlp() for _ in range(count)]
+    stages = mlps(schedule)
     plain = copy.deepcopy(stages)
     pipe = _pipe(stages, schedule, loss=_with_metrics)
     with pytest.raises(pt.Error, match="no step has run"):
         pipe.last  # noqa: B018
-    x, y = torch.randn(samples, 16), torch.randn(samples, 16)
+    x, y = batch(samples)
     loss = pipe.step(x, y)
     last = pipe.last
     parts = list(zip(x.tensor_split(4), y.tensor_split(4), strict=True))
     outputs = [chain(plain)(a) for a, _ in parts]
-    expected = [_mse(o, b).item() for o, (_, b) in zip(outputs, parts, strict=True)]
+    expected = [mse(o, b).item() for o, (_, b) in zip(outputs, parts, strict=True)]
     assert last.losses == pytest.approx(expected, rel=1e-5)
     assert last.loss == loss
     whole = (chain(plain)(x) - y).abs().mean().item()
@@ -57,11 +53,11 @@ def test_metrics_and_losses_are_those_of_the_microbatches(schedule: str, samples
 
 def test_metrics_do_not_change_the_gradients() -> None:
     results = []
-    for loss in (_mse, _with_metrics):
+    for loss in (mse, _with_metrics):
         torch.manual_seed(0)
         stages: list[nn.Module] = [mlp(), mlp()]
         pipe = _pipe(stages, loss=loss, exact=True)
-        value = pipe.step(torch.randn(8, 16), torch.randn(8, 16))
+        value = pipe.step(*batch())
         results.append((value, [p.grad for s in stages for p in s.parameters()]))
     assert results[0][0] == results[1][0]
     for a, b in zip(results[0][1], results[1][1], strict=True):
@@ -76,20 +72,20 @@ def test_metrics_do_not_change_the_gradients() -> None:
     ],
 )
 def test_metrics_that_are_no_scalars_are_refused(metrics: Any, text: str) -> None:
-    pipe = _pipe([mlp(), mlp()], loss=lambda o, y: (_mse(o, y), metrics))
+    pipe = _pipe([mlp(), mlp()], loss=lambda o, y: (mse(o, y), metrics))
     with pytest.raises(pt.Error, match=text):
-        pipe.step(torch.randn(8, 16), torch.randn(8, 16))
+        pipe.step(*batch())
 
 
 @pytest.mark.parametrize("clip", [math.inf, 0.01])
 @pytest.mark.parametrize("schedule", ["1f1b", "zbv"])
 def test_the_norm_of_the_gradients_is_torchs(clip: float, schedule: str) -> None:
-    stages: list[nn.Module] = [mlp() for _ in range(2 if schedule == "1f1b" else 4)]
+    stages = mlps(schedule)
     plain = copy.deepcopy(stages)
     pipe = _pipe(stages, schedule, clip_grad_norm=clip)
-    x, y = torch.randn(8, 16), torch.randn(8, 16)
+    x, y = batch()
     pipe.step(x, y)
-    accumulate(chain(plain), _mse, x, y, 4)
+    accumulate(chain(plain), mse, x, y, 4)
     every = [p for stage in plain for p in stage.parameters()]
     norm = nn.utils.clip_grad_norm_(every, clip).item()
     assert pipe.last.grad_norm == pytest.approx(norm, rel=1e-5)
@@ -105,28 +101,26 @@ def test_a_norm_that_is_not_finite_is_reported_if_it_is_skipped() -> None:
     assert pipe.last.grad_norm is not None and not math.isfinite(pipe.last.grad_norm)
 
 
-class ToDict(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = mlp()
-
-    def forward(self, x: torch.Tensor) -> dict[str, Any]:
-        hidden = self.inner(x)
+def _to_dict() -> nn.Module:
+    def forward(inner: nn.Module, x: torch.Tensor) -> dict[str, Any]:
+        hidden = inner(x)
         return {"logits": hidden, "both": [hidden.mean(), hidden > 0], "kind": "dict"}
+
+    return Around(forward)
 
 
 def _loss_of_dict(output: Any, targets: torch.Tensor) -> torch.Tensor:
-    return _mse(output["logits"], targets)
+    return mse(output["logits"], targets)
 
 
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("samples", [8, 10])
 def test_outputs_are_those_of_the_whole_batch(exact: bool, samples: int) -> None:
-    stages: list[nn.Module] = [mlp(), ToDict()]
+    stages: list[nn.Module] = [mlp(), _to_dict()]
     plain = copy.deepcopy(stages)
     pipe = _pipe(stages, loss=_loss_of_dict, outputs=True, exact=exact, optimizer=pt.AdamW)
     for step in range(2):
-        x, y = torch.randn(samples, 16), torch.randn(samples, 16)
+        x, y = batch(samples)
         expected = chain(plain)(x)
         pipe.step(x, y)
         actual = pipe.last.outputs
@@ -137,7 +131,7 @@ def test_outputs_are_those_of_the_whole_batch(exact: bool, samples: int) -> None
         assert actual["kind"] == "dict" and actual["logits"].shape == (samples, 16)
         assert not actual["logits"].requires_grad
     kept = actual["logits"].clone()
-    pipe.step(torch.randn(samples, 16), torch.randn(samples, 16))
+    pipe.step(*batch(samples))
     assert torch.equal(actual["logits"], kept)
 
 
@@ -155,7 +149,7 @@ def test_the_learning_rate_and_the_text_of_a_pipeline() -> None:
         lr_scheduler=lambda o: torch.optim.lr_scheduler.StepLR(o, 1, gamma=0.5),
     )
     assert pipe.lr == 1e-2
-    pipe.step(torch.randn(8, 16), torch.randn(8, 16))
+    pipe.step(*batch())
     assert pipe.lr == 5e-3
     assert repr(pipe) == (
         "Pipeline('1f1b', stages=2, ranks=2, microbatches=4, optimizer=AdamW, lr=0.005, steps=1)"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from reference import accumulate
+from reference import accumulate, pipeline, sgd
 from torch import nn
 
 import penstock.torch as pt
@@ -155,8 +155,7 @@ _CASES: dict[str, _Case] = {
 }
 
 
-def _sgd(parameters: Any) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=0.02)
+_sgd = functools.partial(sgd, lr=0.02)
 
 
 @pytest.mark.parametrize(
@@ -175,9 +174,7 @@ def test_trains_like_plain_pytorch(name: str, schedule: str, autocast: bool) -> 
     casting = functools.partial(torch.autocast, device, torch.bfloat16, enabled=autocast)
     with casting():
         parts = pt.split(model, example, stages)
-    pipe = pt.Pipeline(
-        parts, schedule, ranks=2, microbatches=_MICROBATCHES, loss=loss, optimizer=_sgd, exact=True
-    )
+    pipe = pipeline(parts, schedule, loss=loss, optimizer=_sgd, exact=True)
     optimizer = _sgd(plain.parameters())
     for _ in range(2 if autocast else _STEPS):
         x, y = data()
@@ -199,9 +196,7 @@ def test_causal_models_train_in_sequence_slices(name: str) -> None:
     model = make().train()
     plain = copy.deepcopy(model)
     parts = pt.split(model, data()[0][:_SAMPLES], 2)
-    pipe = pt.Pipeline(
-        parts, "seq1f1b", ranks=2, microbatches=_MICROBATCHES, slices=2, loss=loss, optimizer=_sgd
-    )
+    pipe = pipeline(parts, "seq1f1b", slices=2, loss=loss, optimizer=_sgd)
     optimizer = _sgd(plain.parameters())
     for _ in range(_STEPS):
         x, y = data()
@@ -225,7 +220,7 @@ def test_graphs_of_any_size_compile(kind: str, layers: int) -> None:
     config = getattr(transformers, f"{kind}Config")(**sizes)
     model = getattr(transformers, f"{kind}ForCausalLM")(config)
     parts = pt.split(model, _tokens()[0][:_SAMPLES], 2)
-    pipe = pt.Pipeline(parts, ranks=2, microbatches=_MICROBATCHES, loss=_token_loss)
+    pipe = pipeline(parts, loss=_token_loss)
     assert 0 < pipe.step(*_tokens()) < 10
 
 

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from reference import accumulate, chain, distance, mlp
+from reference import Around, accumulate, batch, chain, distance, mlp, mlps, mse, pipeline, sgd, train_both
 from torch import nn
 
 import penstock.torch as pt
 
-_mse = nn.functional.mse_loss
 _Make = Callable[[Any], torch.optim.Optimizer]
 
 
@@ -37,27 +36,6 @@ def _groups(parameters: Any) -> list[dict[str, Any]]:
     return [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "lr": 1e-3}]
 
 
-def _pair(ours: _Make, torchs: _Make, steps: int = 4, **arguments: Any) -> float:
-    stages: list[nn.Module] = [mlp(), mlp()]
-    plain = copy.deepcopy(stages)
-    pipe = pt.Pipeline(
-        stages, "1f1b", ranks=2, microbatches=4, loss=_mse, optimizer=ours, exact=True, **arguments
-    )
-    optimizers = [torchs(list(stage.parameters())) for stage in plain]
-    for _ in range(steps):
-        x, y = torch.randn(8, 16), torch.randn(8, 16)
-        pipe.step(x, y)
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        accumulate(chain(plain), _mse, x, y, 4)
-        if arguments.get("clip_grad_norm"):
-            every = [p for stage in plain for p in stage.parameters()]
-            nn.utils.clip_grad_norm_(every, arguments["clip_grad_norm"])
-        for optimizer in optimizers:
-            optimizer.step()
-    return distance(stages, plain)
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -69,54 +47,46 @@ def _pair(ours: _Make, torchs: _Make, steps: int = 4, **arguments: Any) -> float
     ],
 )
 def test_optimizers_of_torch(make: _Make) -> None:
-    assert _pair(make, make) == 0
+    assert train_both([mlp(), mlp()], optimizer=make) == 0
 
 
-def test_native_adamw_is_the_fused_one() -> None:
-    assert (
-        _pair(lambda p: pt.AdamW(p, lr=1e-2), lambda p: torch.optim.AdamW(p, lr=1e-2, fused=True))
-        == 0
-    )
+@pytest.mark.parametrize("groups", [list, _groups])
+def test_native_adamw_is_the_fused_one(groups: Any) -> None:
+    makes: list[_Make] = [
+        lambda p: pt.AdamW(groups(p), lr=1e-2),
+        lambda p: torch.optim.AdamW(groups(p), lr=1e-2, fused=True),
+    ]
+    batches = [batch() for _ in range(4)]
+    assert train_both([mlp(), mlp()], batches, optimizer=makes[0], plain_optimizer=makes[1]) == 0
 
 
 def test_clipping_is_that_of_torch() -> None:
-    def sgd(parameters: Any) -> torch.optim.Optimizer:
-        return torch.optim.SGD(parameters, lr=0.5)
-
-    assert _pair(sgd, sgd, clip_grad_norm=0.01) < 1e-6
+    half = functools.partial(sgd, lr=0.5)
+    assert train_both([mlp(), mlp()], optimizer=half, clip_grad_norm=0.01) < 1e-6
 
 
 def test_schedulers_step_after_each_step() -> None:
-    stages = [mlp(), mlp()]
-    pipe = pt.Pipeline(
-        stages,
-        "1f1b",
-        ranks=2,
-        microbatches=4,
-        loss=_mse,
+    pipe = pipeline(
+        [mlp(), mlp()],
         optimizer=lambda p: pt.AdamW(p, lr=1.0),
         lr_scheduler=lambda o: torch.optim.lr_scheduler.StepLR(o, 1, gamma=0.5),
     )
     for _ in range(3):
-        pipe.step(torch.randn(8, 16), torch.randn(8, 16))
+        pipe.step(*batch())
     assert [optimizer.param_groups[0]["lr"] for optimizer in pipe.optimizers] == [0.125, 0.125]
 
 
 def test_the_state_of_native_adamw_is_saved_and_loaded() -> None:
-    x, y = torch.randn(8, 16), torch.randn(8, 16)
+    x, y = batch()
     stages = [mlp(), mlp()]
-
-    def pipeline(of: list[nn.Module]) -> pt.Pipeline:
-        return pt.Pipeline(of, "1f1b", ranks=2, microbatches=4, loss=_mse, exact=True)
-
-    pipe = pipeline(stages)
+    pipe = pipeline(stages, exact=True)
     pipe.step(x, y)
     weights = copy.deepcopy([stage.state_dict() for stage in stages])
     states = copy.deepcopy([optimizer.state_dict() for optimizer in pipe.optimizers])
     pipe.step(x, y)
 
     again = [mlp(), mlp()]
-    other = pipeline(again)
+    other = pipeline(again, exact=True)
     for stage, weight in zip(again, weights, strict=True):
         stage.load_state_dict(weight)
     for optimizer, state in zip(other.optimizers, states, strict=True):
@@ -125,31 +95,13 @@ def test_the_state_of_native_adamw_is_saved_and_loaded() -> None:
     assert distance(stages, again) == 0
 
 
-def test_parameter_groups_of_native_adamw() -> None:
-    assert (
-        _pair(
-            lambda p: pt.AdamW(_groups(p), lr=1e-2),
-            lambda p: torch.optim.AdamW(_groups(p), lr=1e-2, fused=True),
-        )
-        == 0
-    )
-
-
 def test_a_group_that_is_added_later_is_trained() -> None:
     stages = [mlp(), mlp()]
     plain = copy.deepcopy(stages)
-    pipe = pt.Pipeline(
-        stages,
-        "1f1b",
-        ranks=2,
-        microbatches=4,
-        loss=_mse,
-        exact=True,
-        optimizer=lambda p: pt.AdamW(p[:2], lr=1e-2),
-    )
+    pipe = pipeline(stages, exact=True, optimizer=lambda p: pt.AdamW(p[:2], lr=1e-2))
     optimizers = [torch.optim.AdamW(list(s.parameters())[:2], lr=1e-2, fused=True) for s in plain]
     for step in range(3):
-        x, y = torch.randn(8, 16), torch.randn(8, 16)
+        x, y = batch()
         if step == 1:
             for of, optimizer in zip(
                 (*stages, *plain), (*pipe.optimizers, *optimizers), strict=True
@@ -158,7 +110,7 @@ def test_a_group_that_is_added_later_is_trained() -> None:
         pipe.step(x, y)
         for stage in plain:
             stage.zero_grad()
-        accumulate(chain(plain), _mse, x, y, 4)
+        accumulate(chain(plain), mse, x, y, 4)
         for optimizer in optimizers:
             optimizer.step()
     assert distance(stages, plain) == 0
@@ -180,10 +132,7 @@ def test_what_native_adamw_would_ignore_is_refused() -> None:
     ]
     for make, text in makes:
         with pytest.raises(pt.Error, match=text):
-            pipe = pt.Pipeline(
-                [mlp(), mlp()], "1f1b", ranks=2, microbatches=4, loss=_mse, optimizer=make
-            )
-            pipe.step(torch.randn(8, 16), torch.randn(8, 16))
+            pipeline([mlp(), mlp()], optimizer=make).step(*batch())
 
 
 @pytest.mark.parametrize("native", [True, False])
@@ -191,10 +140,8 @@ def test_updates_with_gradients_that_are_not_finite_are_skipped(native: bool) ->
     stages = [mlp(), mlp()]
     before = copy.deepcopy(stages)
     make: _Make = pt.AdamW if native else torch.optim.AdamW
-    pipe = pt.Pipeline(
-        stages, "1f1b", ranks=2, microbatches=4, loss=_mse, optimizer=make, skip_nonfinite=True
-    )
-    x, y = torch.randn(8, 16), torch.randn(8, 16)
+    pipe = pipeline(stages, optimizer=make, skip_nonfinite=True)
+    x, y = batch()
     bad = x.clone()
     bad[3, 3] = float("inf")
     pipe.step(bad, y)
@@ -204,9 +151,7 @@ def test_updates_with_gradients_that_are_not_finite_are_skipped(native: bool) ->
 
 
 def test_with_a_limit_gradients_that_are_not_finite_fail() -> None:
-    pipe = pt.Pipeline(
-        [mlp(), mlp()], "1f1b", ranks=2, microbatches=4, loss=_mse, clip_grad_norm=1.0
-    )
+    pipe = pipeline([mlp(), mlp()], clip_grad_norm=1.0)
     x = torch.randn(8, 16)
     with pytest.raises(pt.Error, match="is not finite: .*skip_nonfinite=True"):
         pipe.step(x / 0, x)
@@ -216,12 +161,8 @@ def test_with_a_limit_gradients_that_are_not_finite_fail() -> None:
 def test_schedulers_set_the_same_rates_as_in_torch(native: bool) -> None:
     stages = [mlp(), mlp()]
     plain = copy.deepcopy(stages)
-    pipe = pt.Pipeline(
+    pipe = pipeline(
         stages,
-        "1f1b",
-        ranks=2,
-        microbatches=4,
-        loss=_mse,
         exact=True,
         optimizer=lambda p: (pt if native else torch.optim).AdamW(p, lr=1e-2),
         lr_scheduler=lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 4),
@@ -231,57 +172,41 @@ def test_schedulers_set_the_same_rates_as_in_torch(native: bool) -> None:
     )
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 4)
     for _ in range(4):
-        x, y = torch.randn(8, 16), torch.randn(8, 16)
+        x, y = batch()
         pipe.step(x, y)
         optimizer.zero_grad()
-        accumulate(chain(plain), _mse, x, y, 4)
+        accumulate(chain(plain), mse, x, y, 4)
         optimizer.step()
         scheduler.step()
     assert distance(stages, plain) == 0
 
 
-class HasUnused(nn.Module):
+def _has_unused() -> nn.Module:
     """A layer that only some shapes use, and one that none does."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner, self.unused, self.wide = mlp(), nn.Linear(16, 16), nn.Linear(16, 16)
+    def forward(inner: nn.Module, unused: nn.Module, wide: nn.Module, x: torch.Tensor) -> Any:
+        return wide(inner(x)) if len(x) > 2 else inner(x)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.wide(self.inner(x)) if len(x) > 2 else self.inner(x)
+    return Around(forward, mlp(), nn.Linear(16, 16), nn.Linear(16, 16))
 
 
 @pytest.mark.parametrize("native", [True, False])
 def test_weights_without_gradients_are_not_decayed(native: bool) -> None:
-    stages: list[nn.Module] = [HasUnused(), HasUnused()]
-    plain = copy.deepcopy(stages)
-    pipe = pt.Pipeline(
-        stages,
-        "1f1b",
-        ranks=2,
-        microbatches=4,
-        loss=_mse,
-        exact=True,
-        optimizer=lambda p: (pt if native else torch.optim).AdamW(p, weight_decay=0.5),
-    )
-    optimizer = torch.optim.AdamW(
-        [p for s in plain for p in s.parameters()], weight_decay=0.5, fused=native or None
-    )
-    for samples in (8, 16):  # the second shape uses more layers
-        x, y = torch.randn(samples, 16), torch.randn(samples, 16)
-        pipe.step(x, y)
-        optimizer.zero_grad()
-        accumulate(chain(plain), _mse, x, y, 4)
-        optimizer.step()
-        assert distance(stages, plain) == 0
+    stages: list[nn.Module] = [_has_unused(), _has_unused()]
+    both = [(pt if native else torch.optim).AdamW, torch.optim.AdamW]
+    ours, torchs = (functools.partial(make, weight_decay=0.5) for make in both)
+    torchs = functools.partial(torchs, fused=native or None)
+    for sizes in ((8,), (8, 16)):  # the second shape uses more layers
+        of = copy.deepcopy(stages)
+        batches = [batch(samples) for samples in sizes]
+        assert train_both(of, batches, optimizer=ours, plain_optimizer=torchs) == 0
 
 
 def test_without_an_optimizer_unused_weights_have_no_gradient() -> None:
-    stages: list[nn.Module] = [HasUnused(), mlp()]
-    pipe = pt.Pipeline(stages, "1f1b", ranks=2, microbatches=4, loss=_mse, optimizer=None)
-    pipe.step(torch.randn(8, 16), torch.randn(8, 16))
+    stages: list[nn.Module] = [_has_unused(), mlp()]
+    pipeline(stages, optimizer=None).step(*batch())
     has = {name for name, each in stages[0].named_parameters() if each.grad is not None}
-    assert has == {f"inner.{name}" for name, _ in mlp().named_parameters()}
+    assert has == {f"inner.0.{name}" for name, _ in mlp().named_parameters()}
 
 
 @pytest.mark.parametrize("native", [True, False])
@@ -289,73 +214,64 @@ def test_without_an_optimizer_unused_weights_have_no_gradient() -> None:
 def test_a_resumed_pipeline_computes_the_same(native: bool, loaded_after: int) -> None:
     """With dropout and a scheduler, whether the state is loaded before or after first steps."""
 
-    def pipeline() -> tuple[list[nn.Module], pt.Pipeline]:
+    def make() -> tuple[list[nn.Module], pt.Pipeline]:
         stages: list[nn.Module] = [nn.Sequential(mlp(), nn.Dropout(0.3)), mlp()]
-        pipe = pt.Pipeline(
+        pipe = pipeline(
             stages,
             "zb-h1",
-            ranks=2,
-            microbatches=4,
-            loss=_mse,
             seed=3,
             optimizer=lambda p: (pt if native else torch.optim).AdamW(p, lr=1e-2),
             lr_scheduler=lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 6),
         )
         return stages, pipe
 
-    batches = [(torch.randn(8, 16), torch.randn(8, 16)) for _ in range(6)]
-    stages, pipe = pipeline()
-    for batch in batches[:3]:
-        pipe.step(*batch)
+    batches = [batch() for _ in range(6)]
+    stages, pipe = make()
+    for each in batches[:3]:
+        pipe.step(*each)
     saved = copy.deepcopy([pipe.state_dict(), *[stage.state_dict() for stage in stages]])
-    losses = [pipe.step(*batch) for batch in batches[3:]]
+    losses = [pipe.step(*each) for each in batches[3:]]
 
-    again, resumed = pipeline()
-    for batch in batches[:loaded_after]:
-        resumed.step(*batch)
+    again, resumed = make()
+    for each in batches[:loaded_after]:
+        resumed.step(*each)
     resumed.load_state_dict(saved[0])
     for stage, state in zip(again, saved[1:], strict=True):
         stage.load_state_dict(state)
-    assert [resumed.step(*batch) for batch in batches[3:]] == losses
+    assert [resumed.step(*each) for each in batches[3:]] == losses
     assert distance(stages, again) == 0
 
 
 def test_a_state_of_other_stages_is_refused() -> None:
-    def pipeline(count: int, **options: Any) -> pt.Pipeline:
-        return pt.Pipeline(
-            [mlp() for _ in range(count)], "1f1b", ranks=count, loss=_mse, **options
-        )
+    def make(count: int, **options: Any) -> pt.Pipeline:
+        return pipeline([mlp() for _ in range(count)], ranks=count, **options)
 
-    state = pipeline(2).state_dict()
+    state = make(2).state_dict()
     for other, message in (
-        (pipeline(4), "optimizers are those of 2 stages, but the Pipeline has 4"),
-        (pipeline(2, optimizer=None), "optimizers: this Pipeline has none of stage 0"),
+        (make(4), "optimizers are those of 2 stages, but the Pipeline has 4"),
+        (make(2, optimizer=None), "optimizers: this Pipeline has none of stage 0"),
     ):
         with pytest.raises(pt.Error, match=message):
             other.load_state_dict(state)
     with pytest.raises(pt.Error, match="keys are .*: pass what state_dict returned"):
-        pipeline(2).load_state_dict({"0.weight": torch.ones(1)})
+        make(2).load_state_dict({"0.weight": torch.ones(1)})
 
 
-@pytest.mark.parametrize("make", [pt.AdamW, lambda p: torch.optim.SGD(p, lr=0.1)])
+@pytest.mark.parametrize("make", [pt.AdamW, sgd])
 @pytest.mark.parametrize("schedule", ["1f1b", "zbv", "dualpipev", "pipedream"])
 def test_several_steps_at_once_are_those_one_by_one(schedule: str, make: _Make) -> None:
     """With learning rates that change in each step, dropout, and updates that are skipped."""
-    batches = [(torch.randn(8, 16), torch.randn(8, 16)) for _ in range(6)]
+    batches = [batch() for _ in range(6)]
     can_skip = schedule != "pipedream"
     if can_skip:
         batches[2][0][0, 0] = float("nan")
     results: list[tuple[list[float], Any]] = []
     for together in (False, True):
         torch.manual_seed(0)
-        count = {"1f1b": 2, "pipedream": 2}.get(schedule, 4)
-        stages = [nn.Sequential(mlp(), nn.Dropout(0.1)) for _ in range(count)]
-        pipe = pt.Pipeline(
+        stages = [nn.Sequential(each, nn.Dropout(0.1)) for each in mlps(schedule)]
+        pipe = pipeline(
             stages,
             schedule,
-            ranks=2,
-            microbatches=4,
-            loss=_mse,
             optimizer=make,
             lr_scheduler=lambda each: torch.optim.lr_scheduler.ExponentialLR(each, 0.5),
             skip_nonfinite=can_skip,
@@ -388,31 +304,18 @@ def _by_name(
 @pytest.mark.parametrize("make", [pt.AdamW, torch.optim.AdamW, torch.optim.SGD])
 def test_a_factory_of_named_parameters_decays_by_name(make: Any) -> None:
     stages: list[nn.Module] = [mlp(), mlp()]
-    plain = copy.deepcopy(stages)
-    x, y = torch.randn(8, 16), torch.randn(8, 16)
-    factory = functools.partial(_by_name(make), lr=2e-2)
-    pipe = pt.Pipeline(
-        stages, "1f1b", ranks=2, microbatches=4, loss=_mse, optimizer=factory, exact=True
-    )
-    optimizers = [_by_name(make)(list(stage.named_parameters()), lr=2e-2) for stage in plain]
-    for _ in range(3):
-        pipe.step(x, y)
-        accumulate(chain(plain), _mse, x, y, 4)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
-    assert distance(stages, plain) == 0
+    named = list(copy.deepcopy(nn.ModuleList(stages)).named_parameters())
+
+    def plain(parameters: Any) -> torch.optim.Optimizer:
+        pairs = [(name, p) for (name, _), p in zip(named, parameters, strict=True)]
+        return _by_name(make)(pairs, lr=2e-2)
+
+    ours = functools.partial(_by_name(make), lr=2e-2)
+    assert train_both(stages, optimizer=ours, plain_optimizer=plain) == 0
 
 
 def test_named_parameters_are_passed_on_to_torchs_optimizers() -> None:
-    pipe = pt.Pipeline(
-        [mlp(), mlp()],
-        "1f1b",
-        ranks=2,
-        microbatches=4,
-        loss=_mse,
-        optimizer=lambda named_parameters: pt.AdamW(named_parameters),
-    )
+    pipe = pipeline([mlp(), mlp()], optimizer=lambda named_parameters: pt.AdamW(named_parameters))
     names = [name for name, _ in mlp().named_parameters()]
     assert [o and o.param_groups[0]["param_names"] for o in pipe.optimizers] == [names, names]
-    pipe.step(torch.randn(8, 16), torch.randn(8, 16))
+    pipe.step(*batch())

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from penstock.torch.own_time import OwnTimeLimit
+from penstock.torch.processes.own_time import OwnTimeLimit
 
 
 def _looks(limit: OwnTimeLimit, clock: list[float], every: float) -> int:

@@ -3,40 +3,30 @@
 from __future__ import annotations
 
 import copy
+import functools
 import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from reference import accumulate, chain, distance, mlp
+from reference import Around, accumulate, batch, chain, distance, mlp, mlps, mse, pipeline, train_both
+from reference import sgd as reference_sgd
 from torch import nn
 from torch.nn import functional
 
 import penstock.torch as pt
 
-_mse = functional.mse_loss
-_SHAPE = (8, 16)
+_sgd = functools.partial(reference_sgd, lr=0.05)
 
 
-def _sgd(parameters: Any) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=0.05)
+def _pipe(stages: list[nn.Module], loss: Any = mse, **options: Any) -> pt.Pipeline:
+    return pipeline(stages, loss=loss, **{"optimizer": _sgd, **options})
 
 
-def _pipe(stages: list[nn.Module], loss: Any = _mse, **arguments: Any) -> pt.Pipeline:
-    given = {"ranks": 2, "microbatches": 4, "optimizer": _sgd, **arguments}
-    return pt.Pipeline(stages, given.pop("schedule", "1f1b"), loss=loss, **given)
-
-
-class Reads(nn.Module):
+def _reads(function: Callable[[torch.Tensor], torch.Tensor]) -> nn.Module:
     """Calls a function that reads weights of others."""
-
-    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        super().__init__()
-        self.inner, self.function = mlp(), function
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.inner(self.function(x))
+    return Around(lambda inner, x: inner(function(x)))
 
 
 _weight = torch.ones(16, requires_grad=True)  # a global
@@ -78,9 +68,9 @@ _FOREIGN: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], str]] = {
 def test_weights_that_no_stage_has_are_refused(name: str, stage: int) -> None:
     function, text = _FOREIGN[name]
     stages: list[nn.Module] = [mlp(), mlp()]
-    stages[stage] = Reads(function)
+    stages[stage] = _reads(function)
     with pytest.raises(pt.Error) as raised:
-        _pipe(stages).step(torch.randn(_SHAPE), torch.randn(_SHAPE))
+        _pipe(stages).step(*batch())
     where = rf"^stage {stage}, forward at .*test_ownership.py:\d+ in .*"
     assert re.search(where + text, str(raised.value))
 
@@ -90,7 +80,7 @@ def test_weights_of_other_stages_are_refused_by_their_name() -> None:
     alias = first[2].weight.detach()
     for function in (lambda x: x * first[2].bias.sum(), lambda x: x * alias.sum()):
         with pytest.raises(pt.Error, match=r"parameter '2\.(weight|bias)' of stage 0"):
-            _pipe([first, Reads(function)]).step(torch.randn(_SHAPE), torch.randn(_SHAPE))
+            _pipe([first, _reads(function)]).step(*batch())
 
 
 def test_constants_and_unused_weights_are_allowed() -> None:
@@ -98,13 +88,7 @@ def test_constants_and_unused_weights_are_allowed() -> None:
         unused = x * _weight
         return x * _frozen + torch.zeros_like(unused)
 
-    stages: list[nn.Module] = [mlp(), Reads(function)]
-    plain = copy.deepcopy(stages)
-    x, y = torch.randn(_SHAPE), torch.randn(_SHAPE)
-    _pipe(stages, exact=True).step(x, y)
-    accumulate(chain(plain), _mse, x, y, 4)
-    _sgd([p for stage in plain for p in stage.parameters()]).step()
-    assert distance(stages, plain) == 0
+    assert train_both([mlp(), _reads(function)], [batch()], optimizer=_sgd) == 0
 
 
 class Scaled(nn.Module):
@@ -119,12 +103,12 @@ class Scaled(nn.Module):
     def forward(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             self.mean.mul_(0.9).add_(output.mean(0), alpha=0.1)
-        return _mse(output * self.scale * self.frozen - self.mean, target)
+        return mse(output * self.scale * self.frozen - self.mean, target)
 
 
 def _closure() -> tuple[Any, list[torch.Tensor]]:
     scale = torch.ones(16, requires_grad=True)
-    return lambda output, target: _mse(output * scale, target), [scale]
+    return lambda output, target: mse(output * scale, target), [scale]
 
 
 def _head() -> tuple[Any, list[torch.Tensor]]:
@@ -150,7 +134,7 @@ def _bound() -> tuple[Any, list[torch.Tensor]]:
             self.parts = {"scale": loss.scale}
 
         def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-            return _mse(output * self.parts["scale"], target)
+            return mse(output * self.parts["scale"], target)
 
     return Trainer().loss, [loss.scale]
 
@@ -158,7 +142,7 @@ def _bound() -> tuple[Any, list[torch.Tensor]]:
 @pytest.mark.parametrize("schedule", ["1f1b", "zbv"])
 @pytest.mark.parametrize("make", [_closure, _head, _module, _bound])
 def test_a_loss_trains_its_own_parameters(make: Any, schedule: str) -> None:
-    stages: list[nn.Module] = [mlp() for _ in range(4 if schedule == "zbv" else 2)]
+    stages = mlps(schedule)
     plain = copy.deepcopy(stages)
     torch.manual_seed(1)
     loss, tensors = make()
@@ -168,7 +152,7 @@ def test_a_loss_trains_its_own_parameters(make: Any, schedule: str) -> None:
     trained = [p for stage in plain for p in stage.parameters()]
     optimizer = _sgd([*trained, *(t for t in plain_tensors if t.requires_grad)])
     for _ in range(3):
-        x, y = torch.randn(_SHAPE), torch.randn(_SHAPE)
+        x, y = batch()
         actual = pipe.step(x, y)
         optimizer.zero_grad()
         assert actual == pytest.approx(accumulate(chain(plain), plain_loss, x, y, 4), rel=1e-5)
@@ -183,15 +167,15 @@ def test_a_loss_does_not_read_weights_of_earlier_stages() -> None:
 
     def penalty(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         squares = [p.square().sum() for stage in stages for p in stage.parameters()]
-        return _mse(output, target) + torch.stack(squares).sum()
+        return mse(output, target) + torch.stack(squares).sum()
 
     with pytest.raises(pt.Error, match=r"^stage 1, loss at .*: parameter '.*' of stage 0"):
-        _pipe(stages, penalty).step(torch.randn(_SHAPE), torch.randn(_SHAPE))
+        _pipe(stages, penalty).step(*batch())
 
 
 def test_inputs_that_require_gradients_are_refused() -> None:
     pipe = _pipe([mlp(), mlp()])
-    x, y = torch.randn(_SHAPE), torch.randn(_SHAPE)
+    x, y = batch()
     pipe.step(x, y)
     with pytest.raises(pt.Error, match=r"inputs require a gradient.*inputs.detach\(\)"):
         pipe.step(nn.Linear(16, 16)(x), y)
@@ -219,7 +203,7 @@ def test_branches_that_no_stage_reads_have_no_gradient(optimizer: Any, schedule:
     plain = copy.deepcopy(stages)
 
     def loss(output: Any, target: torch.Tensor) -> torch.Tensor:
-        return _mse(output[0], target)
+        return mse(output[0], target)
 
     ranks = 4 if schedule == "dualpipe" else 2
     microbatches = 8 if schedule == "dualpipe" else 4
@@ -229,12 +213,7 @@ def test_branches_that_no_stage_reads_have_no_gradient(optimizer: Any, schedule:
     )
     pipe.step(x, y)
 
-    def run(value: torch.Tensor) -> Any:
-        for stage in plain:
-            value = stage(*value) if isinstance(value, tuple) else stage(value)
-        return value
-
-    accumulate(run, loss, x, y, microbatches)
+    accumulate(chain(plain), loss, x, y, microbatches)
     pairs = [
         (name, one, other)
         for a, b in zip(stages, plain, strict=True)

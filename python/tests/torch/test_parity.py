@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import pathlib
 import random
 
 import pytest
 import torch
-from reference import accumulate, chain, distance, mlp
+from reference import batch, mlp, pipeline, train_both
 from torch import nn
 
 import penstock
-import penstock.torch as pt
-
-_mse = nn.functional.mse_loss
 
 
 def _train(
@@ -25,23 +21,9 @@ def _train(
 ) -> float:
     """Trains stages and a copy of them in plain PyTorch, and returns how far they are apart."""
     modules = [mlp() for _ in range(stages)] if isinstance(stages, int) else stages
-    plain = copy.deepcopy(modules)
-
-    def sgd(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        return torch.optim.SGD(parameters, lr=0.1)
-
-    pipe = pt.Pipeline(modules, schedule, loss=_mse, optimizer=sgd, exact=True)
-    optimizer = sgd([p for module in plain for p in module.parameters()])
-    microbatches = pipe.schedule.microbatches
-    for _ in range(steps):
-        batch = samples * microbatches
-        x, y = torch.randn(batch, 16), torch.randn(batch, 16)
-        loss = pipe.step(x, y)
-        optimizer.zero_grad()
-        expected = accumulate(chain(plain), _mse, x, y, microbatches)
-        optimizer.step()
-        assert loss == pytest.approx(expected, rel=1e-6)
-    return distance(modules, plain)
+    microbatches = schedule.microbatches if isinstance(schedule, penstock.Schedule) else 4
+    batches = [batch(samples * microbatches) for _ in range(steps)]
+    return train_both(modules, batches, schedule=schedule, ranks=None, microbatches=None)
 
 
 # They accumulate gradients in another order than the microbatches', or in two replicas.
@@ -101,8 +83,8 @@ def test_an_edited_schedule_trains() -> None:
 
 
 def test_the_timeline_of_a_step_is_reported() -> None:
-    pipe = pt.Pipeline([mlp(), mlp()], "1f1b", ranks=2, microbatches=4, loss=_mse)
-    pipe.step(torch.randn(8, 16), torch.randn(8, 16))
+    pipe = pipeline([mlp(), mlp()])
+    pipe.step(*batch())
     timeline = pipe.timeline()
     assert timeline.makespan > 0
     assert len(timeline.times(0)) == len(pipe.schedule.lanes[0])

@@ -1,14 +1,9 @@
-"""Batches of several shapes, and batches that fail, under torchrun and mpirun."""
+"""Batches of several shapes, and batches that fail, on several processes."""
 
 from __future__ import annotations
 
-import os
-import pathlib
-import shutil
-import subprocess
-import sys
-
 import pytest
+from forks import lines_of
 
 _SCRIPT = """
 import sys
@@ -67,36 +62,12 @@ for name, stages in (("1f1b", 2), ("zbv", 4), ("dualpipe", 2)):
         say("result", name, "refused")
     say("result", name, repr(pipe.step(*batch(8, 6))))
 """
-_ENVIRONMENT = {
-    **os.environ,
-    "OMP_NUM_THREADS": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-}
-
-
-def _run(command: list[str]) -> list[str]:
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=200, env=_ENVIRONMENT, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return sorted({line for line in done.stdout.splitlines() if line.startswith("result")})
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
-def test_processes_train_other_shapes_like_one_process(
-    tmp_path: pathlib.Path, launcher: str
-) -> None:
-    if launcher == "mpirun" and shutil.which("mpirun") is None:
-        pytest.skip("there is no mpirun")
-    script = tmp_path / "train.py"
-    script.write_text(_SCRIPT)
-    commands = {
-        "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone"],
-        "mpirun": ["mpirun", "--oversubscribe", "-n", "2", sys.executable],
-    }
-    commands["torchrun"].append("--nproc-per-node=2")
-    expected = _run([sys.executable, str(script)])
+def test_processes_train_other_shapes_like_one_process(launcher: str) -> None:
+    expected = sorted(set(lines_of(_SCRIPT, prefix="result")))
     assert sum("five" in line or "seven" in line for line in expected) == 6
     assert len(expected) == 3 * 12
-    assert _run([*commands[launcher], str(script)]) == expected
+    both = lines_of(_SCRIPT, prefix="result", processes=2, launcher=launcher)
+    assert sorted(set(both)) == expected

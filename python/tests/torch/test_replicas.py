@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
-import io
-import os
 import pathlib
 import random
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 import torch
+from forks import lines_of, run_all
 from reference import chain, distance
 from torch import nn
 
@@ -420,48 +416,21 @@ for each in sys.argv[1].split(","):
 """
 
 
-def _launch(
-    text: str, folder: pathlib.Path, processes: int, argument: str
-) -> subprocess.CompletedProcess[str]:
-    script = folder / "train.py"
-    script.write_text(text)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    return subprocess.run(
-        [*launcher, f"--nproc-per-node={processes}", str(script), argument],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "XDG_CONFIG_HOME": str(folder)},
-        check=False,
-    )
-
-
-def _results(text: str) -> set[str]:
-    return {line for line in text.splitlines() if line.startswith("result")}
-
-
 @pytest.mark.parametrize("processes", [2, 4])
-def test_processes_train_like_threads(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, processes: int
-) -> None:
+def test_processes_train_like_threads(processes: int) -> None:
     cases = [f"1f1b 2 {zero} {precision}" for zero in range(4) for precision in ("f32", "bf16")]
     cases += ["zb-h1 4 2 f32", "1f1b 4 3 bf16"] + (["dualpipe 2 2 f32"] if processes == 4 else [])
-    monkeypatch.setattr(sys, "argv", ["train.py", ",".join(cases)])
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(_SCRIPT, "train.py", "exec"), {})
-    expected = _results(printed.getvalue())
+    expected = set(lines_of(_SCRIPT, ",".join(cases), prefix="result"))
     assert len(expected) == 8 * len(cases)
-    done = _launch(_SCRIPT, tmp_path, processes, ",".join(cases))
-    assert done.returncode == 0, done.stderr
-    assert _results(done.stdout) == expected
+    found = lines_of(_SCRIPT, ",".join(cases), prefix="result", processes=processes)
+    assert set(found) == expected
 
 
-def test_replicas_on_processes_begin_with_equal_weights(tmp_path: pathlib.Path) -> None:
+def test_replicas_on_processes_begin_with_equal_weights() -> None:
     script = _SCRIPT.replace("torch.manual_seed(1)", "torch.manual_seed(here)")
-    done = _launch(script, tmp_path, 2, "1f1b 2 0 f32")
-    assert done.returncode != 0
-    assert "has other values on process" in done.stderr
+    ended = run_all(script, "1f1b 2 0 f32")
+    assert all(code != 0 for code, _, _ in ended)
+    assert all("has other values on process" in errors for _, _, errors in ended)
 
 
 # Saves after two steps what a process has of them.
@@ -486,8 +455,8 @@ torch.save((state, weights), f"{sys.argv[1]}/{pt.place()[0]}.pt")
 
 @pytest.mark.parametrize("processes", [2, 4])
 def test_the_states_of_processes_are_loaded_by_one(tmp_path: pathlib.Path, processes: int) -> None:
-    done = _launch(_SAVING, tmp_path, processes, str(tmp_path))
-    assert done.returncode == 0, done.stderr
+    ended = run_all(_SAVING, str(tmp_path), processes=processes)
+    assert all(code == 0 for code, _, _ in ended), ended
     saved = [torch.load(tmp_path / f"{process}.pt") for process in range(processes)]
     states = [state for state, _ in saved]
     # With four processes, each has one stage; with two, one replica of both.

@@ -7,17 +7,16 @@ import os
 import pathlib
 import secrets
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch.distributed
+from forks import Fork, run_all, world
 
 import penstock
-from penstock.torch import secret, wire
-from penstock.torch.store import Store, open_store
+from penstock.torch.processes import secret, wire
+from penstock.torch.processes.store import Store, open_store
 
 dist: Any = torch.distributed  # its stores are not in its types
 
@@ -157,7 +156,7 @@ def test_greetings_of_strangers_are_refused() -> None:
 # Prints where the process listens, and joins the run.
 _SCRIPT = r"""
 import os, re, glob
-from penstock.torch import processes
+from penstock.torch.processes import processes
 from penstock.torch.engine import engine
 
 def listeners():
@@ -176,45 +175,25 @@ print("connected", processes.join().processes)
 """
 
 
-def _start(rank: int, port: int, **environment: str) -> subprocess.Popen[str]:
-    world = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}
-    return subprocess.Popen(
-        [sys.executable, "-c", _SCRIPT],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **world, "MASTER_PORT": str(port), **environment},
-    )
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
-
-
 def test_processes_of_one_machine_listen_only_there() -> None:
-    port = _free_port()
-    both = [_start(rank, port) for rank in range(2)]
-    outputs = [each.communicate(timeout=100) for each in both]
+    (_, first, _), (_, second, _) = run_all(_SCRIPT)
     loopback = "0100007F"
-    assert outputs[0][0].splitlines() == [f"listens {loopback} {loopback}", "connected 2"], outputs
-    assert outputs[1][0].splitlines() == [f"listens {loopback}", "connected 2"], outputs
+    assert first.splitlines() == [f"listens {loopback} {loopback}", "connected 2"]
+    assert second.splitlines() == [f"listens {loopback}", "connected 2"]
 
 
 def test_a_process_with_another_secret_is_refused_with_one_line() -> None:
-    port = _free_port()
-    both = [_start(rank, port, PENSTOCK_SECRET=f"secret of process {rank}") for rank in range(2)]
-    for rank, each in enumerate(both):
-        _, errors = each.communicate(timeout=100)
-        assert each.returncode == 1
+    script = "import os; os.environ['PENSTOCK_SECRET'] = 'secret of process ' + os.environ['RANK']"
+    for rank, (code, _, errors) in enumerate(run_all(script + _SCRIPT)):
+        assert code == 1
         expected = f"Error: process {1 - rank} has another secret than this process"
         assert expected in errors.strip().splitlines()[-1] or "no process has published" in errors
 
 
 def test_a_port_that_is_taken_is_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = int(taken.getsockname()[1])
-        first = _start(0, port)
-        _, errors = first.communicate(timeout=100)
-    assert first.returncode == 1
+    environment = world(2)[0]
+    port = environment["MASTER_PORT"]
+    with socket.create_server(("127.0.0.1", int(port))), Fork(_SCRIPT, **environment) as first:
+        code, _, errors = first.ended()
+    assert code == 1
     assert f"cannot listen at 127.0.0.1:{port}: Address already in use" in errors.splitlines()[-1]

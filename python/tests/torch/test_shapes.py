@@ -7,92 +7,39 @@ from typing import Any
 
 import pytest
 import torch
-from reference import accumulate, chain, distance, mlp
+from reference import Around, batch, chain, distance, mlp, mlps, mse, pipeline, sgd, train_both
 from torch import nn
 
 import penstock.torch as pt
 
-_mse = nn.functional.mse_loss
-
-
-def _sgd(parameters: Any) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=0.1)
-
-
-def _batch(samples: int) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.randn(samples, 16), torch.randn(samples, 16)
-
-
-def _stage_count(schedule: str) -> int:
-    return {"1f1b": 2, "zbv": 4, "dualpipe": 2, "chimera": 2, "interleaved": 4}[schedule]
-
 
 def _pipe(stages: list[nn.Module], schedule: str = "1f1b", **given: Any) -> pt.Pipeline:
-    arguments = {"loss": _mse, "optimizer": _sgd, "exact": True, "microbatches": 4, **given}
-    return pt.Pipeline(stages, schedule, ranks=2, **arguments)
+    return pipeline(stages, schedule, **{"optimizer": sgd, "exact": True, **given})
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "zbv", "interleaved", "dualpipe", "chimera"])
 def test_every_schedule_trains_several_shapes(schedule: str) -> None:
-    stages: list[nn.Module] = [mlp() for _ in range(_stage_count(schedule))]
-    plain = copy.deepcopy(stages)
-    pipe = _pipe(stages, schedule)
-    optimizer = _sgd([p for stage in plain for p in stage.parameters()])
-    for samples in (8, 16, 8, 4, 16):
-        x, y = _batch(samples)
-        optimizer.zero_grad()
-        expected = accumulate(chain(plain), _mse, x, y, 4)
-        optimizer.step()
-        assert pipe.step(x, y) == pytest.approx(expected, rel=1e-6)
-    assert distance(stages, plain) < 1e-6
+    batches = [batch(samples) for samples in (8, 16, 8, 4, 16)]
+    assert train_both(mlps(schedule), batches, schedule=schedule) < 1e-6
 
 
-def test_more_shapes_than_are_kept() -> None:
+@pytest.mark.parametrize("together", [False, True])
+def test_more_shapes_than_are_kept(together: bool) -> None:
     stages: list[nn.Module] = [nn.Linear(4, 4), nn.Linear(4, 4)]
     plain = copy.deepcopy(stages)
     pipe = _pipe(stages, microbatches=1, optimizer=None)
-    for samples in [*range(1, 71), 2, 70, 1]:
-        x, y = torch.randn(samples, 4), torch.randn(samples, 4)
-        assert pipe.step(x, y) == pytest.approx(_mse(chain(plain)(x), y).item(), rel=1e-5)
-
-
-def test_steps_of_more_shapes_than_are_kept() -> None:
-    stages: list[nn.Module] = [nn.Linear(4, 4), nn.Linear(4, 4)]
-    plain = copy.deepcopy(stages)
-    pipe = _pipe(stages, microbatches=1, optimizer=None)
-    given = [(torch.randn(n, 4), torch.randn(n, 4)) for n in range(1, 68)]
-    for loss, (x, y) in zip(pipe.steps(given), given, strict=True):
-        assert loss == pytest.approx(_mse(chain(plain)(x), y).item(), rel=1e-5)
-
-
-class ReturnsItsLength(nn.Module):
-    """Returns constants that depend on the shape, which the next stage reads."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = mlp()
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.inner(x), len(x)
-
-
-class DividesByLength(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = mlp()
-
-    def forward(self, x: torch.Tensor, length: int) -> torch.Tensor:
-        return self.inner(x) / length
+    batches = [batch(samples, 4) for samples in [*range(1, 71), 2, 70, 1]]
+    losses = pipe.steps(batches) if together else [pipe.step(*each) for each in batches]
+    assert losses == pytest.approx([mse(chain(plain)(x), y).item() for x, y in batches], rel=1e-5)
 
 
 def test_constants_between_stages_may_depend_on_the_shape() -> None:
-    stages: list[nn.Module] = [ReturnsItsLength(), DividesByLength()]
-    plain = copy.deepcopy(stages)
-    pipe = _pipe(stages, optimizer=None)
-    for samples in (8, 16, 8):
-        x, y = _batch(samples)
-        expected = accumulate(lambda part: plain[1](*plain[0](part)), _mse, x, y, 4)
-        assert pipe.step(x, y) == pytest.approx(expected, rel=1e-6)
+    stages = [
+        Around(lambda inner, x: (inner(x), len(x))),
+        Around(lambda inner, x, length: inner(x) / length),
+    ]
+    batches = [batch(samples) for samples in (8, 16, 8)]
+    assert train_both(stages, batches, optimizer=None) < 1e-5
 
 
 class Fails(nn.Module):
@@ -130,19 +77,19 @@ def test_a_batch_that_is_not_captured_changes_nothing(place: int, first: bool, h
     other = copy.deepcopy(stages)
     pipe = _pipe(stages, optimizer=pt.AdamW, seed=5)
     untouched = _pipe(other, optimizer=pt.AdamW, seed=5)
-    good = [_batch(8), _batch(16), _batch(8)]
+    good = [batch(8), batch(16), batch(8)]
     if not first:
         assert pipe.step(*good[0]) == untouched.step(*good[0])
     before = _states(pipe, stages)
     for _ in range(2):
         with pytest.raises(pt.Error, match=rf"stage {place}") as raised:
-            pipe.step(*_batch(12))
+            pipe.step(*batch(12))
         assert "\n" not in str(raised.value)
         with pytest.raises(pt.Error, match=rf"stage {place}"):
-            pipe.steps([good[0], _batch(12)])
+            pipe.steps([good[0], batch(12)])
     torch.testing.assert_close(_states(pipe, stages), before, rtol=0, atol=0)
-    for batch in good:
-        assert pipe.step(*batch) == untouched.step(*batch)
+    for each in good:
+        assert pipe.step(*each) == untouched.step(*each)
     assert distance(stages, other) == 0
 
 
@@ -150,33 +97,22 @@ def test_a_loss_that_fails_for_a_shape_changes_nothing() -> None:
     def loss(output: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         if len(output) == 3:
             raise ValueError("three")
-        return _mse(output, targets)
+        return mse(output, targets)
 
     pipe = _pipe([mlp(), mlp()], "dualpipe", loss=loss)
-    pipe.step(*_batch(8))
+    pipe.step(*batch(8))
     with pytest.raises(pt.Error, match=r"stage 1, loss at .*: three"):
-        pipe.step(*_batch(12))
-    pipe.step(*_batch(16))
-    pipe.step(*_batch(8))
-
-
-class Looks(nn.Module):
-    """Fails while it runs, for numbers that it has no row for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = nn.Embedding(5, 16)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.table(x[:, 0])
-        return y
+        pipe.step(*batch(12))
+    pipe.step(*batch(16))
+    pipe.step(*batch(8))
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "zbv", "dualpipe"])
 @pytest.mark.parametrize("is_last", [True, False])
 def test_a_batch_that_fails_before_any_update_changes_nothing(schedule: str, is_last: bool) -> None:
-    stages: list[nn.Module] = [mlp() for _ in range(_stage_count(schedule))]
-    stages[0] = Looks()
+    stages = mlps(schedule)
+    # Fails while it runs, for numbers that it has no row for.
+    stages[0] = Around(lambda table, x: table(x[:, 0]), nn.Embedding(5, 16))
     other = copy.deepcopy(stages)
     loss = nn.functional.cross_entropy
     pipe = _pipe(stages, schedule, optimizer=pt.AdamW, seed=5, loss=loss)

@@ -8,16 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from reference import accumulate, chain, distance, mlp
+from reference import Around, accumulate, batch, chain, distance, mlp, mse, pipeline, sgd
 from torch import nn
 
 import penstock.torch as pt
-
-_mse = nn.functional.mse_loss
-
-
-def _sgd(parameters: Any) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=0.1)
 
 
 _VIEWS: dict[str, Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]] = {
@@ -40,38 +34,27 @@ def test_inputs_and_targets_may_share_memory(kind: str, stages: int) -> None:
     width = x.shape[1]
     modules: list[nn.Module] = [mlp(width) for _ in range(stages)]
     plain = copy.deepcopy(modules)
-    pipe = pt.Pipeline(
-        modules, "1f1b", ranks=stages, microbatches=2, loss=_mse, optimizer=_sgd, exact=True
-    )
-    optimizer = _sgd([p for stage in plain for p in stage.parameters()])
+    pipe = pipeline(modules, microbatches=2, optimizer=sgd, exact=True)
+    optimizer = sgd([p for stage in plain for p in stage.parameters()])
     for _ in range(2):
         optimizer.zero_grad()
-        expected = accumulate(chain(plain), _mse, x, y, 2)
+        expected = accumulate(chain(plain), mse, x, y, 2)
         optimizer.step()
         assert pipe.step(x, y) == pytest.approx(expected, rel=1e-6)
     assert distance(modules, plain) == 0
     separate = torch.randn(x.shape), torch.randn(y.shape)  # compiled for views, run without
     assert pipe.step(*separate) == pytest.approx(
-        accumulate(chain(plain), _mse, *separate, 2), rel=1e-6
+        accumulate(chain(plain), mse, *separate, 2), rel=1e-6
     )
 
 
-class Adds(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = mlp()
-
-    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return self.inner(a) * b
-
-
 def test_arguments_may_share_memory_with_each_other_and_a_weight() -> None:
-    stage = Adds()
+    stage = Around(lambda inner, a, b: inner(a) * b)
     z = torch.randn(8, 16)
-    pipe = pt.Pipeline([stage], "1f1b", ranks=1, microbatches=2, loss=_mse, optimizer=None)
-    assert pipe.step({"a": z, "b": z}, z) == pytest.approx(_mse(stage(z, z), z).item(), rel=1e-5)
-    weight = stage.inner[0].weight.detach()[:, :16]  # type: ignore[index]
-    expected = _mse(stage(weight, weight), weight).item()
+    pipe = pipeline([stage], microbatches=2, optimizer=None)
+    assert pipe.step({"a": z, "b": z}, z) == pytest.approx(mse(stage(z, z), z).item(), rel=1e-5)
+    weight = stage.inner[0][0].weight.detach()[:, :16]  # type: ignore[index]
+    expected = mse(stage(weight, weight), weight).item()
     assert pipe.step({"a": weight, "b": weight}, weight) == pytest.approx(expected, rel=1e-5)
 
 
@@ -122,14 +105,14 @@ def test_the_callers_updates_reach_all_stages(
         Tied(first if is_tied else nn.Parameter(torch.randn(8, 8))),
     ]
     plain = copy.deepcopy(stages)
-    pipe = pt.Pipeline(stages, schedule, ranks=2, microbatches=4, loss=_mse, optimizer=None)
+    pipe = pipeline(stages, schedule, optimizer=None)
     own, other = (list(nn.ModuleList(each).parameters()) for each in (stages, plain))
     steps = make_step(own), make_step(other)
     for _ in range(3):
         x, y = torch.randn(8, 8), torch.randn(8, 8)
         for p in (*own, *other):
             p.grad = None
-        expected = accumulate(chain(plain), _mse, x, y, 4)
+        expected = accumulate(chain(plain), mse, x, y, 4)
         assert pipe.step(x, y) == pytest.approx(expected, rel=1e-5)
         for step in steps:
             step()
@@ -144,12 +127,12 @@ def test_changes_between_steps_reach_all_stages_also_with_an_optimizer(
     weight = nn.Parameter(torch.randn(8, 8) / 3)
     stages: list[nn.Module] = [Tied(weight), Tied(weight)]
     plain = copy.deepcopy(stages)
-    pipe = pt.Pipeline(stages, schedule, ranks=2, microbatches=4, loss=_mse, optimizer=_sgd)
-    optimizer = _sgd(plain[0].parameters())
+    pipe = pipeline(stages, schedule, optimizer=sgd)
+    optimizer = sgd(plain[0].parameters())
     for _ in range(3):
         x, y = torch.randn(8, 8), torch.randn(8, 8)
         optimizer.zero_grad()
-        expected = accumulate(chain(plain), _mse, x, y, 4)
+        expected = accumulate(chain(plain), mse, x, y, 4)
         optimizer.step()
         assert pipe.step(x, y) == pytest.approx(expected, rel=1e-5)
         for each in (stages[0], plain[0]):
@@ -179,47 +162,37 @@ class HasConstant(nn.Module):
         return self.inner(x) * self.scale
 
 
+_CHANGES: dict[str, Callable[[torch.Tensor, float], Any]] = {
+    "in place": lambda tensor, value: tensor.fill_(value),
+    "data": lambda tensor, value: tensor.data.fill_(value),
+    "numpy": lambda tensor, value: tensor.numpy().fill(value),
+}
+
+
 @pytest.mark.parametrize("kind", ["buffer", "attribute"])
-@pytest.mark.parametrize("change", ["in place", "data", "numpy"])
+@pytest.mark.parametrize("change", _CHANGES)
 def test_constants_that_change_are_named_however_they_change(kind: str, change: str) -> None:
     stage = HasConstant(kind)
-    x, y = torch.randn(8, 16), torch.randn(8, 16)
-    pipe = pt.Pipeline([stage], "1f1b", ranks=1, microbatches=2, loss=_mse)
+    x, y = batch()
+    pipe = pipeline([stage], microbatches=2)
     pipe.step(x, y)
     pipe.step(x, y)
     scale: Any = stage.scale
-    if change == "in place":
-        scale.mul_(2)
-    elif change == "data":
-        scale.data.mul_(2)
-    else:
-        scale.numpy()[:] = 2
+    _CHANGES[change](scale, 2)
     with pytest.raises(pt.Error, match=r"'scale' was changed"):
         pipe.step(x, y)
     scale.data.fill_(1)
     pipe.step(x, y)
 
 
-@pytest.mark.parametrize("change", ["in place", "data", "numpy"])
+@pytest.mark.parametrize("change", _CHANGES)
 def test_a_learning_rate_in_a_tensor_is_read_however_it_changes(change: str) -> None:
     lr = torch.tensor(0.1)
     stage = nn.Linear(4, 4)
-    pipe = pt.Pipeline(
-        [stage],
-        "1f1b",
-        ranks=1,
-        microbatches=1,
-        loss=_mse,
-        optimizer=lambda p: pt.AdamW(p, lr=lr),  # type: ignore[arg-type]
-    )
+    pipe = pipeline([stage], microbatches=1, optimizer=lambda p: pt.AdamW(p, lr=lr))  # type: ignore[arg-type]
     x, y = torch.randn(4, 4), torch.randn(4, 4)
     pipe.step(x, y)
-    if change == "in place":
-        lr.zero_()
-    elif change == "data":
-        lr.data.zero_()
-    else:
-        lr.numpy()[...] = 0
+    _CHANGES[change](lr, 0)
     before = stage.weight.detach().clone()
     pipe.step(x, y)
     assert torch.equal(stage.weight, before)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from reference import Around, accumulate, chain
 from torch import nn
 from torch.nn import functional
 
@@ -48,49 +49,22 @@ class Attention(nn.Module):
         return x + self.dropout(self.out(y.transpose(1, 2).flatten(2)))
 
 
-class Conv(nn.Module):
+def _linear(function: Any, *modules: nn.Module) -> nn.Module:
+    return Around(function, nn.Linear(_WIDTH, _WIDTH), *modules)
+
+
+def _conv(*padding: int) -> nn.Module:
     """A convolution along the sequence: over earlier tokens, or around each."""
 
-    def __init__(self, padding: tuple[int, int]) -> None:
-        super().__init__()
-        self.padding = padding
-        self.conv = nn.Conv1d(_WIDTH, _WIDTH, 3)
+    def forward(conv: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return x + conv(functional.pad(x.transpose(1, 2), padding)).transpose(1, 2)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.conv(functional.pad(x.transpose(1, 2), self.padding))
-        return x + y.transpose(1, 2)
+    return Around(forward, nn.Conv1d(_WIDTH, _WIDTH, 3))
 
 
-class Centered(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Linear(_WIDTH, _WIDTH)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.inner(x)
-        return y - y.mean(1, keepdim=True)
-
-
-class Normed(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner, self.norm = nn.Linear(_WIDTH, _WIDTH), nn.BatchNorm1d(_WIDTH)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.norm(self.inner(x).transpose(1, 2))
-        return y.transpose(1, 2)
-
-
-class Summed(nn.Module):
-    """Reads all earlier tokens by other means than attention."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Linear(_WIDTH, _WIDTH)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.inner(x)
-        return x + y.cumsum(1)
+def _normed() -> nn.Module:
+    norm = nn.BatchNorm1d(_WIDTH)
+    return _linear(lambda inner, norm, x: norm(inner(x).transpose(1, 2)).transpose(1, 2), norm)
 
 
 def _undropped() -> Attention:
@@ -117,13 +91,13 @@ def _step(stages: list[nn.Module], loss: Any = _loss, count: int = 2) -> float:
 
 _WRONG: dict[str, tuple[Any, str]] = {
     "attention sees all": (lambda: Attention("sees all"), "is not causal"),
-    "convolution sees the next token": (lambda: Conv((1, 1)), "is not causal"),
-    "mean over tokens": (Centered, "is not causal"),
-    "batch normalization": (Normed, "is not causal"),
+    "convolution sees the next token": (lambda: _conv(1, 1), "is not causal"),
+    "mean over tokens": (lambda: _linear(lambda f, x: f(x) - f(x).mean(1, keepdim=True)), "is not causal"),
+    "batch normalization": (_normed, "is not causal"),
     "attention forgets earlier slices": (lambda: Attention("forgets"), "returns other numbers"),
     "positions start anew": (lambda: Attention("positions"), "returns other numbers"),
-    "convolution over earlier tokens": (lambda: Conv((2, 0)), "returns other numbers"),
-    "sum of earlier tokens": (Summed, "returns other numbers"),
+    "convolution over earlier tokens": (lambda: _conv(2, 0), "returns other numbers"),
+    "sum of earlier tokens": (lambda: _linear(lambda f, x: x + f(x).cumsum(1)), "returns other numbers"),
 }
 
 
@@ -146,11 +120,7 @@ def test_causal_attention_is_accepted_and_nothing_changes(count: int) -> None:
     loss = _step(stages, count=count)
     torch.manual_seed(1)
     x, y = torch.randint(0, _VOCABULARY, (2, 4, _TOKENS))
-    expected = sum(
-        _loss(plain[1](plain[0](part)), of).item() / 2
-        for part, of in zip(x.chunk(2), y.chunk(2), strict=True)
-    )
-    assert loss == pytest.approx(expected, rel=1e-5)
+    assert loss == pytest.approx(accumulate(chain(plain), _loss, x, y, 2), rel=1e-5)
     for left, right in zip(stages, plain, strict=True):
         torch.testing.assert_close(left.state_dict(), right.state_dict(), rtol=0, atol=0)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Any
 
 import pytest
 import torch
 import transformers
-from reference import accumulate
+from reference import accumulate, pipeline, sgd
 from torch import nn
 from torch.nn import functional
 
@@ -60,63 +61,12 @@ class Decoder(nn.Module):
         return None
 
 
-class RootParameterAfterLayers(Decoder):
-    def end(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.norm(x) * self.scale)
-
-
-class TiedHead(Decoder):
-    def end(self, x: torch.Tensor) -> torch.Tensor:
-        return functional.linear(self.norm(x), self.embedding.weight)
-
-
-class RowPerLayer(Decoder):
-    def of_layer(self, index: int, x: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
-        return self.table[index]
-
-
-class TablePerLayer(Decoder):
-    def of_layer(self, index: int, x: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
-        return self.tables[index]
-
-
-class PositionTable(Decoder):
-    def of_all(self, first: torch.Tensor) -> torch.Tensor:
-        return self.extra(self.table[:1]).expand(_TOKENS, _WIDTH)
-
-
-class Conditioning(Decoder):
-    def of_all(self, first: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(self.extra(first.mean(1, keepdim=True)))
-
-
-class NormBeforeAndAfter(Decoder):
-    def start(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.norm(self.embedding(tokens))
-
-
-class SharedBlock(Decoder):
-    def of_layer(self, index: int, x: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
-        return self.extra(x)
-
-
-class DetachedWeight(Decoder):
-    def of_layer(self, index: int, x: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
-        return self.norm.weight.detach()
-
-
-class Skip(Decoder):
-    def of_layer(self, index: int, x: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
-        return first
-
-
 def _loss(output: Any, targets: torch.Tensor) -> torch.Tensor:
     logits = getattr(output, "logits", output)
     return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-def _sgd(parameters: Any) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=0.05)
+_sgd = functools.partial(sgd, lr=0.05)
 
 
 def _check_training(
@@ -126,15 +76,7 @@ def _check_training(
     plain = copy.deepcopy(model)
     example = torch.utils._pytree.tree_map(lambda each: each.chunk(_MICROBATCHES)[0], batch)
     stages = pt.split(model, example, 2 if schedule == "1f1b" else 4)
-    pipe = pt.Pipeline(
-        stages,
-        schedule,
-        ranks=2,
-        microbatches=_MICROBATCHES,
-        loss=loss,
-        optimizer=_sgd,
-        exact=exact,
-    )
+    pipe = pipeline(stages, schedule, loss=loss, optimizer=_sgd, exact=exact)
     optimizer = _sgd(plain.parameters())
     for _ in range(2):
         actual = pipe.step(batch, targets)
@@ -150,25 +92,30 @@ def _check_training(
         )
 
 
-_PATTERNS = [
-    RootParameterAfterLayers,
-    TiedHead,
-    RowPerLayer,
-    TablePerLayer,
-    PositionTable,
-    Conditioning,
-    NormBeforeAndAfter,
-    SharedBlock,
-    DetachedWeight,
-    Skip,
-]
+# What several stages read: methods of a Decoder.
+_PATTERNS: dict[str, dict[str, Any]] = {
+    "root parameter after layers": {"end": lambda self, x: self.head(self.norm(x) * self.scale)},
+    "tied head": {"end": lambda self, x: functional.linear(self.norm(x), self.embedding.weight)},
+    "row per layer": {"of_layer": lambda self, index, x, first: self.table[index]},
+    "table per layer": {"of_layer": lambda self, index, x, first: self.tables[index]},
+    "position table": {
+        "of_all": lambda self, first: self.extra(self.table[:1]).expand(_TOKENS, _WIDTH)
+    },
+    "conditioning": {
+        "of_all": lambda self, first: torch.tanh(self.extra(first.mean(1, keepdim=True)))
+    },
+    "norm before and after": {"start": lambda self, tokens: self.norm(self.embedding(tokens))},
+    "shared block": {"of_layer": lambda self, index, x, first: self.extra(x)},
+    "detached weight": {"of_layer": lambda self, index, x, first: self.norm.weight.detach()},
+    "skip": {"of_layer": lambda self, index, x, first: first},
+}
 
 
 @pytest.mark.parametrize(("schedule", "exact"), [("1f1b", False), ("zbv", True)])
 @pytest.mark.parametrize("pattern", _PATTERNS)
-def test_stages_train_what_several_of_them_read(pattern: Any, schedule: str, exact: bool) -> None:
+def test_stages_train_what_several_of_them_read(pattern: str, schedule: str, exact: bool) -> None:
     tokens = torch.randint(_VOCABULARY, (8, _TOKENS))
-    _check_training(pattern(), tokens, _loss, schedule, exact, tokens.roll(1, 1))
+    _check_training(type("Variant", (Decoder,), _PATTERNS[pattern])(), tokens, _loss, schedule, exact, tokens.roll(1, 1))
 
 
 def _clip() -> tuple[nn.Module, Any, Any, torch.Tensor]:

@@ -18,7 +18,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 
 import penstock
 import penstock.torch as pt
-from penstock.torch import wire
+from penstock.torch.processes import wire
 
 
 class Pair(NamedTuple):

@@ -236,14 +236,18 @@ def test_two_devices_with_graphs_and_parts() -> None:
     assert_same(expected, found)
 
 
-def test_evaluation_on_two_devices() -> None:
+_PLACES = pytest.mark.parametrize("there", [[DEVICE] * 4, places(Case())], ids=["one", "two"])
+
+
+@_PLACES
+def test_evaluation(there: list[str]) -> None:
     case = Case()
-    model, there = twins(Case())
+    model, moved = twins(Case())
     pipe, _ = train(case, model, "cpu", 1)
-    on_devices, _ = train(case, there, places(case), 1)
+    on_devices, _ = train(case, moved, there, 1)
     x, y = data(Case(batch_on_device=False), DEVICE, 3)
     assert pipe.eval_step(x, y) == on_devices.eval_step(x, y)
-    assert pipe.eval_step(x, y) == on_devices.eval_step(x.to(DEVICE), y.to("test_device:1"))
+    assert pipe.eval_step(x, y) == on_devices.eval_step(x.to(there[0]), y.to(there[-1]))
 
 
 def test_a_state_moves_to_two_devices() -> None:
@@ -291,7 +295,7 @@ def test_each_rank_has_a_part_of_the_device() -> None:
     assert_same(expected, found)
 
 
-@pytest.mark.parametrize("there", [[DEVICE] * 4, places(Case())], ids=["one", "two"])
+@_PLACES
 def test_no_rank_waits_for_the_host_within_steps(there: list[str]) -> None:
     case = Case()
     model = [stage.to(place) for stage, place in zip(stages(), there, strict=True)]
@@ -335,16 +339,6 @@ def test_a_state_moves_between_devices() -> None:
     again = pipeline(case, again_there)
     again.load_state_dict(resumed.state_dict())
     assert resumed.step(*data(case, "cpu", 10)) == again.step(*data(case, DEVICE, 10))
-
-
-def test_evaluation() -> None:
-    case = Case()
-    model, there = twins(Case())
-    pipe, _ = train(case, model, "cpu", 1)
-    on_device, _ = train(case, there, DEVICE, 1)
-    x, y = data(Case(batch_on_device=False), DEVICE, 3)
-    assert pipe.eval_step(x, y) == on_device.eval_step(x, y)
-    assert pipe.eval_step(x, y) == on_device.eval_step(x.to(DEVICE), y.to(DEVICE))
 
 
 def test_models_of_transformers() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import multiprocessing
 import multiprocessing.connection
 import os
 import pathlib
@@ -14,11 +13,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-SECONDS = 60  # after which a rank counts as hung
+from forks import CONTEXT
 
-# The server imports torch once, and ranks are its forks.
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["penstock.torch", "small_transformer"])
+SECONDS = 60  # after which a rank counts as hung
 
 
 def run_ranks(
@@ -32,8 +29,8 @@ def run_ranks(
     with tempfile.TemporaryDirectory(prefix="penstock-ranks-") as folder:
         pipes, processes = [], []
         for rank in range(ranks):
-            receiver, sender = _CONTEXT.Pipe(duplex=False)
-            process = _CONTEXT.Process(
+            receiver, sender = CONTEXT.Pipe(duplex=False)
+            process = CONTEXT.Process(
                 target=_run_rank, args=(sender, rank, ranks, folder, function, args), daemon=True
             )
             process.start()

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from penstock.torch.clock import Clock, device_of
+from penstock.torch.devices import device_of
+from penstock.torch.torch_runtime.clock import Clock
 
 
 class CountingDevice:
