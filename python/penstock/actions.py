@@ -52,9 +52,7 @@ ACTION: np.dtype[np.void] = _layout(16, _FIELDS)
 
 #: The same after ``start`` and ``end``, in the time unit of the timeline.
 TIMED_ACTION: np.dtype[np.void] = _layout(
-    32,
-    {"start": ("<f8", 0), "end": ("<f8", 8)}
-    | {name: (kind, 16 + offset) for name, (kind, offset) in _FIELDS.items()},
+    32, {"start": ("<f8", 0), "end": ("<f8", 8)} | {name: (kind, 16 + offset) for name, (kind, offset) in _FIELDS.items()}
 )
 
 #: A message between ranks: ``kind`` 0 is an output and 1 a gradient, that ``stage`` computed.
@@ -87,13 +85,7 @@ BUBBLE: np.dtype[np.void] = _layout(
 
 #: Figures of a rank: times in the unit of the timeline, memory in the unit of the costs.
 RANK: np.dtype[np.void] = _layout(
-    32,
-    {
-        "busy": ("<f8", 0),
-        "first_start": ("<f8", 8),
-        "last_end": ("<f8", 16),
-        "peak_memory": ("<f8", 24),
-    },
+    32, {"busy": ("<f8", 0), "first_start": ("<f8", 8), "last_end": ("<f8", 16), "peak_memory": ("<f8", 24)}
 )
 
 #: The costs of a stage and a microbatch index.
@@ -142,9 +134,7 @@ def as_lane(lane: Records | Iterable[str], where: str) -> Records:
     if not isinstance(lane, np.ndarray):
         return _parsed(lane, where)
     if lane.dtype != ACTION or lane.ndim != 1:
-        raise _core.Error(
-            f"{where}: an array of {lane.dtype} and shape {lane.shape}; give one dimension of penstock.ACTION"
-        )
+        raise _core.Error(f"{where}: an array of {lane.dtype} and shape {lane.shape}; give one dimension of penstock.ACTION")
     return np.ascontiguousarray(lane)
 
 

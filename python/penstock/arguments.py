@@ -35,11 +35,7 @@ _WANTED: dict[Any, str] = {
     os.PathLike: "a path",
     np.ndarray: "an array",
 }
-_KINDS: dict[Any, type | tuple[type, ...]] = {
-    float: numbers.Real,
-    bool: (bool, np.bool_),
-    int: numbers.Integral,
-}
+_KINDS: dict[Any, type | tuple[type, ...]] = {float: numbers.Real, bool: (bool, np.bool_), int: numbers.Integral}
 
 
 def checked(decorated: _Checked) -> _Checked:
@@ -106,9 +102,7 @@ def _with_current_names(function: Callable[..., Any], named: dict[str, Any]) -> 
         if name in named:
             raise _core.Error(f"{former} is the former name of {name}; keep one of the two")
         warnings.warn(
-            f"'{former}' is called '{name}' now; the former name works in this release only",
-            FutureWarning,
-            stacklevel=3,
+            f"'{former}' is called '{name}' now; the former name works in this release only", FutureWarning, stacklevel=3
         )
         named = {name if given == former else given: value for given, value in named.items()}
     return named
@@ -216,9 +210,7 @@ def _elements_fit(value: Any, kind: type, arguments: tuple[Any, ...]) -> bool:
     if isinstance(value, (str, bytes)):
         return False  # its elements are characters, which nobody means
     if isinstance(value, Mapping):
-        return all(_fits(key, arguments[0]) for key in value) and all(
-            _fits(each, arguments[-1]) for each in value.values()
-        )
+        return all(_fits(key, arguments[0]) for key in value) and all(_fits(each, arguments[-1]) for each in value.values())
     if not _is_sized(value):
         return not hasattr(value, "__len__")  # an array without dimensions has the method
     if isinstance(value, np.ndarray) and value.dtype != object:

@@ -154,13 +154,7 @@ class Costs:
         return cls._parse({"stage_costs": _entries(own, memory_in_bytes)}, common)
 
     @classmethod
-    def per_layer(
-        cls,
-        layers: int | Sequence[int],
-        *,
-        memory_in_bytes: bool = False,
-        **fields: Unpack[StageFields],
-    ) -> Costs:
+    def per_layer(cls, layers: int | Sequence[int], *, memory_in_bytes: bool = False, **fields: Unpack[StageFields]) -> Costs:
         """Returns costs of a model's layers, which fit any number of stages.
 
         ``layers`` has the number of consecutive layers of each group. The others are as of
@@ -341,9 +335,7 @@ def _keys(
 ) -> dict[str, Any]:
     """Returns the fields of a scenario for the keywords that all costs have."""
     keys: dict[str, Any] = {
-        name: _number(name, value)
-        if name in ("message_bytes", "activation_bytes", "bandwidth") and value is not None
-        else value
+        name: _number(name, value) if name in ("message_bytes", "activation_bytes", "bandwidth") and value is not None else value
         for name, value in others.items()
     }
     keys["topology"] = None if topology is None else [dict(level) for level in topology]

@@ -69,12 +69,7 @@ class Comparison:
         return _core.svg(self._runs(), self._style("", width, False))
 
     def report(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        title: str | None = None,
-        width: int = 1200,
-        for_paper: bool = False,
+        self, path: str | os.PathLike[str], *, title: str | None = None, width: int = 1200, for_paper: bool = False
     ) -> None:
         """Writes all timelines; see ``Timeline.report``."""
         first = next(iter(self.timelines.values()))
@@ -89,10 +84,7 @@ class Comparison:
         rows = [list(_COLUMNS), *self._texts()]
         widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
         lines = [
-            row[0].ljust(widths[0])
-            + "".join(
-                "  " + cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)
-            )
+            row[0].ljust(widths[0]) + "".join("  " + cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
             for row in rows
         ]
         return "\n".join(lines)

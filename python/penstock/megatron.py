@@ -89,9 +89,7 @@ def parse(text: str) -> list[str]:
             raise Error(f"layout {text!r}: {character!r} is none of E, t, m, L and |")
     flat = plain.replace("|", "")
     if not re.fullmatch("Et+m*L", flat):
-        raise Error(
-            f"layout {text!r}: the layers are {flat!r}; give one E, then t, then m, and one L"
-        )
+        raise Error(f"layout {text!r}: the layers are {flat!r}; give one E, then t, then m, and one L")
     return plain.split("|")
 
 

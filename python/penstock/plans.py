@@ -75,10 +75,7 @@ def _words(value: Mapping[str, float] | Sequence[str] | str) -> list[str]:
 
 def _texts(given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields as files write them: paths as text, and bytes with their unit."""
-    texts = {
-        name: os.fspath(value) if isinstance(value, os.PathLike) else value
-        for name, value in given.items()
-    }
+    texts = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in given.items()}
     limit = texts.get("memory_limit")
     if "model" in texts and limit is not None and not isinstance(limit, str):
         if not math.isfinite(limit):

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-
 def fields() -> Listing[_core.Field]:
     """Returns the fields of scenarios, the keywords of ``simulate`` and ``sweep``, with their help."""
     return Listing(_core.fields(), ("name", "group", "help"))
@@ -61,9 +60,7 @@ def simulate(
     Raises:
         Error: a field is unknown, has a wrong value or no effect, or a schedule does not exist.
     """
-    figures = _core.simulate_scenario(
-        _words(schedules), _json(scenario), memory, time_steps, run, unit
-    )
+    figures = _core.simulate_scenario(_words(schedules), _json(scenario), memory, time_steps, run, unit)
     warn_of_former_names()
     return figures
 

@@ -102,10 +102,7 @@ class Schedule:
         shape = _core.Shape()
         shape.algorithm = algorithm
         shape.rank_of_stage = _whole_numbers("rank_of_stage", rank_of_stage)
-        shape.replicas, shape.microbatches = (
-            count("replicas", replicas),
-            count("microbatches", microbatches),
-        )
+        shape.replicas, shape.microbatches = (count("replicas", replicas), count("microbatches", microbatches))
         shape.slices, shape.steps = count("slices", slices), count("steps", steps)
         shape.weights, shape.vocabulary = weight_policy, vocabulary
         shape.shared = [_whole_numbers("shared", stages) for stages in shared]
@@ -308,9 +305,7 @@ class Schedule:
             }
             for name, value in given.items():
                 if value is not None and value != getattr(loaded, name):
-                    raise _core.Error(
-                        f"{name} {value}: the file has {getattr(loaded, name)}; leave it out"
-                    )
+                    raise _core.Error(f"{name} {value}: the file has {getattr(loaded, name)}; leave it out")
             return loaded
         return Schedule._of(_core.parse_csv(source, microbatches, replicas, slices, steps, weight_policy))
 

@@ -11,15 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock import _core, display
-from penstock.actions import (
-    BUBBLE,
-    BUBBLE_CAUSES,
-    MESSAGE,
-    RANK,
-    TIMED_ACTION,
-    Records,
-    records,
-)
+from penstock.actions import BUBBLE, BUBBLE_CAUSES, MESSAGE, RANK, TIMED_ACTION, Records, records
 from penstock.arguments import checked
 from penstock.costs import Costs
 
@@ -46,20 +38,14 @@ class Timeline:
         raise TypeError("use Timeline.from_times or Schedule.simulate")
 
     @classmethod
-    def _of(
-        cls: type[_AnyTimeline], run: _core.Run, schedule_type: type[Schedule], costs: Costs | None
-    ) -> _AnyTimeline:
+    def _of(cls: type[_AnyTimeline], run: _core.Run, schedule_type: type[Schedule], costs: Costs | None) -> _AnyTimeline:
         made = cls.__new__(cls)
         made._run, made._schedule_type, made._costs = run, schedule_type, costs
         return made
 
     @staticmethod
     def from_times(
-        schedule: Schedule,
-        times: Sequence[npt.ArrayLike],
-        *,
-        costs: Costs | None = None,
-        time_unit: str = "s",
+        schedule: Schedule, times: Sequence[npt.ArrayLike], *, costs: Costs | None = None, time_unit: str = "s"
     ) -> Timeline:
         """Returns a measured timeline.
 
@@ -84,9 +70,7 @@ class Timeline:
             if array.size == 0:
                 array = array.reshape(0, 2)
             if array.ndim != 2:
-                raise _core.Error(
-                    f"rank {rank}: times have the shape {array.shape}; give a start and an end per action"
-                )
+                raise _core.Error(f"rank {rank}: times have the shape {array.shape}; give a start and an end per action")
             arrays.append(array)
         prices = None if costs is None else costs._fields
         run = _core.measured(schedule._frozen(), arrays, prices, time_unit)
@@ -185,11 +169,7 @@ class Timeline:
         Raises:
             IndexError: there is no such rank.
         """
-        explained = (
-            self._explanation
-            if memory_limit is None
-            else _core.explain(self._run, float(memory_limit))
-        )
+        explained = self._explanation if memory_limit is None else _core.explain(self._run, float(memory_limit))
         return records(explained.bubbles(rank), BUBBLE)
 
     @property
@@ -293,10 +273,5 @@ def _simulate_again(schedule: Schedule, costs: Costs) -> Simulation:
     return schedule.simulate(costs)
 
 
-def _restore_measured(
-    schedule: Schedule,
-    times: list[npt.ArrayLike],
-    time_unit: str,
-    costs: Costs | None = None,
-) -> Timeline:
+def _restore_measured(schedule: Schedule, times: list[npt.ArrayLike], time_unit: str, costs: Costs | None = None) -> Timeline:
     return Timeline.from_times(schedule, times, costs=costs, time_unit=time_unit)

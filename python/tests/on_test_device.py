@@ -11,9 +11,7 @@ import types
 import torch
 
 _BUILD = pathlib.Path(__file__).parents[2] / "build" / "release"
-_library = ctypes.CDLL(
-    str(_BUILD / "tests" / "engine" / "device" / "libpenstock_test_device.so"), ctypes.RTLD_GLOBAL
-)
+_library = ctypes.CDLL(str(_BUILD / "tests" / "engine" / "device" / "libpenstock_test_device.so"), ctypes.RTLD_GLOBAL)
 _library.penstock_test_device_report.restype = ctypes.c_char_p
 
 

@@ -127,9 +127,7 @@ def function(called_with: str) -> Rule:
 
 
 #: The loss of torch's runtime.
-LossFn = Annotated[
-    Callable[..., Any] | None, function("the last stage's output and the target")
-]
+LossFn = Annotated[Callable[..., Any] | None, function("the last stage's output and the target")]
 
 
 def line_of(error: BaseException) -> str:

@@ -28,15 +28,11 @@ def of_stages(stages: Sequence[nn.Module | None], given: Any = None) -> list[tor
             continue
         what = f"stage {index}: {what}"
         if device.type == "meta":
-            raise Error(
-                f"{what} is on meta, which has no values: call to_empty on the modules, and load "
-                "their weights"
-            )
+            raise Error(f"{what} is on meta, which has no values: call to_empty on the modules, and load their weights")
         first = next(each for each in found if each is not None)
         if wanted is not None and not _fits(device, wanted):
             raise Error(
-                f"device is {wanted}, but {what} is on {device}: move the stages "
-                f"(module.to('{wanted}')), or leave device out"
+                f"device is {wanted}, but {what} is on {device}: move the stages (module.to('{wanted}')), or leave device out"
             )
         if device.type != first.type:
             raise Error(
@@ -51,9 +47,7 @@ def of_stages(stages: Sequence[nn.Module | None], given: Any = None) -> list[tor
     return [near := each or near for each in found]
 
 
-def of_ranks(
-    devices: Sequence[torch.device], rank_of_stage: Sequence[int], local: Sequence[int]
-) -> list[torch.device]:
+def of_ranks(devices: Sequence[torch.device], rank_of_stage: Sequence[int], local: Sequence[int]) -> list[torch.device]:
     """Returns the device of each rank that runs one of the ``local`` stages, others the first.
 
     ``devices`` are those of the model's stages.

@@ -45,8 +45,7 @@ def exclusive(function: _Function) -> _Function:
     def guarded(self: Any, *arguments: Any, **named: Any) -> Any:
         if not self._busy.acquire(blocking=False):
             raise Error(
-                f"{function.__name__}: another call on this {type(self).__name__} has not ended: "
-                "call its methods one at a time"
+                f"{function.__name__}: another call on this {type(self).__name__} has not ended: call its methods one at a time"
             )
         try:
             return function(self, *arguments, **named)

@@ -6,12 +6,7 @@ from torch import nn
 
 from penstock import Error
 
-MODULE_HOOKS = (
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-)
+MODULE_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 # Hooks of transformers, TRL and PEFT that only mark the embedding's output, which reentrant
@@ -49,9 +44,6 @@ def refuse_hooks(module: nn.Module, index: int) -> None:
                     continue
                 refuse(f"module '{name or type(each).__name__}'", hook)
     for name, parameter in module.named_parameters():
-        hooks = (
-            parameter._backward_hooks or {},
-            getattr(parameter, "_post_accumulate_grad_hooks", None) or {},
-        )
+        hooks = (parameter._backward_hooks or {}, getattr(parameter, "_post_accumulate_grad_hooks", None) or {})
         for hook in (hook for each in hooks for hook in each.values()):
             refuse(f"parameter '{name}'", hook)

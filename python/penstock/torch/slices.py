@@ -36,9 +36,7 @@ class Slice:
         return int(start)
 
     @one_line
-    def extend(
-        self, keys: torch.Tensor, values: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def extend(self, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the keys and values of all tokens so far.
 
         Every attention layer calls it once, in the same order in every slice.
@@ -79,10 +77,7 @@ class _Trial(Slice):
         of_layer = self._kept[self._layer]
         of_layer.append((keys, values))
         self._layer += 1
-        return (
-            torch.cat([each for each, _ in of_layer], 2),
-            torch.cat([each for _, each in of_layer], 2),
-        )
+        return (torch.cat([each for each, _ in of_layer], 2), torch.cat([each for _, each in of_layer], 2))
 
 
 @contextlib.contextmanager
@@ -104,9 +99,7 @@ class SliceCache:
     def __init__(self, of: Slice, model: str) -> None:
         self._of, self._model = of, model
 
-    def update(
-        self, keys: torch.Tensor, values: torch.Tensor, *_: Any, **__: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def update(self, keys: torch.Tensor, values: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
         return self._of.extend(keys, values)
 
     def get_seq_length(self, *_: Any) -> int:

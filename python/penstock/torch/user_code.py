@@ -28,9 +28,7 @@ def in_user_code(what: str) -> Iterator[None]:
         if not text or not isinstance(error, (RuntimeError, ValueError)):
             text = f"{type(error).__name__}: {text}".removesuffix(": ")
         if "mutates an input" in text or "is being used in an in-place operation" in text:
-            text = (
-                text.rstrip(".") + ": compute a new tensor instead (x = x + 1), or clone it first"
-            )
+            text = text.rstrip(".") + ": compute a new tensor instead (x = x + 1), or clone it first"
         raise Error(f"{what}{line}: {text}") from error
 
 

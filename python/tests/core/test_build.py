@@ -57,9 +57,7 @@ def environment(tmp_path: pathlib.Path) -> pathlib.Path:
     return next((tmp_path / "venv" / "lib").glob("python3*/site-packages"))
 
 
-def configure(
-    python: pathlib.Path | str, folder: pathlib.Path, given: dict[str, str]
-) -> subprocess.CompletedProcess[str]:
+def configure(python: pathlib.Path | str, folder: pathlib.Path, given: dict[str, str]) -> subprocess.CompletedProcess[str]:
     (folder / "CMakeLists.txt").write_text(PROJECT)
     command = ["cmake", f"-DPython_EXECUTABLE={python}", "-S", folder, "-B", folder / "build"]
     return subprocess.run(command, text=True, capture_output=True, env=given)

@@ -37,15 +37,7 @@ best: penstock.Schedule = penstock.plan(ranks=2, microbatches=4, cost=(1, 1, 1))
 
 
 def mypy(program: pathlib.Path) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--strict",
-        "--cache-dir",
-        str(program.parent),
-        str(program),
-    ]
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(program.parent), str(program)]
     return subprocess.run(command, text=True, capture_output=True, cwd=program.parent)
 
 

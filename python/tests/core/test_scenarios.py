@@ -41,9 +41,7 @@ def test_stages_have_every_cost_of_the_table() -> None:
         {"activation_bytes": 64, "overlap": "sum"},
     ],
 )
-def test_a_schedule_with_costs_and_a_scenario_give_the_same_figures(
-    costs: dict[str, typing.Any],
-) -> None:
+def test_a_schedule_with_costs_and_a_scenario_give_the_same_figures(costs: dict[str, typing.Any]) -> None:
     name = "dualpipev" if "overlap" in costs else "zbv"
     fields = dict(costs)
     if "slow_rank" in fields:
@@ -65,14 +63,7 @@ def test_noise_and_steady_state() -> None:
 
 def test_memory_steps_and_runs_are_those_of_the_command_line() -> None:
     (figures,) = penstock.simulate(
-        "1f1b",
-        ranks=2,
-        microbatches=2,
-        price="weights=1",
-        memory=True,
-        time_steps=True,
-        run=True,
-        unit="1ms",
+        "1f1b", ranks=2, microbatches=2, price="weights=1", memory=True, time_steps=True, run=True, unit="1ms"
     )
     assert [len(rank) for rank in figures["time_steps"]] == [4, 4]
     last = figures["time_steps"][0][-1]
@@ -90,10 +81,7 @@ def test_memory_steps_and_runs_are_those_of_the_command_line() -> None:
     [
         lambda name: penstock.simulate("1f1b", model="gpt2", nodes="1x4", **{name: 2}),
         lambda name: penstock.simulate(f"1f1b:{name}=2", model="gpt2", nodes="1x4"),
-        lambda name: [
-            row["makespan"]
-            for row in penstock.sweep("1f1b", over={name: [2]}, model="gpt2", nodes="1x4")
-        ],
+        lambda name: [row["makespan"] for row in penstock.sweep("1f1b", over={name: [2]}, model="gpt2", nodes="1x4")],
         lambda name: Costs.of_model("gpt2", nodes="1x4", **{name: 2}),
     ],
 )

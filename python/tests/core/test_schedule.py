@@ -126,9 +126,7 @@ def test_is_built_from_scratch() -> None:
         ([0], [3], {}),
     ],
 )
-def test_arguments_that_do_not_fit(
-    stages: list[int], lanes: list[list[str]], options: dict[str, object]
-) -> None:
+def test_arguments_that_do_not_fit(stages: list[int], lanes: list[list[str]], options: dict[str, object]) -> None:
     with pytest.raises(penstock.Error):
         penstock.Schedule(stages, lanes, **options)  # type: ignore[arg-type]
 
@@ -152,9 +150,7 @@ def test_csv_pickle_and_copy(name: str, tmp_path: pathlib.Path) -> None:
     assert pickle.loads(pickle.dumps(edited)) == edited != schedule
 
 
-@pytest.mark.parametrize(
-    "text", ["x", "0F0,\x00", "0F0\n0F0\n", "99999F0", "0F99999999999", '"0F0', "0B0;"]
-)
+@pytest.mark.parametrize("text", ["x", "0F0,\x00", "0F0\n0F0\n", "99999F0", "0F99999999999", '"0F0', "0B0;"])
 def test_csv_that_is_no_schedule(text: str) -> None:
     try:
         assert penstock.Schedule.from_csv(text).validate()
@@ -171,12 +167,7 @@ def test_missing_files_are_refused(tmp_path: pathlib.Path) -> None:
 
 def test_damaged_pickles() -> None:
     restore, (shape, lanes) = penstock.schedule("gpipe").__reduce__()
-    for damaged in (
-        {},
-        {**shape, "slices": -1},
-        {**shape, "rank_of_stage": [9]},
-        {**shape, "weights": 3},
-    ):
+    for damaged in ({}, {**shape, "slices": -1}, {**shape, "rank_of_stage": [9]}, {**shape, "weights": 3}):
         with pytest.raises(penstock.Error):
             restore(damaged, lanes)
     with pytest.raises(penstock.Error):
@@ -200,10 +191,7 @@ def test_passes() -> None:
     stepped = schedule.apply("split-backward", "optimizer")
     assert stepped.texts(0)[-1] == "0STEP"
     priced = penstock.Costs.uniform(prices={"step": 2})
-    assert (
-        stepped.simulate(priced).makespan
-        == schedule.apply("split-backward").simulate().makespan + 2
-    )
+    assert stepped.simulate(priced).makespan == schedule.apply("split-backward").simulate().makespan + 2
     lowered = schedule.lower()
     assert "0SEND_F0" in lowered.texts(0)
     assert "0REDUCE_GRAD" in schedule.lower(for_torch=True).texts(0)

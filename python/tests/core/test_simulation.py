@@ -41,11 +41,7 @@ def test_figures() -> None:
     assert RUN.makespan == max(RUN.times(rank).max() for rank in (0, 1))
     assert RUN.message_count == 6 == len(RUN.messages)
     message = RUN.messages[0]
-    assert (message["from_rank"], message["to_rank"], message["arrived"] - message["sent"]) == (
-        0,
-        1,
-        0.5,
-    )
+    assert (message["from_rank"], message["to_rank"], message["arrived"] - message["sent"]) == (0, 1, 0.5)
     curve = RUN.memory(0)
     assert curve[:, 1].max() == RUN.peak_memory == RUN.per_rank["peak_memory"][0]
 
@@ -118,11 +114,7 @@ def test_comparison() -> None:
     assert compared.rows[0]["makespan"] == RUN.makespan
     assert "b&lt;" in compared._repr_html_() and "makespan" in str(compared)
     assert "<svg" in compared.svg()
-    assert list(penstock.compare([RUN, RUN, RUN]).timelines) == [
-        "simulated",
-        "simulated 2",
-        "simulated 3",
-    ]
+    assert list(penstock.compare([RUN, RUN, RUN]).timelines) == ["simulated", "simulated 2", "simulated 3"]
 
 
 def test_measured_next_to_predicted(tmp_path: pathlib.Path) -> None:

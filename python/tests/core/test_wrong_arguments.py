@@ -16,16 +16,8 @@ from wrong_values import complaints
 SMALL = penstock.schedule("zbv", ranks=2, microbatches=2)
 RUN = SMALL.simulate()
 TIMES = [RUN.times(rank) for rank in range(2)]
-COMMON: dict[str, Any] = {
-    "comm": 0.5,
-    "overlap": "max",
-    "transfers": "blocking",
-    "prices": {"step": 1.0},
-    "time_unit": "s",
-}
-PER_STAGE = dict.fromkeys(
-    ("forward", "backward_input", "recompute", "message_scale", "activation", "weights"), [1, 1]
-)
+COMMON: dict[str, Any] = {"comm": 0.5, "overlap": "max", "transfers": "blocking", "prices": {"step": 1.0}, "time_unit": "s"}
+PER_STAGE = dict.fromkeys(("forward", "backward_input", "recompute", "message_scale", "activation", "weights"), [1, 1])
 
 CALLS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (
@@ -116,10 +108,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
             "unit": "1ms",
         },
     ),
-    (
-        lambda name, **fields: penstock.sweep(name, **fields),
-        {"name": "1f1b", "over": {"ranks": [2, 3]}, "slow_rank": ["0=1.5"]},
-    ),
+    (lambda name, **fields: penstock.sweep(name, **fields), {"name": "1f1b", "over": {"ranks": [2, 3]}, "slow_rank": ["0=1.5"]}),
     (
         lambda **fields: penstock.plan(**fields),
         {
@@ -143,19 +132,9 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (SMALL.to_csv, {"path": "x.csv"}),
     (
         Schedule.from_csv,
-        {
-            "source": "0F0,0B0\n",
-            "microbatches": 1,
-            "replicas": 1,
-            "slices": 1,
-            "steps": 1,
-            "weight_policy": "flush",
-        },
+        {"source": "0F0,0B0\n", "microbatches": 1, "replicas": 1, "slices": 1, "steps": 1, "weight_policy": "flush"},
     ),
-    (
-        Timeline.from_times,
-        {"schedule": SMALL, "times": TIMES, "costs": Costs(), "time_unit": "s"},
-    ),
+    (Timeline.from_times, {"schedule": SMALL, "times": TIMES, "costs": Costs(), "time_unit": "s"}),
     (lambda of_rank: Timeline.from_times(SMALL, [of_rank, TIMES[1]]), {"of_rank": TIMES[0]}),
     (RUN.times, {"rank": 0}),
     (RUN.actions, {"rank": 0}),
@@ -167,18 +146,13 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (RUN.show, {"width": 80, "color": False}),
     (penstock.compare([RUN]).svg, {"width": 300}),
     (penstock.compare([RUN]).report, {"path": "x.svg", "title": "x", "width": 300}),
-    (
-        megatron.layout,
-        {"layers": 8, "stages": 4, "costs": None, "embedding": 0, "loss": 0, "mtp": 0},
-    ),
+    (megatron.layout, {"layers": 8, "stages": 4, "costs": None, "embedding": 0, "loss": 0, "mtp": 0}),
     (megatron.parse, {"text": "Et*2|tL"}),
 ]
 
 
 @pytest.mark.parametrize("number", range(len(CALLS)))
-def test_wrong_values(
-    number: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_values(number: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Costs().save("costs.yaml")
     call, good = CALLS[number]

@@ -136,9 +136,7 @@ def distance(one: Iterable[nn.Module], other: Iterable[nn.Module]) -> float:
     """Returns the largest difference of two models' parameters and buffers."""
     largest = 0.0
     for a, b in zip(one, other, strict=True):
-        for left, right in zip(
-            [*a.parameters(), *a.buffers()], [*b.parameters(), *b.buffers()], strict=True
-        ):
+        for left, right in zip([*a.parameters(), *a.buffers()], [*b.parameters(), *b.buffers()], strict=True):
             assert torch.isfinite(left).all() and torch.isfinite(right).all()
             largest = max(largest, (left.double() - right.double()).abs().max().item())
     return largest

@@ -18,9 +18,7 @@ def _pipe(stages: list[nn.Module], schedule: str = "1f1b", **arguments: Any) -> 
     return pipeline(stages, schedule, **{"optimizer": None, **arguments})
 
 
-def _check_step(
-    pipe: pt.Pipeline, stages: list[nn.Module], loss: Any, inputs: Any, targets: Any
-) -> None:
+def _check_step(pipe: pt.Pipeline, stages: list[nn.Module], loss: Any, inputs: Any, targets: Any) -> None:
     """Compares a step's loss and gradients with autograd of the whole batch's loss."""
     plain = copy.deepcopy(stages)
     for each in (*stages, *plain):
@@ -113,9 +111,7 @@ def _cross_entropy(output: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 def _masked_mean(output: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """As a user writes it: 0/0 for a microbatch without terms."""
     mask = (targets != -100).float()
-    each = nn.functional.cross_entropy(
-        output.flatten(0, 1), targets.flatten().clamp(min=0), reduction="none"
-    )
+    each = nn.functional.cross_entropy(output.flatten(0, 1), targets.flatten().clamp(min=0), reduction="none")
     return (each * mask.flatten()).sum() / mask.sum()
 
 
@@ -148,9 +144,7 @@ def test_losses_weighted_by_tokens(loss: Any, exact: bool) -> None:
 def test_losses_weighted_by_tokens_of_slices() -> None:
     stages: list[nn.Module] = [CausalMean(), CausalMean()]
     pipe = _pipe(stages, "seq1f1b", slices=2, loss=_cross_entropy, loss_weight=_count)
-    _check_step(
-        pipe, stages, _cross_entropy, torch.randn(8, 6, 16), _padded(8, [6, 6, 1, 1, 2, 3, 0, 4])
-    )
+    _check_step(pipe, stages, _cross_entropy, torch.randn(8, 6, 16), _padded(8, [6, 6, 1, 1, 2, 3, 0, 4]))
 
 
 def _with_own_loss() -> list[nn.Module]:
@@ -226,10 +220,7 @@ def test_targets_in_a_list_are_divided() -> None:
         ({"x": torch.ones(8, 16), "names": ["a"] * 8}, "a list of 8 str, as many as samples"),
         ({"x": torch.ones(8, 16), "ids": list(range(8))}, "a list of 8 int, as many as samples"),
         ({"x": torch.ones(8, 16), "y": [torch.ones(8, 2)] * 8}, "may be one per sample or each"),
-        (
-            {"x": torch.ones(8, 16), "y": [torch.ones(1 + i % 2) for i in range(8)]},
-            "of several shapes",
-        ),
+        ({"x": torch.ones(8, 16), "y": [torch.ones(1 + i % 2) for i in range(8)]}, "of several shapes"),
         ({"x": torch.ones(8, 16), "y": [torch.ones(3, 2)] * 3}, "8 samples, but inputs contain"),
         ({"y": [torch.ones(3, 2)] * 3}, "every tensor is in a list"),
     ],

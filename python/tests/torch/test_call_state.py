@@ -42,9 +42,7 @@ def test_models_with_their_default_cache_train_several_lengths(name: str, stages
     model = _model(name)
     plain = copy.deepcopy(model)
     parts = [model] if stages == 1 else pt.split(model, torch.zeros(1, 8, dtype=torch.long), 2)
-    pipe = pt.Pipeline(
-        parts, "1f1b", ranks=stages, microbatches=2, loss=_token_loss, optimizer=None
-    )
+    pipe = pt.Pipeline(parts, "1f1b", ranks=stages, microbatches=2, loss=_token_loss, optimizer=None)
     for tokens in (8, 12, 8, 5):
         x, y = torch.randint(0, 97, (2, 4, tokens))
         expected = accumulate(plain, _token_loss, x, y, 2)

@@ -146,9 +146,7 @@ def test_a_checkpoint_changes_no_number(way: Callable[..., Any]) -> None:
     for used in (way, None):
         torch.manual_seed(0)
         stages = [mlp(), Drawing(_DRAWS["twice"], used)]
-        pipe = pt.Pipeline(
-            stages, ranks=2, microbatches=2, loss=_square, optimizer=None, exact=True, seed=5
-        )
+        pipe = pt.Pipeline(stages, ranks=2, microbatches=2, loss=_square, optimizer=None, exact=True, seed=5)
         losses = [pipe.step(torch.randn(8, _WIDTH)) for _ in range(2)]
         results.append((losses, [p.grad for stage in stages for p in stage.parameters()]))
     assert results[0][0] == results[1][0]
@@ -208,9 +206,7 @@ _TOKENS = torch.randint(64, (4, 12), generator=torch.Generator().manual_seed(0))
 
 def _gpt2() -> Any:
     torch.manual_seed(0)
-    config = transformers.GPT2Config(
-        n_embd=32, n_layer=4, n_head=4, vocab_size=64, n_positions=16, use_cache=False
-    )
+    config = transformers.GPT2Config(n_embd=32, n_layer=4, n_head=4, vocab_size=64, n_positions=16, use_cache=False)
     assert config.resid_pdrop == config.embd_pdrop == config.attn_pdrop == 0.1
     return transformers.GPT2LMHeadModel(config)
 
@@ -232,9 +228,7 @@ def test_gradient_checkpointing_of_transformers(reentrant: bool, hook: bool) -> 
         if hook:
             model.enable_input_require_grads()
         parts = pt.split(model, _TOKENS[:1], 2)
-        pipe = pt.Pipeline(
-            parts, ranks=2, microbatches=2, loss=_language_loss, optimizer=None, exact=True, seed=1
-        )
+        pipe = pt.Pipeline(parts, ranks=2, microbatches=2, loss=_language_loss, optimizer=None, exact=True, seed=1)
         losses.append(pipe.step(_TOKENS, _TOKENS))
         gradients.append({name: p.grad for name, p in model.named_parameters()})
     assert losses[0] == losses[1]
@@ -242,25 +236,14 @@ def test_gradient_checkpointing_of_transformers(reentrant: bool, hook: bool) -> 
         assert torch.equal(gradient, gradients[1][name]), name
 
 
-@pytest.mark.parametrize(
-    "recompute",
-    [{"hold": "least"}, {"hold": "4KiB"}, {"hold": "least", "hold_for_weight": "least"}],
-)
+@pytest.mark.parametrize("recompute", [{"hold": "least"}, {"hold": "4KiB"}, {"hold": "least", "hold_for_weight": "least"}])
 def test_the_engine_recomputes_to_hold_less(recompute: dict[str, str]) -> None:
     results = []
     for policy in (None, recompute):
         torch.manual_seed(0)
         stages = [nn.Sequential(mlp(), mlp()), Drawing(_DRAWS["dropout"], None), mlp(), mlp()]
         pipe = pt.Pipeline(
-            stages,
-            "zbv",
-            ranks=2,
-            microbatches=4,
-            loss=functional.mse_loss,
-            optimizer=None,
-            exact=True,
-            seed=3,
-            recompute=policy,
+            stages, "zbv", ranks=2, microbatches=4, loss=functional.mse_loss, optimizer=None, exact=True, seed=3, recompute=policy
         )
         loss = pipe.step(torch.randn(32, _WIDTH), torch.randn(32, _WIDTH))
         gradients = [p.grad for stage in stages for p in stage.parameters()]

@@ -260,11 +260,7 @@ def test_graphs_are_text() -> None:
         pipe.graph(1)
     x = torch.randn(8, 16)
     pipe.step(x, x)
-    assert re.findall(r"^graph (\w+)", pipe.graph(1), re.M) == [
-        "forward",
-        "backward_input",
-        "backward_weight",
-    ]
+    assert re.findall(r"^graph (\w+)", pipe.graph(1), re.M) == ["forward", "backward_input", "backward_weight"]
     with pytest.raises(pt.Error, match="no stage 2: give one from 0 to 1"):
         pipe.graph(2)
 

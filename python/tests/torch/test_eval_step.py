@@ -118,13 +118,7 @@ def test_metrics_outputs_and_weights_are_those_of_a_step() -> None:
         found = nn.functional.cross_entropy(output.flatten(0, 1), targets.flatten())
         return found, {"largest": output.max()}
 
-    pipe = pipeline(
-        [mlp(), mlp()],
-        loss=loss,
-        outputs=True,
-        optimizer=None,
-        loss_weight=lambda targets: (targets != -100).sum(),
-    )
+    pipe = pipeline([mlp(), mlp()], loss=loss, outputs=True, optimizer=None, loss_weight=lambda targets: (targets != -100).sum())
     x, y = torch.randn(8, 6, 16), torch.randint(16, (8, 6))
     y[2:4] = -100
     y[5, 1:] = -100

@@ -35,11 +35,7 @@ def test_dropout_masks_differ_between_microbatches_and_keep_the_mean() -> None:
         selected = torch.zeros(2 * samples, 1)
         selected[of * samples : (of + 1) * samples] = 2  # the loss is the mean of 2 microbatches
         pipe = _pipe(
-            [first, nn.Identity()],
-            optimizer=None,
-            microbatches=2,
-            seed=5,
-            loss=lambda output, chosen: (output * chosen).sum(),
+            [first, nn.Identity()], optimizer=None, microbatches=2, seed=5, loss=lambda output, chosen: (output * chosen).sum()
         )
         pipe.step(torch.eye(samples).repeat(2, 1), selected)
         gradient = first[0].weight.grad
@@ -194,9 +190,7 @@ def test_low_rank_adapters_train_alone() -> None:
     stages: list[nn.Module] = [nn.Sequential(_low_rank(), nn.GELU()), _low_rank()]
     before = copy.deepcopy(stages[1])
     assert train_both(stages) == 0
-    changed = [
-        not torch.equal(a, b) for a, b in zip(stages[1].parameters(), before.parameters(), strict=True)
-    ]
+    changed = [not torch.equal(a, b) for a, b in zip(stages[1].parameters(), before.parameters(), strict=True)]
     assert changed == [False, False, True, True]  # weight and bias of the frozen layer, then down and up
 
 

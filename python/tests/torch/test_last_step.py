@@ -65,11 +65,7 @@ def test_metrics_do_not_change_the_gradients() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metrics", "text"),
-    [
-        ({"a": torch.ones(2)}, r"the metric 'a' is of shape \(2,\)"),
-        ({"a": "b"}, "the metric 'a' is 'b'"),
-    ],
+    ("metrics", "text"), [({"a": torch.ones(2)}, r"the metric 'a' is of shape \(2,\)"), ({"a": "b"}, "the metric 'a' is 'b'")]
 )
 def test_metrics_that_are_no_scalars_are_refused(metrics: Any, text: str) -> None:
     pipe = _pipe([mlp(), mlp()], loss=lambda o, y: (mse(o, y), metrics))
@@ -151,9 +147,7 @@ def test_the_learning_rate_and_the_text_of_a_pipeline() -> None:
     assert pipe.lr == 1e-2
     pipe.step(*batch())
     assert pipe.lr == 5e-3
-    assert repr(pipe) == (
-        "Pipeline('1f1b', stages=2, ranks=2, microbatches=4, optimizer=AdamW, lr=0.005, steps=1)"
-    )
+    assert repr(pipe) == ("Pipeline('1f1b', stages=2, ranks=2, microbatches=4, optimizer=AdamW, lr=0.005, steps=1)")
     without = _pipe([mlp(), mlp()])
     assert repr(without) == "Pipeline('1f1b', stages=2, ranks=2, microbatches=4, steps=0)"
     with pytest.raises(pt.Error, match="lr: no stage of this process has an optimizer"):

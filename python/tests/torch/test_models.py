@@ -17,12 +17,7 @@ import penstock.torch as pt
 
 transformers.logging.set_verbosity_error()
 _VOCABULARY, _TOKENS, _MICROBATCHES, _SAMPLES, _STEPS = 96, 16, 4, 2, 10
-_SIZES = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-}
+_SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4}
 _DECODER = {**_SIZES, "vocab_size": _VOCABULARY, "num_key_value_heads": 2, "use_cache": False}
 
 
@@ -53,25 +48,14 @@ def _gpt2() -> nn.Module:
 
 def _modernbert() -> nn.Module:
     config = transformers.ModernBertConfig(
-        **_SIZES,
-        vocab_size=_VOCABULARY,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-        cls_token_id=1,
-        sep_token_id=2,
+        **_SIZES, vocab_size=_VOCABULARY, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2
     )
     return transformers.ModernBertForMaskedLM(config)
 
 
 def _mixture_of_experts(experts: str | None = None) -> nn.Module:
     config = transformers.Qwen3MoeConfig(
-        **_DECODER,
-        head_dim=8,
-        moe_intermediate_size=32,
-        num_experts=4,
-        num_experts_per_tok=2,
-        experts_implementation=experts,
+        **_DECODER, head_dim=8, moe_intermediate_size=32, num_experts=4, num_experts_per_tok=2, experts_implementation=experts
     )
     return transformers.Qwen3MoeForCausalLM(config)
 
@@ -142,13 +126,7 @@ _CASES: dict[str, _Case] = {
     "modernbert": (_modernbert, _tokens, _token_loss, None, 1e-6),
     "modernbert masked": (_modernbert, _masked_tokens, _token_loss, None, 1e-6),
     "mixture of experts": (_mixture_of_experts, _tokens, _token_loss, None, 0),
-    "experts by batched_mm": (
-        lambda: _mixture_of_experts("batched_mm"),
-        _tokens,
-        _token_loss,
-        None,
-        0,
-    ),
+    "experts by batched_mm": (lambda: _mixture_of_experts("batched_mm"), _tokens, _token_loss, None, 0),
     "vit": (_vit, _images, _class_loss, None, 0),
     "resnet50": (_resnet50, _images, _class_loss, ["layer2", "layer3", "layer4"], 0),
     "unet": (UNet, _images, _class_loss, ["down2", "middle", "up1"], 0),
@@ -158,9 +136,7 @@ _CASES: dict[str, _Case] = {
 _sgd = functools.partial(sgd, lr=0.02)
 
 
-@pytest.mark.parametrize(
-    ("schedule", "autocast"), [("1f1b", False), ("zbv", False), ("zbv", True)]
-)
+@pytest.mark.parametrize(("schedule", "autocast"), [("1f1b", False), ("zbv", False), ("zbv", True)])
 @pytest.mark.parametrize("name", list(_CASES))
 def test_trains_like_plain_pytorch(name: str, schedule: str, autocast: bool) -> None:
     make, data, loss, begins, tolerance = _CASES[name]
@@ -184,9 +160,7 @@ def test_trains_like_plain_pytorch(name: str, schedule: str, autocast: bool) -> 
         expected = accumulate(casting()(plain), casting()(loss), x, y, _MICROBATCHES)
         optimizer.step()
         assert actual == pytest.approx(expected, rel=1e-5)
-    for (parameter, left), right in zip(
-        model.state_dict().items(), plain.state_dict().values(), strict=True
-    ):
+    for (parameter, left), right in zip(model.state_dict().items(), plain.state_dict().values(), strict=True):
         torch.testing.assert_close(left, right, rtol=0, atol=tolerance, msg=parameter)
 
 
@@ -209,9 +183,7 @@ def test_causal_models_train_in_sequence_slices(name: str) -> None:
         torch.testing.assert_close(left, right, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("kind", "layers"), [("Mixtral", 2), ("Qwen2", 11), ("Qwen3", 9), ("Phi3", 12)]
-)
+@pytest.mark.parametrize(("kind", "layers"), [("Mixtral", 2), ("Qwen2", 11), ("Qwen3", 9), ("Phi3", 12)])
 def test_graphs_of_any_size_compile(kind: str, layers: int) -> None:
     """At these sizes, lists of values grew while a pass used an element."""
     sizes = {**_DECODER, "num_hidden_layers": layers, "pad_token_id": 0}
@@ -226,9 +198,7 @@ def test_graphs_of_any_size_compile(kind: str, layers: int) -> None:
 
 def test_equal_costs_balance_unequal_layers() -> None:
     layers = nn.Sequential(*[nn.Linear(256, 256) for _ in range(6)], nn.Linear(256, 4096))
-    names = [
-        next(iter(s.state_dict())) for s in pt.split(layers, torch.randn(64, 256), 2, by="cost")
-    ]
+    names = [next(iter(s.state_dict())) for s in pt.split(layers, torch.randn(64, 256), 2, by="cost")]
     assert names[1].startswith(("5.", "6."))
 
 

@@ -173,9 +173,7 @@ _WORKS: dict[str, Callable[[], _Function]] = {
     "LSTM with two layers and two directions": lambda: nn.LSTM(8, 4, 2, bidirectional=True),
     "LSTM without biases": lambda: nn.LSTM(8, 4, 2, bias=False, batch_first=True),
     "LSTM with projections": lambda: nn.LSTM(8, 6, 2, batch_first=True, proj_size=3),
-    "LSTM in bfloat16": lambda: _Call(
-        lambda x: x.bfloat16(), nn.LSTM(8, 4, batch_first=True, dtype=torch.bfloat16)
-    ),
+    "LSTM in bfloat16": lambda: _Call(lambda x: x.bfloat16(), nn.LSTM(8, 4, batch_first=True, dtype=torch.bfloat16)),
     "LSTMCell": lambda: _Cell(nn.LSTMCell(8, 5)),
     "GRU": lambda: nn.GRU(8, 5, 2, batch_first=True, bidirectional=True),
     "GRUCell": lambda: _Cell(nn.GRUCell(8, 5)),
@@ -185,22 +183,17 @@ _WORKS: dict[str, Callable[[], _Function]] = {
     # Attention.
     "MultiheadAttention": _Attention,
     "MultiheadAttention with bias_kv": lambda: _Attention(add_bias_kv=True, add_zero_attn=True),
-    "TransformerEncoderLayer": lambda: nn.TransformerEncoderLayer(
-        8, 2, 16, dropout=0.0, batch_first=True
-    ),
+    "TransformerEncoderLayer": lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True),
     "TransformerEncoder": lambda: nn.TransformerEncoder(
-        nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True, norm_first=True), 2,
-        enable_nested_tensor=False,
+        nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True, norm_first=True), 2, enable_nested_tensor=False
     ),
-    "TransformerEncoderLayer in eval mode": lambda: _Frozen(
-        nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    ),
+    "TransformerEncoderLayer in eval mode": lambda: _Frozen(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)),
     "Transformer": _Seq2Seq,
-    "scaled_dot_product_attention": lambda: lambda x: F.scaled_dot_product_attention(
-        x[:, None], x[:, None], x[:, None], is_causal=True
+    "scaled_dot_product_attention": lambda: (
+        lambda x: F.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None], is_causal=True)
     ),
-    "attention with a mask": lambda: lambda x: F.scaled_dot_product_attention(
-        x[:, None], x[:, None], x[:, None], torch.ones(6, 6).tril().bool()
+    "attention with a mask": lambda: (
+        lambda x: F.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None], torch.ones(6, 6).tril().bool())
     ),
     # Convolutions and images.
     "Conv1d": lambda: nn.Conv1d(6, 4, 3, padding=1, groups=2),
@@ -208,9 +201,7 @@ _WORKS: dict[str, Callable[[], _Function]] = {
     "Conv3d": lambda: _Call(lambda x: x.reshape(-1, 3, 4, 2, 2), nn.Conv3d(3, 2, 2)),
     "ConvTranspose2d": lambda: _images(nn.ConvTranspose2d(3, 2, 3, 2, dilation=2)),
     "MaxPool2d": lambda: _images(nn.MaxPool2d(2)),
-    "MaxUnpool2d": lambda: _images(
-        lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2)
-    ),
+    "MaxUnpool2d": lambda: _images(lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2)),
     "AvgPool2d": lambda: _images(nn.AvgPool2d(3, 1, 1, count_include_pad=False)),
     "LPPool2d": lambda: _images(nn.LPPool2d(2, 2)),
     "AdaptiveAvgPool2d": lambda: _images(nn.AdaptiveAvgPool2d((3, 2))),
@@ -220,18 +211,10 @@ _WORKS: dict[str, Callable[[], _Function]] = {
     "PixelUnshuffle": lambda: _images(nn.PixelUnshuffle(2)),
     "ChannelShuffle": lambda: nn.ChannelShuffle(2),
     "Upsample": lambda: _images(nn.Upsample(scale_factor=2, mode="nearest")),
-    "interpolate bilinear": lambda: _images(
-        lambda x: F.interpolate(x, size=(5, 7), mode="bilinear", antialias=True)
-    ),
-    "interpolate bicubic": lambda: _images(
-        lambda x: F.interpolate(x, scale_factor=1.5, mode="bicubic")
-    ),
-    "grid_sample": lambda: _images(
-        lambda x: F.grid_sample(x, x[:, :2].permute(0, 2, 3, 1).tanh(), align_corners=False)
-    ),
-    "affine_grid": lambda: lambda x: F.affine_grid(
-        x[:, :2, :3], [x.shape[0], 3, 4, 4], align_corners=False
-    ),
+    "interpolate bilinear": lambda: _images(lambda x: F.interpolate(x, size=(5, 7), mode="bilinear", antialias=True)),
+    "interpolate bicubic": lambda: _images(lambda x: F.interpolate(x, scale_factor=1.5, mode="bicubic")),
+    "grid_sample": lambda: _images(lambda x: F.grid_sample(x, x[:, :2].permute(0, 2, 3, 1).tanh(), align_corners=False)),
+    "affine_grid": lambda: lambda x: F.affine_grid(x[:, :2, :3], [x.shape[0], 3, 4, 4], align_corners=False),
     "unfold": lambda: _images(lambda x: F.unfold(x, 2)),
     "fold": lambda: lambda x: F.fold(x.reshape(-1, 12, 4), (4, 4), 2, stride=2),
     "Tensor.unfold": lambda: lambda x: x.unfold(2, 4, 2),
@@ -250,16 +233,12 @@ _WORKS: dict[str, Callable[[], _Function]] = {
     "parametrizations.weight_norm": lambda: _Spectral(nn.utils.parametrizations.weight_norm),
     "spectral_norm": lambda: _Spectral(nn.utils.spectral_norm),
     "parametrizations.spectral_norm": lambda: _Spectral(nn.utils.parametrizations.spectral_norm),
-    "parametrizations.orthogonal": lambda: _Spectral(
-        lambda m: nn.utils.parametrizations.orthogonal(m, orthogonal_map="cayley")
-    ),
+    "parametrizations.orthogonal": lambda: _Spectral(lambda m: nn.utils.parametrizations.orthogonal(m, orthogonal_map="cayley")),
     "normalize": lambda: lambda x: F.normalize(x, p=3, dim=1),
     # Embeddings and linear modules.
     "Embedding": lambda: _Indices(nn.Embedding(5, 8, padding_idx=1)),
     "Embedding(sparse=True)": lambda: _Indices(nn.Embedding(5, 8, sparse=True)),
-    "Embedding(scale_grad_by_freq=True)": lambda: _Indices(
-        nn.Embedding(5, 8, scale_grad_by_freq=True)
-    ),
+    "Embedding(scale_grad_by_freq=True)": lambda: _Indices(nn.Embedding(5, 8, scale_grad_by_freq=True)),
     "EmbeddingBag": lambda: _Indices(nn.EmbeddingBag(5, 8, mode="mean")),
     "EmbeddingBag(sparse=True)": lambda: _Indices(nn.EmbeddingBag(5, 8, mode="sum", sparse=True)),
     "EmbeddingBag with max": lambda: _Indices(nn.EmbeddingBag(5, 8, mode="max")),
@@ -267,33 +246,67 @@ _WORKS: dict[str, Callable[[], _Function]] = {
     "CosineSimilarity": lambda: _Binary(nn.CosineSimilarity(dim=-1)),
     "PairwiseDistance": lambda: _Binary(nn.PairwiseDistance(3)),
     # Losses inside of a stage.
-    "losses": lambda: lambda x: [
-        loss(x, x.detach().flip(1).sigmoid())
-        for loss in (F.l1_loss, F.smooth_l1_loss, F.huber_loss, F.poisson_nll_loss,
-                     F.binary_cross_entropy_with_logits, F.soft_margin_loss, F.kl_div)
-    ],
-    "losses of classes": lambda: lambda x: [
-        F.cross_entropy(x.flatten(0, 1), _classes(x), label_smoothing=0.1, ignore_index=2),
-        F.cross_entropy(x.flatten(0, 1), x.flatten(0, 1).detach().softmax(-1)),
-        F.nll_loss(x.mT.log_softmax(1)[:, :, :5], _classes(x).reshape(-1, 6)[:, :5] % 6),
-        F.multi_margin_loss(x.flatten(0, 1), _classes(x)),
-        F.multilabel_soft_margin_loss(x.flatten(0, 1), (x.flatten(0, 1) > 0).float()),
-        F.cosine_embedding_loss(x[:, 0], x[:, 1], torch.ones(x.shape[0])),
-        F.triplet_margin_loss(x[:, 0], x[:, 1], x[:, 2]),
-        F.margin_ranking_loss(x[:, 0], x[:, 1], torch.ones_like(x[:, 0])),
-        F.hinge_embedding_loss(x, torch.ones_like(x)),
-    ],
-    "ctc_loss with fixed lengths": lambda: lambda x: F.ctc_loss(
-        x.log_softmax(-1).transpose(0, 1), torch.ones(x.shape[0], 2, dtype=torch.long),
-        (6,) * x.shape[0], (2,) * x.shape[0],
+    "losses": lambda: (
+        lambda x: [
+            loss(x, x.detach().flip(1).sigmoid())
+            for loss in (
+                F.l1_loss,
+                F.smooth_l1_loss,
+                F.huber_loss,
+                F.poisson_nll_loss,
+                F.binary_cross_entropy_with_logits,
+                F.soft_margin_loss,
+                F.kl_div,
+            )
+        ]
+    ),
+    "losses of classes": lambda: (
+        lambda x: [
+            F.cross_entropy(x.flatten(0, 1), _classes(x), label_smoothing=0.1, ignore_index=2),
+            F.cross_entropy(x.flatten(0, 1), x.flatten(0, 1).detach().softmax(-1)),
+            F.nll_loss(x.mT.log_softmax(1)[:, :, :5], _classes(x).reshape(-1, 6)[:, :5] % 6),
+            F.multi_margin_loss(x.flatten(0, 1), _classes(x)),
+            F.multilabel_soft_margin_loss(x.flatten(0, 1), (x.flatten(0, 1) > 0).float()),
+            F.cosine_embedding_loss(x[:, 0], x[:, 1], torch.ones(x.shape[0])),
+            F.triplet_margin_loss(x[:, 0], x[:, 1], x[:, 2]),
+            F.margin_ranking_loss(x[:, 0], x[:, 1], torch.ones_like(x[:, 0])),
+            F.hinge_embedding_loss(x, torch.ones_like(x)),
+        ]
+    ),
+    "ctc_loss with fixed lengths": lambda: (
+        lambda x: F.ctc_loss(
+            x.log_softmax(-1).transpose(0, 1), torch.ones(x.shape[0], 2, dtype=torch.long), (6,) * x.shape[0], (2,) * x.shape[0]
+        )
     ),
     # Activations.
-    "activations": lambda: lambda x: [
-        f(x)
-        for f in (F.relu6, F.hardswish, F.hardsigmoid, F.hardtanh, F.elu, F.selu, F.celu, F.gelu,
-                  F.leaky_relu, F.logsigmoid, F.softplus, F.softsign, F.tanhshrink, F.softshrink,
-                  F.hardshrink, F.mish, F.silu, F.glu, F.rrelu, torch.erf, torch.sinc)
-    ],
+    "activations": lambda: (
+        lambda x: [
+            f(x)
+            for f in (
+                F.relu6,
+                F.hardswish,
+                F.hardsigmoid,
+                F.hardtanh,
+                F.elu,
+                F.selu,
+                F.celu,
+                F.gelu,
+                F.leaky_relu,
+                F.logsigmoid,
+                F.softplus,
+                F.softsign,
+                F.tanhshrink,
+                F.softshrink,
+                F.hardshrink,
+                F.mish,
+                F.silu,
+                F.glu,
+                F.rrelu,
+                torch.erf,
+                torch.sinc,
+            )
+        ]
+    ),
     "softmaxes": lambda: lambda x: [x.softmax(1), F.softmin(x, -1), x.log_softmax(0)],
     "PReLU": lambda: nn.PReLU(6),
     "Threshold": lambda: nn.Threshold(0.1, 2.0),
@@ -310,13 +323,9 @@ _WORKS: dict[str, Callable[[], _Function]] = {
     "prod along a dimension": lambda: lambda x: x.prod(1) + x.prod(1, keepdim=True)[:, 0],
     "prod with zeros": lambda: lambda x: F.relu(x).prod(-1).sum() + (x[:, 0] * 0).prod(1),
     "cumprod": lambda: lambda x: x.cumprod(1) + F.relu(x).cumprod(-1),
-    "cumulative": lambda: lambda x: [
-        x.cumsum(1), x.logcumsumexp(1), x.cummax(1).values, x.cummin(-1).values
-    ],
+    "cumulative": lambda: lambda x: [x.cumsum(1), x.logcumsumexp(1), x.cummax(1).values, x.cummin(-1).values],
     "logsumexp": lambda: lambda x: x.logsumexp((1, 2)),
-    "norms": lambda: lambda x: [
-        x.norm(), x.norm(3, dim=1), x.norm(float("inf")), torch.linalg.vector_norm(x, 1, 2)
-    ],
+    "norms": lambda: lambda x: [x.norm(), x.norm(3, dim=1), x.norm(float("inf")), torch.linalg.vector_norm(x, 1, 2)],
     "std and var": lambda: lambda x: [x.std(1), x.var((0, 1)), *torch.std_mean(x, -1)],
     "quantile": lambda: lambda x: x.quantile(0.3, dim=1) + x.nanquantile(0.5, dim=1),
     "renorm": lambda: lambda x: x.renorm(2, 1, 0.5),
@@ -330,16 +339,10 @@ _WORKS: dict[str, Callable[[], _Function]] = {
     "gather": lambda: lambda x: x.gather(1, x.detach().argsort(1)),
     "take_along_dim": lambda: lambda x: x.take_along_dim(x.detach().argsort(2), 2),
     "scatter_add": lambda: lambda x: torch.zeros_like(x).scatter_add(1, x.detach().argsort(1), x),
-    "scatter_reduce": lambda: lambda x: torch.ones_like(x).scatter_reduce(
-        1, x.detach().argsort(1), x, "amax"
-    ),
-    "index_put": lambda: lambda x: torch.zeros(6, 8).index_put(
-        (torch.tensor([0, 0, 3]),), x[0, :3], accumulate=True
-    ),
+    "scatter_reduce": lambda: lambda x: torch.ones_like(x).scatter_reduce(1, x.detach().argsort(1), x, "amax"),
+    "index_put": lambda: lambda x: torch.zeros(6, 8).index_put((torch.tensor([0, 0, 3]),), x[0, :3], accumulate=True),
     "index_select": lambda: lambda x: x.index_select(1, torch.tensor([2, 2, 0])),
-    "index_add": lambda: lambda x: torch.zeros_like(x).index_add(
-        1, torch.tensor([0, 1, 0, 5, 2, 2]), x
-    ),
+    "index_add": lambda: lambda x: torch.zeros_like(x).index_add(1, torch.tensor([0, 1, 0, 5, 2, 2]), x),
     "index_copy": lambda: lambda x: x.index_copy(1, torch.tensor([1]), x[:, 3:4] * 2),
     "index with integers": lambda: lambda x: x[:, [0, 2, 2], 1:] * x[:, torch.tensor([3])][..., 1:],
     "take": lambda: lambda x: x.take(torch.tensor([1, 5, 5])),
@@ -349,55 +352,67 @@ _WORKS: dict[str, Callable[[], _Function]] = {
     "masked_scatter": lambda: lambda x: x.masked_scatter(x > 0, x.flatten()),
     "repeat_interleave": lambda: lambda x: x.repeat_interleave(2, 1),
     # Shapes.
-    "shapes": lambda: lambda x: [
-        x.roll(2, 1), x.flip(0, 2), x.rot90(1, (1, 2)), x.tile(1, 2, 1), x.movedim(1, 2),
-        x.tril(), x.triu(1), torch.block_diag(x[0], x[1]), x.diff(dim=1), x.expand(3, *x.shape),
-        torch.stack([x, x]).unflatten(0, (1, 2)), torch.cat([x, x], 1).squeeze(),
-        torch.kron(x[0], x[1]),
-        *x.split([1, 5], 1), *x.chunk(3, 2), *torch.meshgrid(x[0, 0], x[0, 1], indexing="ij"),
-        x.as_strided((2, 3), (8, 1)), torch.diag_embed(x), torch.cartesian_prod(x[0, 0], x[0, 1]),
-    ],
+    "shapes": lambda: (
+        lambda x: [
+            x.roll(2, 1),
+            x.flip(0, 2),
+            x.rot90(1, (1, 2)),
+            x.tile(1, 2, 1),
+            x.movedim(1, 2),
+            x.tril(),
+            x.triu(1),
+            torch.block_diag(x[0], x[1]),
+            x.diff(dim=1),
+            x.expand(3, *x.shape),
+            torch.stack([x, x]).unflatten(0, (1, 2)),
+            torch.cat([x, x], 1).squeeze(),
+            torch.kron(x[0], x[1]),
+            *x.split([1, 5], 1),
+            *x.chunk(3, 2),
+            *torch.meshgrid(x[0, 0], x[0, 1], indexing="ij"),
+            x.as_strided((2, 3), (8, 1)),
+            torch.diag_embed(x),
+            torch.cartesian_prod(x[0, 0], x[0, 1]),
+        ]
+    ),
     "einsum": lambda: lambda x: torch.einsum("bij,bkj,bkl->bil", x, x, x),
     "tensordot": lambda: lambda x: torch.tensordot(x, x, dims=([0, 2], [0, 2])),
-    "products": lambda: lambda x: [
-        torch.cross(x[..., :3], x[..., 3:6], dim=-1), torch.outer(x[0, 0], x[1, 1]),
-        torch.dot(x[0, 0], x[0, 1]), torch.mv(x[0], x[1, 0]), torch.addbmm(x[0, :, :6], x, x.mT),
-        torch.baddbmm(x[:, :, :6], x, x.mT), torch.chain_matmul(x[0], x[0].T, x[1]),
-    ],
+    "products": lambda: (
+        lambda x: [
+            torch.cross(x[..., :3], x[..., 3:6], dim=-1),
+            torch.outer(x[0, 0], x[1, 1]),
+            torch.dot(x[0, 0], x[0, 1]),
+            torch.mv(x[0], x[1, 0]),
+            torch.addbmm(x[0, :, :6], x, x.mT),
+            torch.baddbmm(x[:, :, :6], x, x.mT),
+            torch.chain_matmul(x[0], x[0].T, x[1]),
+        ]
+    ),
     "vmap": lambda: lambda x: torch.vmap(lambda row: row.outer(row))(x.flatten(0, 1)),
     # Linear algebra.
     "inverse": lambda: _square(torch.linalg.inv),
     "det": lambda: _square(lambda a: a.det() / 1e5 + a.logdet() + torch.linalg.slogdet(a)[1]),
     "solve": lambda: _square(lambda a: torch.linalg.solve(a, a.sin())),
     "cholesky": lambda: _square(torch.linalg.cholesky),
-    "cholesky_solve": lambda: _square(
-        lambda a: torch.cholesky_solve(a.sin(), torch.linalg.cholesky(a))
-    ),
-    "triangular solve": lambda: _square(
-        lambda a: torch.linalg.solve_triangular(a.tril(), a.sin(), upper=False)
-    ),
+    "cholesky_solve": lambda: _square(lambda a: torch.cholesky_solve(a.sin(), torch.linalg.cholesky(a))),
+    "triangular solve": lambda: _square(lambda a: torch.linalg.solve_triangular(a.tril(), a.sin(), upper=False)),
     "qr": lambda: _square(torch.linalg.qr),
     "svd": lambda: _square(torch.linalg.svdvals),
     "eigh": lambda: _square(torch.linalg.eigvalsh),
     "lu": lambda: _square(lambda a: torch.linalg.lu(a)[1:]),
     "pinv": lambda: _square(lambda a: torch.linalg.pinv(a) + torch.linalg.matrix_power(a / 9, 3)),
     "matrix_exp": lambda: _square(lambda a: torch.linalg.matrix_exp(a / 9)),
-    "matrix norms": lambda: _square(
-        lambda a: torch.linalg.matrix_norm(a) + torch.linalg.matrix_norm(a, 2)
-    ),
+    "matrix norms": lambda: _square(lambda a: torch.linalg.matrix_norm(a) + torch.linalg.matrix_norm(a, 2)),
     # Complex numbers.
     "rotary positions with complex numbers": lambda: _rotary,
     "polar": lambda: lambda x: torch.polar(x.abs() + 1, x),
-    "complex arithmetic": lambda: lambda x: [
-        (z * z.conj()).real + (z / (z + 2)).imag + z.abs() + z.angle()
-        for z in [torch.complex(x, x.flip(1) + 3)]
-    ],
+    "complex arithmetic": lambda: (
+        lambda x: [(z * z.conj()).real + (z / (z + 2)).imag + z.abs() + z.angle() for z in [torch.complex(x, x.flip(1) + 3)]]
+    ),
     "complex matrices": lambda: lambda x: torch.complex(x, x + 1) @ torch.complex(x, x.flip(1)).mH,
     "fft": lambda: lambda x: torch.fft.fft2(x).real + torch.fft.fft(x, dim=1).imag,
     "rfft": lambda: lambda x: torch.fft.irfft(torch.fft.rfft(x, dim=1) * (1 + 2j), n=6, dim=1),
-    "stft": lambda: lambda x: torch.stft(
-        x[:, :4].flatten(1), 8, window=torch.ones(8), return_complex=True
-    ).abs(),
+    "stft": lambda: lambda x: torch.stft(x[:, :4].flatten(1), 8, window=torch.ones(8), return_complex=True).abs(),
     "eigenvalues": lambda: _square(lambda a: torch.linalg.eigvals(a + a.triu(1).sin()).abs()),
 }
 
@@ -418,34 +433,30 @@ _REFUSED: dict[str, tuple[Callable[[], _Function], str]] = {
     "unique": (lambda: lambda x: x.unique(), "depends on data"),
     "bincount": (lambda: lambda x: x * x.detach().argmax(-1).flatten().bincount()[0], "data"),
     "repeat_interleave by a tensor": (
-        lambda: lambda x: x[0].repeat_interleave(x[0].detach().argmax(-1) + 1, 0), "depends on data"
+        lambda: lambda x: x[0].repeat_interleave(x[0].detach().argmax(-1) + 1, 0),
+        "depends on data",
     ),
     "pack_padded_sequence": (lambda: _packed, "pack_padded_sequence"),
     "ctc_loss with lengths of the batch": (
-        lambda: lambda x: F.ctc_loss(
-            x.log_softmax(-1).transpose(0, 1), torch.ones(x.shape[0], 2, dtype=torch.long),
-            torch.full((x.shape[0],), 6), x.detach().argmax(-1)[:, 0] % 2 + 1,
+        lambda: (
+            lambda x: F.ctc_loss(
+                x.log_softmax(-1).transpose(0, 1),
+                torch.ones(x.shape[0], 2, dtype=torch.long),
+                torch.full((x.shape[0],), 6),
+                x.detach().argmax(-1)[:, 0] % 2 + 1,
+            )
         ),
         "the lengths of ctc_loss",
     ),
-    "tensor_split by a tensor": (
-        lambda: lambda x: torch.tensor_split(x, x.detach().argmax(-1)[0, :1], 1)[0], "tensor_split"
-    ),
+    "tensor_split by a tensor": (lambda: lambda x: torch.tensor_split(x, x.detach().argmax(-1)[0, :1], 1)[0], "tensor_split"),
     "BatchNorm(momentum=None)": (lambda: nn.BatchNorm1d(6, momentum=None), "reads a value"),
     "AdaptiveLogSoftmaxWithLoss": (
-        lambda: _Call(
-            lambda x: x.flatten(0, 1),
-            _Binary(nn.AdaptiveLogSoftmaxWithLoss(8, 20, [4, 8])),
-        ),
+        lambda: _Call(lambda x: x.flatten(0, 1), _Binary(nn.AdaptiveLogSoftmaxWithLoss(8, 20, [4, 8]))),
         "",
     ),
-    "gaussian_nll_loss": (
-        lambda: lambda x: F.gaussian_nll_loss(x, x.detach(), x.square()), "reads a value"
-    ),
+    "gaussian_nll_loss": (lambda: lambda x: F.gaussian_nll_loss(x, x.detach(), x.square()), "reads a value"),
     "lstsq": (lambda: _square(lambda a: torch.linalg.lstsq(a, a.sin()).solution), "data"),
-    "embedding with max_norm": (
-        lambda: _Indices(nn.Embedding(5, 8, max_norm=1.0)), "embedding_renorm_"
-    ),
+    "embedding with max_norm": (lambda: _Indices(nn.Embedding(5, 8, max_norm=1.0)), "embedding_renorm_"),
     "sparse tensors": (lambda: lambda x: torch.sparse.mm(x[0].to_sparse(), x[1].T), ""),
 }
 
@@ -457,9 +468,7 @@ def _run(make: Callable[[], _Function]) -> tuple[nn.Module, nn.Module, float, fl
     torch.manual_seed(0)
     plain = _Stage(make())
     x = torch.randn(4, 6, 8)
-    pipe = pt.Pipeline(
-        stages, "1f1b", ranks=2, microbatches=2, loss=_loss, optimizer=None, threads=1
-    )
+    pipe = pt.Pipeline(stages, "1f1b", ranks=2, microbatches=2, loss=_loss, optimizer=None, threads=1)
     loss = pipe.step(x, x)
     return stages[1], plain, loss, accumulate(plain, _loss, x, x, 2)
 

@@ -52,10 +52,7 @@ def test_optimizers_of_torch(make: _Make) -> None:
 
 @pytest.mark.parametrize("groups", [list, _groups])
 def test_native_adamw_is_the_fused_one(groups: Any) -> None:
-    makes: list[_Make] = [
-        lambda p: pt.AdamW(groups(p), lr=1e-2),
-        lambda p: torch.optim.AdamW(groups(p), lr=1e-2, fused=True),
-    ]
+    makes: list[_Make] = [lambda p: pt.AdamW(groups(p), lr=1e-2), lambda p: torch.optim.AdamW(groups(p), lr=1e-2, fused=True)]
     batches = [batch() for _ in range(4)]
     assert train_both([mlp(), mlp()], batches, optimizer=makes[0], plain_optimizer=makes[1]) == 0
 
@@ -103,9 +100,7 @@ def test_a_group_that_is_added_later_is_trained() -> None:
     for step in range(3):
         x, y = batch()
         if step == 1:
-            for of, optimizer in zip(
-                (*stages, *plain), (*pipe.optimizers, *optimizers), strict=True
-            ):
+            for of, optimizer in zip((*stages, *plain), (*pipe.optimizers, *optimizers), strict=True):
                 optimizer.add_param_group({"params": [of[3].weight], "lr": 0.1})
         pipe.step(x, y)
         for stage in plain:
@@ -167,9 +162,7 @@ def test_schedulers_set_the_same_rates_as_in_torch(native: bool) -> None:
         optimizer=lambda p: (pt if native else torch.optim).AdamW(p, lr=1e-2),
         lr_scheduler=lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 4),
     )
-    optimizer = torch.optim.AdamW(
-        [p for s in plain for p in s.parameters()], lr=1e-2, fused=native or None
-    )
+    optimizer = torch.optim.AdamW([p for s in plain for p in s.parameters()], lr=1e-2, fused=native or None)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 4)
     for _ in range(4):
         x, y = batch()
@@ -289,9 +282,7 @@ def test_several_steps_at_once_are_those_one_by_one(schedule: str, make: _Make) 
     torch.testing.assert_close(state_two, state_one, rtol=0, atol=0)
 
 
-def _by_name(
-    make: Callable[..., torch.optim.Optimizer],
-) -> Callable[[Any], torch.optim.Optimizer]:
+def _by_name(make: Callable[..., torch.optim.Optimizer]) -> Callable[[Any], torch.optim.Optimizer]:
     def factory(named_parameters: Any, lr: float = 1e-2) -> torch.optim.Optimizer:
         decayed = [p for name, p in named_parameters if not name.endswith("bias")]
         others = [p for name, p in named_parameters if name.endswith("bias")]

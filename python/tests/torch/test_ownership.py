@@ -56,10 +56,7 @@ _FOREIGN: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], str]] = {
     "detached": (lambda x: x * _weight.detach(), "'_weight' requires a gradient"),
     "computed outside": (_computed_outside(), "'scale' was computed outside of the stage"),
     "as a number": (lambda x: x * _weight[0].item(), "reads a value"),
-    "in autocast": (
-        lambda x: functional.linear(x, torch.diag(_weight)),
-        "'_weight' requires a gradient",
-    ),
+    "in autocast": (lambda x: functional.linear(x, torch.diag(_weight)), "'_weight' requires a gradient"),
 }
 
 
@@ -208,9 +205,7 @@ def test_branches_that_no_stage_reads_have_no_gradient(optimizer: Any, schedule:
     ranks = 4 if schedule == "dualpipe" else 2
     microbatches = 8 if schedule == "dualpipe" else 4
     x, y = torch.randn(16, 16), torch.randn(16, 16)
-    pipe = _pipe(
-        stages, loss, schedule=schedule, optimizer=optimizer, ranks=ranks, microbatches=microbatches
-    )
+    pipe = _pipe(stages, loss, schedule=schedule, optimizer=optimizer, ranks=ranks, microbatches=microbatches)
     pipe.step(x, y)
 
     accumulate(chain(plain), loss, x, y, microbatches)

@@ -14,10 +14,7 @@ import penstock
 
 
 def _train(
-    schedule: penstock.Schedule | str | pathlib.Path,
-    stages: int | list[nn.Module],
-    steps: int = 3,
-    samples: int = 2,
+    schedule: penstock.Schedule | str | pathlib.Path, stages: int | list[nn.Module], steps: int = 3, samples: int = 2
 ) -> float:
     """Trains stages and a copy of them in plain PyTorch, and returns how far they are apart."""
     modules = [mlp() for _ in range(stages)] if isinstance(stages, int) else stages
@@ -51,20 +48,14 @@ def test_random_schedules_and_sizes(seed: int) -> None:
     microbatches = ranks * draw.randint(1, 3)
     schedule = penstock.schedule(name, ranks=ranks, microbatches=microbatches, chunks=chunks)
     widths = [16, *(draw.randint(1, 40) for _ in range(schedule.stages - 1)), 16]
-    modules = [
-        nn.Sequential(nn.Linear(before, after), nn.Tanh())
-        for before, after in zip(widths, widths[1:], strict=False)
-    ]
+    modules = [nn.Sequential(nn.Linear(before, after), nn.Tanh()) for before, after in zip(widths, widths[1:], strict=False)]
     assert _train(schedule, modules, steps=2) == 0, (name, ranks, chunks, microbatches, widths)
 
 
 def test_gradients_are_exact_with_several_threads() -> None:
     """The sums of a normalization's gradient are divided among the threads."""
     torch.set_num_threads(2)
-    modules = [
-        nn.Sequential(nn.Linear(16, 256), nn.LayerNorm(256), nn.GELU(), nn.Linear(256, 16))
-        for _ in range(2)
-    ]
+    modules = [nn.Sequential(nn.Linear(16, 256), nn.LayerNorm(256), nn.GELU(), nn.Linear(256, 16)) for _ in range(2)]
     assert _train("1f1b", modules, steps=2, samples=512) == 0
 
 

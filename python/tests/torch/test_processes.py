@@ -93,21 +93,15 @@ def test_launchers_train_like_one_process(tmp_path: pathlib.Path, launcher: str)
 
 
 @pytest.mark.parametrize("transport", ["tcp", "c10d"])
-@pytest.mark.parametrize(
-    ("processes", "schedules"), [(2, "1f1b:2,zbv:2,1f1b:4,tied:2"), (4, "1f1b:4,zbv:4")]
-)
-def test_processes_train_like_one(
-    tmp_path: pathlib.Path, processes: int, schedules: str, transport: str
-) -> None:
+@pytest.mark.parametrize(("processes", "schedules"), [(2, "1f1b:2,zbv:2,1f1b:4,tied:2"), (4, "1f1b:4,zbv:4")])
+def test_processes_train_like_one(tmp_path: pathlib.Path, processes: int, schedules: str, transport: str) -> None:
     given = {"XDG_CONFIG_HOME": str(tmp_path), "TRANSPORT": transport}
     launched = lines_of(_SCRIPT, schedules, prefix="loss", processes=processes, **given)
     assert launched == _expected(schedules)
 
 
 @pytest.mark.parametrize("transport", ["tcp", "c10d"])
-def test_a_killed_process_ends_the_others_with_one_line(
-    tmp_path: pathlib.Path, transport: str
-) -> None:
+def test_a_killed_process_ends_the_others_with_one_line(tmp_path: pathlib.Path, transport: str) -> None:
     given = {"XDG_CONFIG_HOME": str(tmp_path), "TRANSPORT": transport}
     first, second = (Fork(_SCRIPT, "1f1b:2", "dies", **of, **given) for of in world(2))
     with first, second:

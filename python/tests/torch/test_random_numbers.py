@@ -48,12 +48,9 @@ def _loss(output: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return nn.functional.mse_loss(nn.functional.dropout(output, 0.1), targets)
 
 
-def _train(
-    stages: Sequence[nn.Module], schedule: str, ranks: int, microbatches: int = 4, **more: Any
-) -> list[float]:
+def _train(stages: Sequence[nn.Module], schedule: str, ranks: int, microbatches: int = 4, **more: Any) -> list[float]:
     pipe = pt.Pipeline(
-        list(stages), schedule, ranks=ranks, microbatches=microbatches, loss=_loss, exact=True,
-        seed=5, threads=1, **more,
+        list(stages), schedule, ranks=ranks, microbatches=microbatches, loss=_loss, exact=True, seed=5, threads=1, **more
     )
     torch.manual_seed(7)
     return [pipe.step(torch.randn(8, 16), torch.randn(8, 16)) for _ in range(3)]
@@ -76,9 +73,7 @@ def _groups(blocks: Sequence[nn.Module], stages: int) -> list[nn.Module]:
         ("dualpipe", 4, 4, False),
     ],
 )
-def test_any_stages_and_schedule_draw_the_same_numbers(
-    schedule: str, ranks: int, stages: int, in_order: bool
-) -> None:
+def test_any_stages_and_schedule_draw_the_same_numbers(schedule: str, ranks: int, stages: int, in_order: bool) -> None:
     torch.manual_seed(0)
     whole = [_Block() for _ in range(8)]
     parts = copy.deepcopy(whole)
@@ -106,8 +101,7 @@ def test_other_shapes_draw_the_same_numbers_in_any_stages() -> None:
     losses = []
     for stages in (1, 2, 4):
         pipe = pt.Pipeline(
-            _groups(copy.deepcopy(whole), stages), ranks=stages, microbatches=4, loss=_loss,
-            exact=True, seed=5, threads=1,
+            _groups(copy.deepcopy(whole), stages), ranks=stages, microbatches=4, loss=_loss, exact=True, seed=5, threads=1
         )
         torch.manual_seed(7)
         sizes = (8, 16, 8)

@@ -45,8 +45,7 @@ class _Case:
         torch.manual_seed(3)
         stages = {"interleaved": 4, "zbv": 4}.get(self.schedule, 2)
         made: list[nn.Module] = [
-            nn.Sequential(nn.Linear(16, 21), nn.GELU(), nn.LayerNorm(21), nn.Linear(21, 16))
-            for _ in range(stages)
+            nn.Sequential(nn.Linear(16, 21), nn.GELU(), nn.LayerNorm(21), nn.Linear(21, 16)) for _ in range(stages)
         ]
         if self.is_tied:
             made[-1][3].weight = made[0][3].weight  # type: ignore[index]
@@ -139,9 +138,7 @@ def test_random_ways_train_like_plain_pytorch(seed: int) -> None:
     modules, losses = _train(case)
     expected, expected_losses = _plain(case)
     # Plain PyTorch adds the gradients of both uses of a tied weight in bfloat16.
-    is_rounded = case.gradient_dtype == torch.bfloat16 or (
-        case.precision is not None and case.is_tied
-    )
+    is_rounded = case.gradient_dtype == torch.bfloat16 or (case.precision is not None and case.is_tied)
     assert losses == pytest.approx(expected_losses, rel=1e-2 if is_rounded else 1e-5), case
     bound = (0.2 if is_rounded else 1e-4) * distance(modules, case.modules())
     assert distance(modules, expected) < bound, case
@@ -218,13 +215,9 @@ _DIVISIONS = [
 @pytest.mark.parametrize("saved", _DIVISIONS)
 @pytest.mark.parametrize("loaded", _DIVISIONS)
 @pytest.mark.parametrize("precision", [None, torch.bfloat16])
-def test_a_state_does_not_depend_on_how_replicas_divide_it(
-    saved: _Case, loaded: _Case, precision: torch.dtype | None
-) -> None:
+def test_a_state_does_not_depend_on_how_replicas_divide_it(saved: _Case, loaded: _Case, precision: torch.dtype | None) -> None:
     saved = dataclasses.replace(saved, precision=precision, has_frozen=True)
-    loaded = dataclasses.replace(
-        loaded, precision=precision, is_tied=saved.is_tied, has_frozen=True
-    )
+    loaded = dataclasses.replace(loaded, precision=precision, is_tied=saved.is_tied, has_frozen=True)
     batches = _batches(saved, 4)
     expected, resumed = saved.modules(), loaded.modules()
     pipe, again = saved.pipeline(expected), loaded.pipeline(resumed)
@@ -294,9 +287,7 @@ def test_dropout_depends_on_the_microbatch_only() -> None:
     def train(data: int) -> list[float]:
         torch.manual_seed(0)
         modules = [nn.Sequential(nn.Linear(16, 16), nn.Dropout(0.5)) for _ in range(2)]
-        pipe = pt.Pipeline(
-            modules, ranks=2, microbatches=4, loss=_mse, data_parallel=data, seed=7, exact=True
-        )
+        pipe = pt.Pipeline(modules, ranks=2, microbatches=4, loss=_mse, data_parallel=data, seed=7, exact=True)
         return [pipe.step(torch.ones(8, 16), torch.ones(8, 16)) for _ in range(3)]
 
     assert train(2) == pytest.approx(train(1), rel=1e-5)
@@ -359,9 +350,7 @@ def test_a_stage_may_share_all_of_its_weights(zero: int) -> None:
         torch.manual_seed(2)
         modules: list[nn.Module] = [nn.Linear(16, 16, bias=False), nn.Linear(16, 16, bias=False)]
         modules[1].weight = modules[0].weight  # type: ignore[assignment]
-        pipe = pt.Pipeline(
-            modules, loss=_mse, microbatches=4, data_parallel=2, zero=of, optimizer=_adamw
-        )
+        pipe = pt.Pipeline(modules, loss=_mse, microbatches=4, data_parallel=2, zero=of, optimizer=_adamw)
         losses = [pipe.step(*batch) for batch in _batches(_Case(), 3)]
         pipe.gather()
         return modules, losses

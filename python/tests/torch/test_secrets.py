@@ -39,9 +39,7 @@ def test_the_first_process_makes_the_secret_for_all(folder: pathlib.Path) -> Non
     assert (folder / "penstock" / "secret").stat().st_mode & 0o777 == 0o600
 
 
-def test_the_environment_names_the_secret(
-    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_names_the_secret(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = folder / "key"
     file.write_text("a secret in a file\n")
     file.chmod(0o600)
@@ -70,10 +68,7 @@ def _with_mode(path: pathlib.Path, mode: int) -> None:
     ],
 )
 def test_unsuitable_files_are_refused(
-    folder: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-    make: Callable[[pathlib.Path], Any],
-    message: str,
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[pathlib.Path], Any], message: str
 ) -> None:
     make(folder / "key")
     monkeypatch.setenv("PENSTOCK_SECRET_FILE", str(folder / "key"))
@@ -91,10 +86,7 @@ def test_a_short_secret_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def _open(shared: Any, secrets_of: list[bytes]) -> list[tuple[Store, bool]]:
     """Opens the store on threads, one for each process."""
     with concurrent.futures.ThreadPoolExecutor(len(secrets_of)) as pool:
-        opened = [
-            pool.submit(open_store, shared, each, process, len(secrets_of))
-            for process, each in enumerate(secrets_of)
-        ]
+        opened = [pool.submit(open_store, shared, each, process, len(secrets_of)) for process, each in enumerate(secrets_of)]
         return [each.result() for each in opened]
 
 

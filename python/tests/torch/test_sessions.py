@@ -17,9 +17,7 @@ import penstock.torch as pt
 def make_pipe(**options: Any) -> tuple[pt.Pipeline, torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
     stages = [nn.Sequential(nn.Linear(8, 8), nn.GELU()), nn.Linear(8, 8)]
-    pipe = pt.Pipeline(
-        stages, ranks=2, microbatches=4, loss=nn.functional.mse_loss, threads=1, **options
-    )
+    pipe = pt.Pipeline(stages, ranks=2, microbatches=4, loss=nn.functional.mse_loss, threads=1, **options)
     return pipe, torch.randn(8, 8), torch.randn(8, 8)
 
 
@@ -67,9 +65,7 @@ def test_forked_processes_may_drop_and_step_a_pipeline() -> None:
     pipe, x, y = make_pipe()
     pipe.step(x, y)
     dataset = torch.utils.data.TensorDataset(x, y)
-    loader = torch.utils.data.DataLoader(
-        dataset, batch_size=8, num_workers=2, multiprocessing_context="fork"
-    )
+    loader = torch.utils.data.DataLoader(dataset, batch_size=8, num_workers=2, multiprocessing_context="fork")
     for inputs, targets in loader:
         pipe.step(inputs, targets)
     context = multiprocessing.get_context("fork")
@@ -95,10 +91,6 @@ print("done")
     folder = os.path.dirname(__file__)
     path = os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": path},
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": path}
     )
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

@@ -34,10 +34,7 @@ def test_more_shapes_than_are_kept(together: bool) -> None:
 
 
 def test_constants_between_stages_may_depend_on_the_shape() -> None:
-    stages = [
-        Around(lambda inner, x: (inner(x), len(x))),
-        Around(lambda inner, x, length: inner(x) / length),
-    ]
+    stages = [Around(lambda inner, x: (inner(x), len(x))), Around(lambda inner, x, length: inner(x) / length)]
     batches = [batch(samples) for samples in (8, 16, 8)]
     assert train_both(stages, batches, optimizer=None) < 1e-5
 

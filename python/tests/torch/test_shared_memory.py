@@ -43,9 +43,7 @@ def test_inputs_and_targets_may_share_memory(kind: str, stages: int) -> None:
         assert pipe.step(x, y) == pytest.approx(expected, rel=1e-6)
     assert distance(modules, plain) == 0
     separate = torch.randn(x.shape), torch.randn(y.shape)  # compiled for views, run without
-    assert pipe.step(*separate) == pytest.approx(
-        accumulate(chain(plain), mse, *separate, 2), rel=1e-6
-    )
+    assert pipe.step(*separate) == pytest.approx(accumulate(chain(plain), mse, *separate, 2), rel=1e-6)
 
 
 def test_arguments_may_share_memory_with_each_other_and_a_weight() -> None:
@@ -100,10 +98,7 @@ def test_the_callers_updates_reach_all_stages(
     if not is_tied and schedule == "1f1b":
         pytest.skip("no copies")
     first = nn.Parameter(torch.randn(8, 8) / 3)
-    stages: list[nn.Module] = [
-        Tied(first),
-        Tied(first if is_tied else nn.Parameter(torch.randn(8, 8))),
-    ]
+    stages: list[nn.Module] = [Tied(first), Tied(first if is_tied else nn.Parameter(torch.randn(8, 8)))]
     plain = copy.deepcopy(stages)
     pipe = pipeline(stages, schedule, optimizer=None)
     own, other = (list(nn.ModuleList(each).parameters()) for each in (stages, plain))
@@ -121,9 +116,7 @@ def test_the_callers_updates_reach_all_stages(
 
 @pytest.mark.parametrize("schedule", ["1f1b", "dualpipe"])
 @pytest.mark.parametrize("change", ["data", "numpy", "fused"])
-def test_changes_between_steps_reach_all_stages_also_with_an_optimizer(
-    schedule: str, change: str
-) -> None:
+def test_changes_between_steps_reach_all_stages_also_with_an_optimizer(schedule: str, change: str) -> None:
     weight = nn.Parameter(torch.randn(8, 8) / 3)
     stages: list[nn.Module] = [Tied(weight), Tied(weight)]
     plain = copy.deepcopy(stages)

@@ -74,17 +74,12 @@ def _undropped() -> Attention:
 
 
 def _stages(middle: nn.Module) -> list[nn.Module]:
-    return [
-        nn.Sequential(nn.Embedding(_VOCABULARY, _WIDTH), middle),
-        nn.Sequential(_undropped(), nn.Linear(_WIDTH, _VOCABULARY)),
-    ]
+    return [nn.Sequential(nn.Embedding(_VOCABULARY, _WIDTH), middle), nn.Sequential(_undropped(), nn.Linear(_WIDTH, _VOCABULARY))]
 
 
 def _step(stages: list[nn.Module], loss: Any = _loss, count: int = 2) -> float:
     torch.manual_seed(1)
-    pipe = pt.Pipeline(
-        stages, "seq1f1b", ranks=2, microbatches=2, slices=count, loss=loss, optimizer=None
-    )
+    pipe = pt.Pipeline(stages, "seq1f1b", ranks=2, microbatches=2, slices=count, loss=loss, optimizer=None)
     x, y = torch.randint(0, _VOCABULARY, (2, 4, _TOKENS))
     return pipe.step(x, y)
 
@@ -149,17 +144,13 @@ def test_losses_that_are_no_means_over_tokens_are_refused(loss: Any) -> None:
 
 def test_ignored_targets_are_accepted() -> None:
     def loss(output: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return functional.cross_entropy(
-            output.flatten(0, 1), targets.flatten(), ignore_index=_VOCABULARY - 13
-        )
+        return functional.cross_entropy(output.flatten(0, 1), targets.flatten(), ignore_index=_VOCABULARY - 13)
 
     _step(_stages(Attention()), loss)
 
 
 def test_other_shapes_are_refused_and_training_goes_on() -> None:
-    pipe = pt.Pipeline(
-        _stages(Attention()), "seq1f1b", ranks=2, microbatches=2, slices=2, loss=_loss
-    )
+    pipe = pt.Pipeline(_stages(Attention()), "seq1f1b", ranks=2, microbatches=2, slices=2, loss=_loss)
     x, y = torch.randint(0, _VOCABULARY, (2, 4, 2 * _TOKENS))
     pipe.step(x[:, :_TOKENS], y[:, :_TOKENS])
     with pytest.raises(pt.Error, match="with slices, all batches have the shape of the first one"):

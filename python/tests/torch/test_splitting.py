@@ -69,9 +69,7 @@ def _loss(output: Any, targets: torch.Tensor) -> torch.Tensor:
 _sgd = functools.partial(sgd, lr=0.05)
 
 
-def _check_training(
-    model: nn.Module, batch: Any, loss: Any, schedule: str, exact: bool, targets: torch.Tensor
-) -> None:
+def _check_training(model: nn.Module, batch: Any, loss: Any, schedule: str, exact: bool, targets: torch.Tensor) -> None:
     """Trains stages of the model as the model."""
     plain = copy.deepcopy(model)
     example = torch.utils._pytree.tree_map(lambda each: each.chunk(_MICROBATCHES)[0], batch)
@@ -81,15 +79,11 @@ def _check_training(
     for _ in range(2):
         actual = pipe.step(batch, targets)
         optimizer.zero_grad()
-        assert actual == pytest.approx(
-            accumulate(plain, loss, batch, targets, _MICROBATCHES), rel=1e-4
-        )
+        assert actual == pytest.approx(accumulate(plain, loss, batch, targets, _MICROBATCHES), rel=1e-4)
         optimizer.step()
     trained = dict(model.named_parameters())
     for name, parameter in plain.named_parameters():
-        torch.testing.assert_close(
-            trained[name], parameter, rtol=0, atol=2e-6, msg=f"{schedule}: {name}"
-        )
+        torch.testing.assert_close(trained[name], parameter, rtol=0, atol=2e-6, msg=f"{schedule}: {name}")
 
 
 # What several stages read: methods of a Decoder.
@@ -98,12 +92,8 @@ _PATTERNS: dict[str, dict[str, Any]] = {
     "tied head": {"end": lambda self, x: functional.linear(self.norm(x), self.embedding.weight)},
     "row per layer": {"of_layer": lambda self, index, x, first: self.table[index]},
     "table per layer": {"of_layer": lambda self, index, x, first: self.tables[index]},
-    "position table": {
-        "of_all": lambda self, first: self.extra(self.table[:1]).expand(_TOKENS, _WIDTH)
-    },
-    "conditioning": {
-        "of_all": lambda self, first: torch.tanh(self.extra(first.mean(1, keepdim=True)))
-    },
+    "position table": {"of_all": lambda self, first: self.extra(self.table[:1]).expand(_TOKENS, _WIDTH)},
+    "conditioning": {"of_all": lambda self, first: torch.tanh(self.extra(first.mean(1, keepdim=True)))},
     "norm before and after": {"start": lambda self, tokens: self.norm(self.embedding(tokens))},
     "shared block": {"of_layer": lambda self, index, x, first: self.extra(x)},
     "detached weight": {"of_layer": lambda self, index, x, first: self.norm.weight.detach()},
@@ -119,13 +109,7 @@ def test_stages_train_what_several_of_them_read(pattern: str, schedule: str, exa
 
 
 def _clip() -> tuple[nn.Module, Any, Any, torch.Tensor]:
-    sizes = {
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 2,
-        "projection_dim": 16,
-    }
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "projection_dim": 16}
     text = {"vocab_size": 64, "max_position_embeddings": 16, "bos_token_id": 0, "eos_token_id": 63}
     config = transformers.CLIPConfig(
         text_config={**sizes, **text, "pad_token_id": 1},
@@ -192,12 +176,7 @@ def _deberta() -> tuple[nn.Module, Any, Any, torch.Tensor]:
 
 @pytest.mark.parametrize(
     ("name", "schedule", "exact"),
-    [
-        ("clip", "zbv", False),
-        ("whisper", "1f1b", True),
-        ("bart", "interleaved", False),
-        ("deberta", "1f1b", False),
-    ],
+    [("clip", "zbv", False), ("whisper", "1f1b", True), ("bart", "interleaved", False), ("deberta", "1f1b", False)],
 )
 def test_models_of_transformers_with_shared_tensors(name: str, schedule: str, exact: bool) -> None:
     makes = {"clip": _clip, "deberta": _deberta}
@@ -227,15 +206,11 @@ def test_split_leaves_the_model_as_it_was(pattern: Any, by: str) -> None:
     tokens, state = torch.randint(_VOCABULARY, (2, _TOKENS)), torch.get_rng_state()
     pt.split(model, tokens, 2, by=by)
     assert torch.equal(torch.get_rng_state(), state)
-    for (name, one), other in zip(
-        model.state_dict().items(), before.state_dict().values(), strict=True
-    ):
+    for (name, one), other in zip(model.state_dict().items(), before.state_dict().values(), strict=True):
         assert torch.equal(one, other), name
     assert [m.training for m in model.modules()] == [m.training for m in before.modules()]
     assert getattr(model, "calls", 0) == 0
-    assert [name for name, each in model.named_parameters() if each.grad is not None] == [
-        "head.weight"
-    ]
+    assert [name for name, each in model.named_parameters() if each.grad is not None] == ["head.weight"]
 
 
 class Changing(Decoder):
@@ -249,12 +224,9 @@ class Changing(Decoder):
 
 
 @pytest.mark.parametrize(
-    ("autocast", "differs"),
-    [(False, "output 0 of the stages"), (True, "the gradient of 'embedding.weight' in the stages")],
+    ("autocast", "differs"), [(False, "output 0 of the stages"), (True, "the gradient of 'embedding.weight' in the stages")]
 )
-def test_models_whose_stages_do_not_train_like_them_are_refused(
-    autocast: bool, differs: str
-) -> None:
+def test_models_whose_stages_do_not_train_like_them_are_refused(autocast: bool, differs: str) -> None:
     tokens = torch.randint(_VOCABULARY, (2, _TOKENS))
     Changing.calls = 0
     with torch.autocast(tokens.device.type, torch.bfloat16, enabled=autocast):
@@ -288,12 +260,9 @@ class VaryingLayer(Layer):
 
 
 @pytest.mark.parametrize(
-    ("noise", "autocast", "is_refused"),
-    [(0.004, True, False), (0.004, False, True), (0.5, True, True), (0.0, True, False)],
+    ("noise", "autocast", "is_refused"), [(0.004, True, False), (0.004, False, True), (0.5, True, True), (0.0, True, False)]
 )
-def test_gradients_may_vary_by_the_precision_of_autocast(
-    noise: float, autocast: bool, is_refused: bool
-) -> None:
+def test_gradients_may_vary_by_the_precision_of_autocast(noise: float, autocast: bool, is_refused: bool) -> None:
     model = Decoder()
     model.layers[2] = VaryingLayer(noise)
     tokens = torch.randint(_VOCABULARY, (2, _TOKENS))

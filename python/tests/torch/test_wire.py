@@ -49,10 +49,7 @@ def same(a: Any, b: Any) -> bool:
     leaves, spec = pytree.tree_flatten(a)
     others, other = pytree.tree_flatten(b)
     return spec == other and all(
-        x.dtype == y.dtype
-        and x.shape == y.shape
-        and torch.equal(x, y)
-        and x.requires_grad == y.requires_grad
+        x.dtype == y.dtype and x.shape == y.shape and torch.equal(x, y) and x.requires_grad == y.requires_grad
         if isinstance(x, torch.Tensor)
         else x == y
         for x, y in zip(leaves, others, strict=True)

@@ -21,9 +21,7 @@ DEVICE = "test_device:0"
 
 
 def mlp(width: int = 16, dropout: float = 0.0) -> nn.Module:
-    return nn.Sequential(
-        nn.Linear(width, 24), nn.GELU(), nn.LayerNorm(24), nn.Dropout(dropout), nn.Linear(24, width)
-    )
+    return nn.Sequential(nn.Linear(width, 24), nn.GELU(), nn.LayerNorm(24), nn.Dropout(dropout), nn.Linear(24, width))
 
 
 class Checkpointed(nn.Module):
@@ -102,9 +100,7 @@ CASES = {
     "replicas": Case(options={"data_parallel": 2, "microbatches": 8}),
     "zero 1": Case(options={"data_parallel": 2, "microbatches": 8, "zero": 1}),
     "zero 2": Case(options={"data_parallel": 2, "microbatches": 8, "zero": 2}),
-    "zero 3": Case(
-        options={"data_parallel": 2, "microbatches": 8, "zero": 3, "precision": torch.bfloat16}
-    ),
+    "zero 3": Case(options={"data_parallel": 2, "microbatches": 8, "zero": 3, "precision": torch.bfloat16}),
     "attention": Case(lambda: stages(Attention), shape=(8, 6, 16)),
     "dropout": Case(lambda: stages(lambda: mlp(dropout=0.3))),
     "checkpoint": Case(lambda: stages(Checkpointed)),
@@ -112,9 +108,7 @@ CASES = {
     "shared": Case(tied, places=(0, 1, 1, 0)),
     "sgd": Case(options={"optimizer": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)}),
     "torch's adamw": Case(options={"optimizer": torch.optim.AdamW}),
-    "schedulers": Case(
-        options={"lr_scheduler": lambda o: torch.optim.lr_scheduler.StepLR(o, 1, gamma=0.5)}
-    ),
+    "schedulers": Case(options={"lr_scheduler": lambda o: torch.optim.lr_scheduler.StepLR(o, 1, gamma=0.5)}),
     "clip": Case(options={"clip_grad_norm": 0.1}),
     "skip": Case(options={"skip_nonfinite": True}),
     "bf16": Case(options={"precision": torch.bfloat16}),
@@ -344,8 +338,15 @@ def test_a_state_moves_between_devices() -> None:
 def test_models_of_transformers() -> None:
     transformers = pytest.importorskip("transformers")
     config = transformers.GPT2Config(
-        vocab_size=64, n_positions=16, n_embd=16, n_layer=4, n_head=2, attn_pdrop=0.0,
-        embd_pdrop=0.0, resid_pdrop=0.0, attn_implementation="sdpa",
+        vocab_size=64,
+        n_positions=16,
+        n_embd=16,
+        n_layer=4,
+        n_head=2,
+        attn_pdrop=0.0,
+        embd_pdrop=0.0,
+        resid_pdrop=0.0,
+        attn_implementation="sdpa",
     )
     tokens = torch.randint(0, 64, (8, 12))
     found = {}
@@ -355,9 +356,7 @@ def test_models_of_transformers() -> None:
         split = pt.split(transformers.GPT2LMHeadModel(config), inputs, 4)
         for stage in split:
             stage.to(device)
-        pipe = pt.Pipeline(
-            split, "1f1b", ranks=4, microbatches=4, exact=True, threads=1, seed=5
-        )
+        pipe = pt.Pipeline(split, "1f1b", ranks=4, microbatches=4, exact=True, threads=1, seed=5)
         found[device] = [pipe.step(inputs) for _ in range(3)]
     assert found["cpu"] == found[DEVICE]
 

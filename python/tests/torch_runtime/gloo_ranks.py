@@ -18,9 +18,7 @@ from forks import CONTEXT
 SECONDS = 60  # after which a rank counts as hung
 
 
-def run_ranks(
-    ranks: int, function: Callable[..., Any], *args: Any, seconds: float = SECONDS
-) -> list[Any]:
+def run_ranks(ranks: int, function: Callable[..., Any], *args: Any, seconds: float = SECONDS) -> list[Any]:
     """Returns what ``function(rank, *args)`` returns on each rank of a new process group.
 
     Raises:
@@ -30,9 +28,7 @@ def run_ranks(
         pipes, processes = [], []
         for rank in range(ranks):
             receiver, sender = CONTEXT.Pipe(duplex=False)
-            process = CONTEXT.Process(
-                target=_run_rank, args=(sender, rank, ranks, folder, function, args), daemon=True
-            )
+            process = CONTEXT.Process(target=_run_rank, args=(sender, rank, ranks, folder, function, args), daemon=True)
             process.start()
             sender.close()
             pipes.append(receiver)
@@ -71,14 +67,7 @@ def _collect(pipes: list[Any], seconds: float) -> list[Any]:
     return [results[rank] for rank in range(len(pipes))]
 
 
-def _run_rank(
-    sender: Any,
-    rank: int,
-    ranks: int,
-    folder: str,
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-) -> None:
+def _run_rank(sender: Any, rank: int, ranks: int, folder: str, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
     import torch
     import torch.distributed as dist
 

@@ -92,9 +92,7 @@ def train_plainly() -> list[tuple[list[torch.Tensor], list[torch.Tensor]]]:
     for step in range(STEPS):
         tokens, targets = batch(step)
         losses = []
-        for inputs, wanted in zip(
-            tokens.chunk(MICROBATCHES), targets.chunk(MICROBATCHES), strict=True
-        ):
+        for inputs, wanted in zip(tokens.chunk(MICROBATCHES), targets.chunk(MICROBATCHES), strict=True):
             losses.append(loss_fn(model(inputs), wanted))
             losses[-1].backward()
         for parameter in model.parameters():

@@ -60,12 +60,8 @@ def test_torch_loads(tmp_path: pathlib.Path, name: str, lowered: bool) -> None:
     assert cells(order) == [written.texts(rank) for rank in range(RANKS)]
 
 
-@pytest.mark.parametrize(
-    ("name", "options"), [("dualpipe", {}), ("chimera", {}), ("seq1f1b", {"slices": 2})]
-)
-def test_torch_reads_the_cells_of_what_it_cannot_run(
-    tmp_path: pathlib.Path, name: str, options: dict[str, int]
-) -> None:
+@pytest.mark.parametrize(("name", "options"), [("dualpipe", {}), ("chimera", {}), ("seq1f1b", {"slices": 2})])
+def test_torch_reads_the_cells_of_what_it_cannot_run(tmp_path: pathlib.Path, name: str, options: dict[str, int]) -> None:
     path = tmp_path / "schedule.csv"
     schedule = penstock.schedule(name, ranks=RANKS, microbatches=MICROBATCHES, **options)
     schedule.to_csv(path)
@@ -94,9 +90,7 @@ def test_torchtitan_loads(tmp_path: pathlib.Path, name: str) -> None:
     stages, loss_fn = stages_of(schedule), nn.MSELoss()
     batch_size = 2 * MICROBATCHES
     if hasattr(titan, "build_pipeline_schedule"):  # torchtitan 0.2
-        config = SimpleNamespace(
-            parallelism=parallelism, training=SimpleNamespace(local_batch_size=batch_size)
-        )
+        config = SimpleNamespace(parallelism=parallelism, training=SimpleNamespace(local_batch_size=batch_size))
         runtime = titan.build_pipeline_schedule(config, stages, loss_fn)
     else:
         runtime = titan._build_pipeline_schedule(

@@ -20,24 +20,17 @@ def train_sharded(rank: int, name: str) -> Any:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("pipeline", "data"))
     schedule = penstock.schedule(name, ranks=2, microbatches=model.MICROBATCHES)
     stages = model.split(schedule.stages)
-    own = [
-        s for s, of in enumerate(schedule.rank_of_stage) if of == mesh["pipeline"].get_local_rank()
-    ]
+    own = [s for s, of in enumerate(schedule.rank_of_stage) if of == mesh["pipeline"].get_local_rank()]
     for stage in own:
         fully_shard(stages[stage], mesh=mesh["data"])
-    runtime = penstock.torch.runtime(
-        stages, schedule, model.loss_fn, group=mesh["pipeline"].get_group()
-    )
+    runtime = penstock.torch.runtime(stages, schedule, model.loss_fn, group=mesh["pipeline"].get_group())
     tokens, targets = model.batch(0)
     with penstock.torch.record(runtime) as run:
         runtime.step(*((tokens,) if 0 in own else ()), target=targets)
     if mesh["pipeline"].get_local_rank() == 0:
         assert run.timeline.schedule == schedule
     dist.barrier()
-    return {
-        stage: [parameter.grad.full_tensor() for parameter in stages[stage].parameters()]
-        for stage in own
-    }
+    return {stage: [parameter.grad.full_tensor() for parameter in stages[stage].parameters()] for stage in own}
 
 
 def test_shards_stages_and_takes_a_group() -> None:

@@ -16,13 +16,7 @@ def sizes(text: str, kind: str = "t") -> list[int]:
 
 @pytest.mark.parametrize(
     ("layers", "stages", "text"),
-    [
-        (1, 1, "EtL"),
-        (4, 1, "Et*4,L"),
-        (5, 5, "Et|(t|)*3,tL"),
-        (32, 4, "Et*8|(t*8|)*2,t*8,L"),
-        (30, 4, "Et*8|t*8|t*7|t*7,L"),
-    ],
+    [(1, 1, "EtL"), (4, 1, "Et*4,L"), (5, 5, "Et|(t|)*3,tL"), (32, 4, "Et*8|(t*8|)*2,t*8,L"), (30, 4, "Et*8|t*8|t*7|t*7,L")],
 )
 def test_divides_evenly(layers: int, stages: int, text: str) -> None:
     assert megatron.layout(layers, stages) == text
@@ -37,12 +31,7 @@ def test_reads_what_megatron_documents() -> None:
 
 def slowest(text: str, costs: list[float], embedding: float, loss: float) -> float:
     left = iter(costs)
-    of = {
-        "E": lambda: embedding,
-        "L": lambda: loss,
-        "t": lambda: next(left),
-        "m": lambda: costs[-1],
-    }
+    of = {"E": lambda: embedding, "L": lambda: loss, "t": lambda: next(left), "m": lambda: costs[-1]}
     return max(sum(of[kind]() for kind in stage) for stage in megatron.parse(text))
 
 

@@ -16,9 +16,7 @@ import penstock.torch
 
 def measure(**options: object) -> penstock.Costs:
     tokens, targets = model.batch(0)
-    return penstock.torch.profile(
-        model.split(4), tokens[:2], loss_fn=model.loss_fn, target=targets[:2], repeat=3, **options
-    )
+    return penstock.torch.profile(model.split(4), tokens[:2], loss_fn=model.loss_fn, target=targets[:2], repeat=3, **options)
 
 
 def test_measures_what_simulate_reads(tmp_path: pathlib.Path) -> None:

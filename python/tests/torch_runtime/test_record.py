@@ -41,9 +41,7 @@ def run_and_record(rank: int, name: str, folder: str) -> Any:
     assert [vars(stage).keys() for stage in runtime._stages] == [of.keys() for of in methods]
     run.report(pathlib.Path(folder) / f"{rank}.html")
     tokens, targets = (part[:2] for part in model.batch(0))
-    in_bytes = penstock.torch.profile(
-        stages, tokens, loss_fn=model.loss_fn, target=targets, repeat=1
-    )
+    in_bytes = penstock.torch.profile(stages, tokens, loss_fn=model.loss_fn, target=targets, repeat=1)
     run.report(pathlib.Path(folder) / f"bytes{rank}.html", costs=in_bytes)
     if rank != 0:
         with pytest.raises(penstock.Error, match="rank 0"):
@@ -83,9 +81,7 @@ def require_causal(measured: penstock.Timeline) -> None:
     for rank in range(schedule.ranks):
         for cell, (start, _) in zip(schedule.texts(rank), measured.times(rank), strict=True):
             stage, forward, microbatch = cell.partition("F")
-            made = (
-                ends.get(f"{int(stage) - 1}F{microbatch}") if forward and "(" not in cell else None
-            )
+            made = ends.get(f"{int(stage) - 1}F{microbatch}") if forward and "(" not in cell else None
             assert made is None or start >= made, cell
 
 
@@ -123,9 +119,7 @@ def test_refuses_a_run_without_steps() -> None:
 
 
 def measure_offsets(rank: int, ahead: int) -> list[float]:
-    return clock_offsets(
-        None, torch.device("cpu"), lambda: time.perf_counter_ns() + (ahead if rank == 1 else 0)
-    )
+    return clock_offsets(None, torch.device("cpu"), lambda: time.perf_counter_ns() + (ahead if rank == 1 else 0))
 
 
 def test_aligns_clocks_of_processes() -> None:

@@ -57,9 +57,7 @@ def train_with(
 def require_equal_to_plain(results: list[Any]) -> None:
     """``results``: what ``train_with`` returned on each rank."""
     for number, (losses, gradients) in enumerate(plain()):
-        by_stage = {
-            stage: each for of_rank in results for stage, each in of_rank[number][1].items()
-        }
+        by_stage = {stage: each for of_rank in results for stage, each in of_rank[number][1].items()}
         found = [gradient for stage in sorted(by_stage) for gradient in by_stage[stage]]
         found_losses = [loss for of_rank in results for loss in of_rank[number][0]]
         torch.testing.assert_close(found_losses, losses, rtol=1e-6, atol=1e-7)
@@ -101,9 +99,7 @@ def plain() -> list[tuple[list[torch.Tensor], list[torch.Tensor]]]:
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_trains_like_plain_autograd(ranks: int, name: str) -> None:
     if name not in supported(ranks):
-        pytest.skip(
-            f"{name} has no schedule of {ranks} ranks and {model.MICROBATCHES} microbatches"
-        )
+        pytest.skip(f"{name} has no schedule of {ranks} ranks and {model.MICROBATCHES} microbatches")
     found_by_rank = trained(ranks)
     assert not isinstance(found_by_rank, str), found_by_rank
     require_equal_to_plain([of_rank[name] for of_rank in found_by_rank])
@@ -177,10 +173,7 @@ def refusals(rank: int) -> dict[str, str]:
     def built(number: int, of: int) -> PipelineStage:
         return PipelineStage(stages[number], number, of, torch.device("cpu"))
 
-    cases: dict[str, Any] = {
-        name: lambda name=name: penstock.torch.runtime(stages, generate(name, 2))
-        for name in REFUSED
-    }
+    cases: dict[str, Any] = {name: lambda name=name: penstock.torch.runtime(stages, generate(name, 2)) for name in REFUSED}
     seq1f1b = penstock.schedule("seq1f1b", ranks=2, microbatches=8, slices=2)
     cases |= {
         "slices": lambda: penstock.torch.runtime(stages, seq1f1b),
@@ -193,9 +186,7 @@ def refusals(rank: int) -> dict[str, str]:
         "name": lambda: penstock.torch.runtime(stages, "zbv"),
         "missing": lambda: penstock.torch.runtime(stages[:1], zbv),
         "placement": lambda: penstock.torch.runtime([built(rank, 4), built(rank + 2, 4)], zbv),
-        "count": lambda: penstock.torch.runtime(
-            [built(s, 5) for s in range(4) if zbv.rank_of_stage[s] == rank], zbv
-        ),
+        "count": lambda: penstock.torch.runtime([built(s, 5) for s in range(4) if zbv.rank_of_stage[s] == rank], zbv),
     }
     found = {}
     for case, attempt in cases.items():

@@ -26,9 +26,7 @@ class Structure:
     lists: tuple[int, ...] = ()
 
     @staticmethod
-    def of(
-        value: Any, name: str = "", samples: int | None = None
-    ) -> tuple[Structure, list[torch.Tensor]]:
+    def of(value: Any, name: str = "", samples: int | None = None) -> tuple[Structure, list[torch.Tensor]]:
         """Returns the structure of a value and its tensors.
 
         Of a batch of so many samples, lists with a tensor per sample become one tensor.
@@ -39,19 +37,13 @@ class Structure:
         if samples is None:
             leaves, spec = pytree.tree_flatten(value)
         else:
-            leaves, spec = pytree.tree_flatten(
-                value, is_leaf=lambda each: sample_lists.is_one(each, name, samples)
-            )
+            leaves, spec = pytree.tree_flatten(value, is_leaf=lambda each: sample_lists.is_one(each, name, samples))
             lists = tuple(index for index, leaf in enumerate(leaves) if type(leaf) is list)
             for index in lists:
                 leaves[index] = torch.stack(leaves[index])
         is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
-        constants = tuple(
-            None if tensor else (leaf,) for leaf, tensor in zip(leaves, is_tensor, strict=True)
-        )
-        return Structure(spec, constants, lists), [
-            leaf for leaf in leaves if isinstance(leaf, torch.Tensor)
-        ]
+        constants = tuple(None if tensor else (leaf,) for leaf, tensor in zip(leaves, is_tensor, strict=True))
+        return Structure(spec, constants, lists), [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
     def fill(self, tensors: list[torch.Tensor]) -> Any:
         """Returns the value with these tensors."""
@@ -114,16 +106,11 @@ def check(
         for constant in structure.constants:
             if constant is not None and hasattr(constant[0], "__array__"):
                 kind = type(constant[0])
-                raise Error(
-                    f"step: {name} contain a {kind.__module__}.{kind.__name__}: pass a tensor "
-                    "(torch.from_numpy)"
-                )
+                raise Error(f"step: {name} contain a {kind.__module__}.{kind.__name__}: pass a tensor (torch.from_numpy)")
     if not input_tensors:
         raise Error("step: the inputs contain no tensor")
     tokens = next((t.shape[1] for t in input_tensors if t.dim() > 1), 0)
-    layout = Layout(
-        input_structure, None if targets is None else target_structure, tokens, samples or 0
-    )
+    layout = Layout(input_structure, None if targets is None else target_structure, tokens, samples or 0)
     if samples is not None:
         _check_samples(samples, microbatches, slices)
     target_samples = samples
@@ -137,9 +124,7 @@ def check(
     )
 
 
-def parts(
-    structure: Structure, tensors: list[torch.Tensor], microbatches: int, slices: int = 1
-) -> list[Any]:
+def parts(structure: Structure, tensors: list[torch.Tensor], microbatches: int, slices: int = 1) -> list[Any]:
     """Returns the value of each microbatch, or of each slice of all microbatches in turn."""
     of_all: list[list[torch.Tensor]] = [[] for _ in range(microbatches * slices)]
     for tensor in tensors:
@@ -216,9 +201,7 @@ def _are_classes(targets: torch.Tensor, samples: int) -> bool:
     return targets.dim() == 1 and is_integer and targets.shape[0] % samples == 0
 
 
-def _checked(
-    tensor: torch.Tensor, name: str, samples: int | None, slices: int, device: torch.device
-) -> torch.Tensor:
+def _checked(tensor: torch.Tensor, name: str, samples: int | None, slices: int, device: torch.device) -> torch.Tensor:
     if tensor.requires_grad:
         raise Error(
             f"step: {name} require a gradient, which step does not return: pass {name}.detach(), "
@@ -228,10 +211,7 @@ def _checked(
     tensor = tensor.clone() if tensor.is_inference() else tensor.detach()
     if tensor.device.type != "cpu" and tensor.device != device:
         end = "first" if name == "inputs" else "last"
-        raise Error(
-            f"step: {name} are on {tensor.device}, but the {end} stage is on {device}: "
-            f"use .to('{device}')"
-        )
+        raise Error(f"step: {name} are on {tensor.device}, but the {end} stage is on {device}: use .to('{device}')")
     if tensor.layout != torch.strided:
         raise Error(f"step: {name} are {tensor.layout}, but the engine takes strided tensors")
     if tensor.dim() == 0:
@@ -244,16 +224,11 @@ def _checked(
             f"{tuple(tensor.shape)}: dimension 0 of each tensor is the batch"
         )
     if slices > 1 and (tensor.dim() < 2 or tensor.shape[1] % slices != 0):
-        raise Error(
-            f"step: {name} of shape {tuple(tensor.shape)} do not divide into {slices} "
-            "slices along dimension 1"
-        )
+        raise Error(f"step: {name} of shape {tuple(tensor.shape)} do not divide into {slices} slices along dimension 1")
     return tensor
 
 
-def with_factors(
-    batch: Checked, is_weighted: bool, schedule: Schedule
-) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+def with_factors(batch: Checked, is_weighted: bool, schedule: Schedule) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Returns the inputs and targets of a step. If stages take factors of losses, with these."""
     if not is_weighted:
         return batch.inputs, batch.targets

@@ -64,8 +64,7 @@ def of_figures(
     of_metrics = figures[1 + indices :]
     metrics = {
         name: weighted_mean(
-            of_metrics[number :: len(names)],
-            None if factors is None else torch.tensor(weights, dtype=torch.float64),
+            of_metrics[number :: len(names)], None if factors is None else torch.tensor(weights, dtype=torch.float64)
         )
         for number, name in enumerate(names)
     }

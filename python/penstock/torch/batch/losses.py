@@ -14,9 +14,7 @@ from penstock.torch.arguments import shown
 Loss = Callable[..., Any]
 
 
-def evaluate(
-    loss: Loss | None, output: Any, targets: tuple[Any] | None
-) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def evaluate(loss: Loss | None, output: Any, targets: tuple[Any] | None) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Returns the loss of a last stage's output, and its metrics, as fp32 scalars.
 
     Args:
@@ -34,16 +32,12 @@ def evaluate(
     if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
         result, metrics = result
     if not isinstance(result, torch.Tensor) or result.numel() != 1:
-        shape = (
-            tuple(result.shape) if isinstance(result, torch.Tensor) else type(result).__name__
-        )
+        shape = tuple(result.shape) if isinstance(result, torch.Tensor) else type(result).__name__
         raise Error(
             f"the loss is no scalar tensor but {shape}: return the mean over the microbatch, or a "
             "pair of it and a dict of metrics"
         )
-    return result.reshape(()).float(), {
-        str(name): _scalar(str(name), metric) for name, metric in metrics.items()
-    }
+    return result.reshape(()).float(), {str(name): _scalar(str(name), metric) for name, metric in metrics.items()}
 
 
 def _scalar(name: str, metric: Any) -> torch.Tensor:

@@ -60,8 +60,5 @@ def is_one(value: Any, name: str, samples: int) -> bool:
             "one per sample or each of the whole batch: pass torch.stack(list), or a tuple"
         )
     if len(shapes) > 1 or len({each.dtype for each in value}) > 1:
-        raise Error(
-            f"step: {name} contain a list of one tensor per sample, of several shapes or dtypes: "
-            "pad them to one shape"
-        )
+        raise Error(f"step: {name} contain a list of one tensor per sample, of several shapes or dtypes: pad them to one shape")
     return True

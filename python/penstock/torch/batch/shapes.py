@@ -20,8 +20,7 @@ _MOST_SHAPES = 64  # each has its graphs, and constants such as masks
 def kinds_of(batch: Checked) -> tuple[Kinds, Kinds]:
     """Returns the kinds of the inputs and of the targets."""
     inputs, targets = (
-        tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors)
-        for tensors in (batch.inputs, batch.targets)
+        tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors) for tensors in (batch.inputs, batch.targets)
     )
     return inputs, targets
 
@@ -50,9 +49,7 @@ def of_batch(inputs: Kinds, targets: Kinds, microbatches: int) -> list[Shape]:
 
 def _part(kinds: Kinds, index: int, microbatches: int) -> Kinds:
     return tuple(
-        ((weighting.sizes(sizes[0], microbatches)[index], *sizes[1:]), dtype)
-        if sizes
-        else (sizes, dtype)
+        ((weighting.sizes(sizes[0], microbatches)[index], *sizes[1:]), dtype) if sizes else (sizes, dtype)
         for sizes, dtype in kinds
     )
 

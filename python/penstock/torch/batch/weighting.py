@@ -45,9 +45,7 @@ def by_terms(weigh: LossWeight, parts: Sequence[Any]) -> torch.Tensor:
                 "of terms that its loss is the mean of, such as (targets != -100).sum()"
             )
     if not any(weights):
-        raise Error(
-            "loss_weight is 0 for every microbatch, so the batch has no mean loss: leave it out"
-        )
+        raise Error("loss_weight is 0 for every microbatch, so the batch has no mean loss: leave it out")
     return torch.tensor(weights, dtype=torch.float64)
 
 

@@ -21,9 +21,7 @@ class Sources:
     parameters: frozenset[str] = frozenset()
 
     @staticmethod
-    def of(
-        output: torch.Tensor, inputs: Sequence[torch.Tensor], names: Mapping[int, str]
-    ) -> Sources | None:
+    def of(output: torch.Tensor, inputs: Sequence[torch.Tensor], names: Mapping[int, str]) -> Sources | None:
         """Returns None if the output has no gradient. `names` has parameters by id."""
         if not output.requires_grad:
             return None

@@ -23,9 +23,7 @@ def without(structure: Structure, stage: int) -> Structure:
     capture in all steps.
     """
     constants = tuple(
-        (CallState(stage, type(constant[0]).__name__),)
-        if constant is not None and _holds_tensors(constant[0])
-        else constant
+        (CallState(stage, type(constant[0]).__name__),) if constant is not None and _holds_tensors(constant[0]) else constant
         for constant in structure.constants
     )
     return dataclasses.replace(structure, constants=constants)

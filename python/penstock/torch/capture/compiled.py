@@ -24,14 +24,7 @@ from penstock.torch.processes import agreement
 from penstock.torch.processes.processes import Processes, failure_line
 from penstock.torch.weights.loss_tensors import LossTensors
 from penstock.torch.weights.stage_optimizer import StageOptimizer
-from penstock.torch.weights.weights import (
-    Casts,
-    SharedParameter,
-    StageWeights,
-    checksum,
-    parameters_of,
-    share_weights,
-)
+from penstock.torch.weights.weights import Casts, SharedParameter, StageWeights, checksum, parameters_of, share_weights
 
 #: Inputs and targets of a batch.
 Tensors = tuple[list[torch.Tensor], list[torch.Tensor]]
@@ -76,10 +69,7 @@ def contents_of(model: Model) -> dict[int, dict[str, int]]:
         weights, index = model.weights[stage], stage % len(model.modules)
         assert weights is not None
         names = [name for name, _ in weights.parameters]
-        contents[index] = {
-            name: checksum(tensor)
-            for name, tensor in (*zip(names, weights.own, strict=True), *weights.state)
-        }
+        contents[index] = {name: checksum(tensor) for name, tensor in (*zip(names, weights.own, strict=True), *weights.state)}
     return contents
 
 
@@ -91,13 +81,7 @@ class Compiled:
     """
 
     def __init__(
-        self,
-        model: Model,
-        layout: Layout,
-        batch: Tensors,
-        shape: Shape,
-        is_weighted: bool,
-        unused: Unused | None,
+        self, model: Model, layout: Layout, batch: Tensors, shape: Shape, is_weighted: bool, unused: Unused | None
     ) -> None:
         """Compiles the stages for the first shape. With weights, the last target is a factor.
 
@@ -166,13 +150,7 @@ class Compiled:
         self.engine.drop_built()  # of a shape that has failed, here or on another process
         self._compile(self._model.processes.next_pipeline(), batch, shape, self._build_shape)
 
-    def _compile(
-        self,
-        number: int,
-        batch: Tensors,
-        shape: Shape,
-        build: Callable[[int, StageCode, Tensors], Any],
-    ) -> None:
+    def _compile(self, number: int, batch: Tensors, shape: Shape, build: Callable[[int, StageCode, Tensors], Any]) -> None:
         """Compiles the stages in order, of which each sends examples of its outputs to the next."""
         model, chain = self._model, len(self._model.modules)
         self._trained = Trained(parameters_of(model.modules, model.loss_tensors))
@@ -182,11 +160,7 @@ class Compiled:
         # What the previous stage in the chain passes on: its outputs, their structure, and the
         # number of the random op after its last one.
         previous: Any = None
-        unsent = [
-            stage
-            for stage in model.local
-            if stage % chain < chain - 1 and stage + 1 not in model.local
-        ]
+        unsent = [stage for stage in model.local if stage % chain < chain - 1 and stage + 1 not in model.local]
         try:
             for stage in range(model.schedule.stages):
                 index = stage % chain
@@ -200,9 +174,7 @@ class Compiled:
                     previous = inputs, self._layout.inputs, 0
                 examples, structure, random_op = previous
                 device = model.devices[index]
-                examples = [
-                    each if each.device == device else on_device(each, device) for each in examples
-                ]
+                examples = [each if each.device == device else on_device(each, device) for each in examples]
                 is_last = index == chain - 1
                 if index not in codes:
                     codes[index] = self._code(index, structure)
@@ -224,9 +196,7 @@ class Compiled:
         schedule = self._model.schedule
         lists = []
         ends = self._model.devices[0], self._model.devices[-1]
-        for tensors, kinds, device in zip(
-            batch, (shape.inputs, shape.targets), ends, strict=True
-        ):
+        for tensors, kinds, device in zip(batch, (shape.inputs, shape.targets), ends, strict=True):
             parts = []
             for tensor, (sizes, _) in zip(tensors, kinds, strict=False):
                 if tensor.dim() > 0 and sizes:
@@ -274,9 +244,7 @@ class Compiled:
         is_last = index == chain - 1
         if model.schedule.slices > 1:
             targets = examples[1] if is_last and not self._is_weighted else None
-            slice_proof.prove(
-                code, model.module(index), index, examples[0], targets, model.schedule.slices
-            )
+            slice_proof.prove(code, model.module(index), index, examples[0], targets, model.schedule.slices)
         weights, stepper = model.weights[stage], model.steppers[stage]
         assert weights is not None and stepper is not None
         parts = engine.StageParts()
@@ -302,9 +270,7 @@ class Compiled:
         return compile_stage(code, lambda: self.engine.build_shape(stage, functions, *examples))
 
 
-def compile_on_all(
-    model: Model, layout: Layout, batch: Tensors, shape: Shape, is_weighted: bool
-) -> Compiled:
+def compile_on_all(model: Model, layout: Layout, batch: Tensors, shape: Shape, is_weighted: bool) -> Compiled:
     """Compiles the stages on all processes. If it fails on one, it fails on all of them."""
 
     def work(unused: Unused | None) -> tuple[Compiled, Any]:

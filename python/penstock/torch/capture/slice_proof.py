@@ -25,12 +25,7 @@ _NORMS = nn.modules.batchnorm._BatchNorm  # they mix tokens only in training mod
 
 
 def prove(
-    code: StageCode,
-    module: nn.Module,
-    index: int,
-    examples: list[torch.Tensor],
-    targets: list[torch.Tensor] | None,
-    count: int,
+    code: StageCode, module: nn.Module, index: int, examples: list[torch.Tensor], targets: list[torch.Tensor] | None, count: int
 ) -> None:
     """Raises Error if the stage differs in slices.
 
@@ -57,11 +52,7 @@ def prove(
 
 
 def _difference(
-    code: StageCode,
-    example: torch.Tensor,
-    targets: list[torch.Tensor] | None,
-    count: int,
-    generator: torch.Generator,
+    code: StageCode, example: torch.Tensor, targets: list[torch.Tensor] | None, count: int, generator: torch.Generator
 ) -> str | None:
     length = min(example.shape[1], _MOST_TOKENS // count)
     value = _random_like(example, length * count, generator)
@@ -71,10 +62,7 @@ def _difference(
     if whole.dim() < 2 or whole.shape[1] != value.shape[1]:
         return None  # the engine refuses it, or it is a loss
     if _differ(whole[:, :length], changed[:, :length]):
-        return (
-            "is not causal: what it returns for a token depends on later tokens, which slices do "
-            "not see: mask them"
-        )
+        return "is not causal: what it returns for a token depends on later tokens, which slices do not see: mask them"
     if _differ(whole, again):
         return None  # it draws random numbers also in eval mode
     parts = _run(code, _columns(value, length))
@@ -87,9 +75,7 @@ def _difference(
     return None if targets is None else _loss_difference(code, whole, targets, length)
 
 
-def _loss_difference(
-    code: StageCode, outputs: torch.Tensor, targets: list[torch.Tensor], length: int
-) -> str | None:
+def _loss_difference(code: StageCode, outputs: torch.Tensor, targets: list[torch.Tensor], length: int) -> str | None:
     tokens, generator = outputs.shape[1], torch.Generator().manual_seed(0)
     whole_targets = [
         each.new_full((_SAMPLES, tokens, *each.shape[2:]), int(each.max()))
@@ -99,10 +85,7 @@ def _loss_difference(
     ]
     columns = [_columns(each, length) for each in whole_targets]
     whole = code.loss([outputs], whole_targets)[0]
-    parts = [
-        code.loss([part], [column[index] for column in columns])[0]
-        for index, part in enumerate(_columns(outputs, length))
-    ]
+    parts = [code.loss([part], [column[index] for column in columns])[0] for index, part in enumerate(_columns(outputs, length))]
     if _differ(whole.reshape(1, 1), torch.stack(parts).mean().reshape(1, 1)):
         return (
             "has a loss that is not the mean over its tokens (a sum, or targets that are shifted "

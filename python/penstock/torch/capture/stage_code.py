@@ -125,10 +125,7 @@ class StageCode:
                     "than for the first one, which later stages were compiled for"
                 )
             self.outputs = structure
-            outputs = [
-                output.detach() if index in self.without_gradient else output
-                for index, output in enumerate(outputs)
-            ]
+            outputs = [output.detach() if index in self.without_gradient else output for index, output in enumerate(outputs)]
             self._note_sources(outputs, tensors)
             self.next_random_op = engine.random_op()
             return outputs
@@ -142,9 +139,7 @@ class StageCode:
         text = self.trained.refusal(tensor)
         return f"stage {self._index}, {self._phase}{text}" if text else ""
 
-    def loss(
-        self, outputs: list[torch.Tensor], targets: list[torch.Tensor]
-    ) -> list[torch.Tensor]:
+    def loss(self, outputs: list[torch.Tensor], targets: list[torch.Tensor]) -> list[torch.Tensor]:
         """Returns the loss and its metrics, fp32 scalars, and the outputs that are reported."""
         self._phase = "loss"
         what = f"stage {self._index}, loss"
@@ -240,9 +235,7 @@ def _tracing() -> Iterator[None]:
             compiler._is_compiling_flag, compiler._is_exporting_flag = before
 
 
-def _autocast_state(
-    device: torch.device,
-) -> Callable[[], contextlib.AbstractContextManager[Any]]:
+def _autocast_state(device: torch.device) -> Callable[[], contextlib.AbstractContextManager[Any]]:
     """Returns a context like the caller's torch.autocast, for threads that do not inherit it."""
     dtype = autocast_setting(device)
     if dtype is None:

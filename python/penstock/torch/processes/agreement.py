@@ -15,9 +15,7 @@ COMPILE_S = 300.0  # seconds for the other processes to compile their stages
 _Own = TypeVar("_Own")
 
 
-def agree(
-    processes: Processes, timeout: float, work: Callable[[], tuple[_Own, Any]]
-) -> tuple[_Own, list[Any]]:
+def agree(processes: Processes, timeout: float, work: Callable[[], tuple[_Own, Any]]) -> tuple[_Own, list[Any]]:
     """Runs ``work`` on every process. It returns a value for this one and a value for all.
 
     Returns:
@@ -37,9 +35,7 @@ def agree(
     of_all = _exchange(processes, timeout, (None, shared))
     for process, (failure, _) in enumerate(of_all):
         if failure is not None:
-            raise Error(
-                failure if failure.startswith("process ") else f"process {process}: {failure}"
-            )
+            raise Error(failure if failure.startswith("process ") else f"process {process}: {failure}")
     return own, [each for _, each in of_all]
 
 
@@ -61,14 +57,7 @@ def exchange(processes: Processes, timeout: float, call: str, values: Sequence[A
     return _send(processes, timeout, call, number, letters, values[processes.process])
 
 
-def _send(
-    processes: Processes,
-    timeout: float,
-    call: str,
-    number: int,
-    letters: Sequence[bytes],
-    own: Any,
-) -> list[Any]:
+def _send(processes: Processes, timeout: float, call: str, number: int, letters: Sequence[bytes], own: Any) -> list[Any]:
     others = [process for process in range(processes.processes) if process != processes.process]
     for other in others:
         processes.handle.send(other, letters[other])
@@ -85,7 +74,4 @@ def _send(
             processes.letters[of, key] = content
         elif limit.is_over():
             missing = next(other for other in others if other not in values)
-            raise Error(
-                f"{call}: process {missing} has not called {call} within {timeout:g} s: call it "
-                "on every process"
-            )
+            raise Error(f"{call}: process {missing} has not called {call} within {timeout:g} s: call it on every process")

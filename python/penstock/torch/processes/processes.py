@@ -35,15 +35,8 @@ _SECONDS = 300.0  # for all processes to start, and for a stage to be compiled
 class Processes:
     """This process among those of the run. Each runs about the same number of consecutive ranks."""
 
-    def __init__(
-        self, handle: Any, process: int = 0, processes: int = 1, store: Store | None = None
-    ) -> None:
-        self.handle, self.process, self.processes, self._own_store = (
-            handle,
-            process,
-            processes,
-            store,
-        )
+    def __init__(self, handle: Any, process: int = 0, processes: int = 1, store: Store | None = None) -> None:
+        self.handle, self.process, self.processes, self._own_store = (handle, process, processes, store)
         self._pipelines = self._evaluations = 0
         #: Letters of evaluations that have arrived, by evaluation and key.
         self.letters: dict[tuple[int, Any], Any] = {}
@@ -56,18 +49,12 @@ class Processes:
     def process_of(self, rank: int, ranks: int) -> int:
         """Returns the process that runs a rank."""
         if self.processes > ranks:
-            raise Error(
-                f"{self.processes} processes cannot share {ranks} ranks: start at most {ranks}"
-            )
+            raise Error(f"{self.processes} processes cannot share {ranks} ranks: start at most {ranks}")
         return rank * self.processes // ranks
 
     def cores(self) -> int:
         """Returns how many cores this process should use."""
-        local = int(
-            os.environ.get("LOCAL_WORLD_SIZE")
-            or os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")
-            or self.processes
-        )
+        local = int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") or self.processes)
         return max(1, len(os.sched_getaffinity(0)) // local)
 
     def send_examples(self, pipeline: int, stage: int, examples: Examples) -> None:
@@ -90,9 +77,7 @@ class Processes:
         try:
             content = self._store.get(_key(pipeline, stage))
         except Unpublished as error:
-            raise Error(
-                f"no process has compiled stage {stage} after {_SECONDS:.0f} s: see their errors"
-            ) from error
+            raise Error(f"no process has compiled stage {stage} after {_SECONDS:.0f} s: see their errors") from error
         if "failure" in content:
             raise Error(content["failure"])
         structure, tensors = Structure.of(content["outputs"])
@@ -176,8 +161,7 @@ def join(transport: str = "tcp", device: torch.device = torch.device("cpu")) -> 
         return Processes(engine.Processes())
     if transport == "c10d" and not dist.is_initialized():
         raise Error(
-            "transport is 'c10d', whose groups torch.distributed makes: call "
-            "torch.distributed.init_process_group() before"
+            "transport is 'c10d', whose groups torch.distributed makes: call torch.distributed.init_process_group() before"
         )
     shared = _shared_store(process, processes)
     shared.set_timeout(timedelta(seconds=_SECONDS))
@@ -228,20 +212,11 @@ def _shared_store(process: int, processes: int) -> Any:
     if address and port:
         if is_local and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
             return _loopback_store(int(port), process, processes)
-        return dist.PrefixStore(
-            "penstock", next(dist.rendezvous("env://", rank=process, world_size=processes))[0]
-        )
+        return dist.PrefixStore("penstock", next(dist.rendezvous("env://", rank=process, world_size=processes))[0])
     if not is_local:
-        raise Error(
-            "the processes are on several machines: set MASTER_ADDR and MASTER_PORT to "
-            "the address of rank 0"
-        )
+        raise Error("the processes are on several machines: set MASTER_ADDR and MASTER_PORT to the address of rank 0")
     # The job's name gives all processes the same port.
-    job = (
-        os.environ.get("PMIX_NAMESPACE")
-        or os.environ.get("OMPI_MCA_ess_base_jobid")
-        or str(os.getppid())
-    )
+    job = os.environ.get("PMIX_NAMESPACE") or os.environ.get("OMPI_MCA_ess_base_jobid") or str(os.getppid())
     return _loopback_store(20000 + zlib.crc32(job.encode()) % 30000, process, processes)
 
 
@@ -253,9 +228,7 @@ def _has_local_launcher(processes: int) -> bool:
 
 def _is_loopback(name: str) -> bool:
     try:
-        return all(
-            ipaddress.ip_address(each[4][0]).is_loopback for each in socket.getaddrinfo(name, None)
-        )
+        return all(ipaddress.ip_address(each[4][0]).is_loopback for each in socket.getaddrinfo(name, None))
     except OSError:  # rendezvous names the error
         return False
 
@@ -272,9 +245,7 @@ def _loopback_store(port: int, process: int, processes: int) -> Any:
             f"the store of the processes cannot listen at {_LOOPBACK}:{port}: {error.strerror}: "
             "set MASTER_ADDR to 127.0.0.1 and MASTER_PORT to a free port"
         ) from None
-    return dist.TCPStore(
-        _LOOPBACK, port, processes, True, timeout, master_listen_fd=listener.detach()
-    )
+    return dist.TCPStore(_LOOPBACK, port, processes, True, timeout, master_listen_fd=listener.detach())
 
 
 def failure_line(error: BaseException) -> str:

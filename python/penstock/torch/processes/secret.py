@@ -38,9 +38,7 @@ def read() -> bytes:
         finally:
             os.close(file)
     except OSError as error:
-        raise Error(
-            f"the secret of the processes cannot be read: {error}: set PENSTOCK_SECRET to {_WANTED}"
-        ) from None
+        raise Error(f"the secret of the processes cannot be read: {error}: set PENSTOCK_SECRET to {_WANTED}") from None
 
 
 def _default_path() -> pathlib.Path:
@@ -65,10 +63,7 @@ def _check_owner(status: os.stat_result, path: pathlib.Path) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise Error(f"{path} is not a file: give a file with {_WANTED}")
     if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise Error(
-            f"{path} holds the secret of the processes, but is not only yours: "
-            f"run chmod 600 {path}"
-        )
+        raise Error(f"{path} holds the secret of the processes, but is not only yours: run chmod 600 {path}")
 
 
 def _checked(secret: bytes, where: str) -> bytes:

@@ -87,11 +87,7 @@ def _tensor(tensor: torch.Tensor, data: list[bytes]) -> dict[str, Any]:
         )
     plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     data.append(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return {
-        "dtype": str(tensor.dtype).removeprefix("torch."),
-        "shape": list(tensor.shape),
-        "grad": tensor.requires_grad,
-    }
+    return {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape), "grad": tensor.requires_grad}
 
 
 class _Reader:

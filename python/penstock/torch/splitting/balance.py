@@ -79,9 +79,7 @@ def _times(model: nn.Module, inputs: Any, names: list[str]) -> list[float]:
     ends = [0.0] * (len(names) + 1)
     modules = dict(model.named_modules())
     handles = [
-        modules[name].register_forward_hook(
-            lambda *_, index=index: ends.__setitem__(index + 1, time.perf_counter())
-        )
+        modules[name].register_forward_hook(lambda *_, index=index: ends.__setitem__(index + 1, time.perf_counter()))
         for index, name in enumerate(names)
     ]
     best = [float("inf")] * len(names)
@@ -96,7 +94,5 @@ def _times(model: nn.Module, inputs: Any, names: list[str]) -> list[float]:
         for handle in handles:
             handle.remove()
     if min(best) <= 0:
-        raise Error(
-            "split: the model does not call its layers in order: name the modules that begin stages"
-        )
+        raise Error("split: the model does not call its layers in order: name the modules that begin stages")
     return best

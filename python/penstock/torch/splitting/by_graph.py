@@ -34,11 +34,7 @@ def cut(model: nn.Module, inputs: Any, begins: Sequence[str]) -> list[nn.Module]
 
     return [
         _GraphStage(
-            whole,
-            stage_of,
-            stage,
-            crossing(stage - 1) if stage else None,
-            crossing(stage) if stage < stages - 1 else None,
+            whole, stage_of, stage, crossing(stage - 1) if stage else None, crossing(stage) if stage < stages - 1 else None
         )
         for stage in range(stages)
     ]
@@ -59,10 +55,7 @@ def _trace(model: nn.Module, inputs: Any) -> fx.GraphModule:
         raise
     except Exception as error:
         text = str(error).strip().split("\n", 1)[0]
-        raise Error(
-            f"split: torch.export cannot trace {type(model).__name__}: {text}: "
-            "pass a list of stages"
-        ) from error
+        raise Error(f"split: torch.export cannot trace {type(model).__name__}: {text}: pass a list of stages") from error
     _move_scalars(whole, model)
     return whole
 
@@ -122,9 +115,7 @@ def _assign(graph: fx.Graph, begins: Sequence[str]) -> dict[fx.Node, int]:
     computed = set(stage_of.values())
     for empty, name in enumerate(begins):
         if empty not in computed:
-            raise Error(
-                f"split: stage {empty} is empty, because nothing runs before '{name}': leave it out"
-            )
+            raise Error(f"split: stage {empty} is empty, because nothing runs before '{name}': leave it out")
     return stage_of
 
 

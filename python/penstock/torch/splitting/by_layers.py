@@ -49,9 +49,7 @@ def cut(model: nn.Module, inputs: Any, begins: Sequence[str]) -> list[nn.Module]
     if edges != sorted(set(edges)):
         return None
     examples = Structure.of(inputs)
-    return [
-        _LayerStage(model, layers, examples, first, last) for first, last in zip(edges, edges[1:])
-    ]
+    return [_LayerStage(model, layers, examples, first, last) for first, last in zip(edges, edges[1:])]
 
 
 def _find_layers(model: nn.Module, inputs: Any, begins: Sequence[str]) -> _Layers | None:
@@ -113,12 +111,7 @@ class _LayerStage(nn.Module):
     """Layers `first` to `last` - 1, with what the model computes before or after all layers."""
 
     def __init__(
-        self,
-        model: nn.Module,
-        layers: _Layers,
-        inputs: tuple[Structure, list[torch.Tensor]],
-        first: int,
-        last: int,
+        self, model: nn.Module, layers: _Layers, inputs: tuple[Structure, list[torch.Tensor]], first: int, last: int
     ) -> None:
         super().__init__()
         self._all = (model, layers)  # in a tuple, so that it is not registered
@@ -180,9 +173,7 @@ class _LayerStage(nn.Module):
         if first > 0 and engine:
             # What precedes the layers has the same random numbers in all stages.
             engine.set_random_op(0)
-            replaced[first - 1] = _then(
-                replaced[first - 1], lambda: engine.set_random_op(first_random_op)
-            )
+            replaced[first - 1] = _then(replaced[first - 1], lambda: engine.set_random_op(first_random_op))
         if last < len(layers.modules):
             replaced[last] = _stop
         for index, function in replaced.items():

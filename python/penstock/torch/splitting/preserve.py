@@ -19,10 +19,7 @@ _TABLES = ("_buffers", "_parameters", "_modules")
 @contextlib.contextmanager
 def preserved(model: nn.Module) -> Iterator[None]:
     """Restores buffers, attributes, modes and the states of random generators at the end."""
-    modules = [
-        (each, dict(vars(each)), {name: dict(vars(each)[name]) for name in _TABLES})
-        for each in model.modules()
-    ]
+    modules = [(each, dict(vars(each)), {name: dict(vars(each)[name]) for name in _TABLES}) for each in model.modules()]
     buffers = copies(model)
     python_state = random.getstate()
     try:

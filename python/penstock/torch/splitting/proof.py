@@ -19,9 +19,7 @@ _Gradients = dict[int, torch.Tensor]  # by id of the parameter
 _Results = tuple[list[torch.Tensor], _Gradients]  # the outputs, and gradients for random ones
 
 
-def difference(
-    model: nn.Module, stages: Sequence[nn.Module], inputs: Any, *, runs_model: bool
-) -> str:
+def difference(model: nn.Module, stages: Sequence[nn.Module], inputs: Any, *, runs_model: bool) -> str:
     """Returns how training the stages differs from training the model; "" if it does not.
 
     A stage counts for the parameters that it has and for its inputs, as in a pipeline.
@@ -48,9 +46,7 @@ def difference(
     return _compare(model, of_model, of_stages, varies=not _is_same(of_model, again)) and found
 
 
-def _compare(
-    model: nn.Module, of_model: _Results, of_stages: _Results, *, varies: bool = False
-) -> str:
+def _compare(model: nn.Module, of_model: _Results, of_stages: _Results, *, varies: bool = False) -> str:
     """Returns which of the results differ; "" if none does."""
     one_outputs, one_gradients = of_model
     outputs, gradients = of_stages
@@ -115,8 +111,7 @@ def _run(stages: Sequence[nn.Module], batch: Any) -> _Results:
     outputs = runs[-1][2]
     generator = torch.Generator().manual_seed(_SEED)
     below: list[torch.Tensor | None] = [
-        torch.randn(each.shape, generator=generator).to(each) if each.requires_grad else None
-        for each in outputs
+        torch.randn(each.shape, generator=generator).to(each) if each.requires_grad else None for each in outputs
     ]
     gradients: _Gradients = {}
     for stage, tensors, results in reversed(runs):
@@ -130,10 +125,7 @@ def _run(stages: Sequence[nn.Module], batch: Any) -> _Results:
         found: Sequence[torch.Tensor | None] = [None] * len(wanted)
         if pairs and wanted:
             found = torch.autograd.grad(
-                [result for result, _ in pairs],
-                wanted,
-                [gradient for _, gradient in pairs],
-                allow_unused=True,
+                [result for result, _ in pairs], wanted, [gradient for _, gradient in pairs], allow_unused=True
             )
         for parameter, gradient in zip(trained, found[: len(trained)], strict=True):
             if gradient is not None:
@@ -147,9 +139,7 @@ def _run(stages: Sequence[nn.Module], batch: Any) -> _Results:
 def _call(stage: nn.Module, value: Any, *, is_first: bool) -> tuple[Any, list[torch.Tensor]]:
     """Returns a stage's results, and its inputs: leaves, as in a pipeline."""
     structure, tensors = Structure.of(value)
-    tensors = [
-        each.detach().requires_grad_(each.requires_grad and not is_first) for each in tensors
-    ]
+    tensors = [each.detach().requires_grad_(each.requires_grad and not is_first) for each in tensors]
     return call(stage, structure.fill(tensors)), tensors
 
 
@@ -158,12 +148,7 @@ def _random(inputs: Any) -> Any:
     structure, tensors = Structure.of(inputs)
     generator = torch.Generator().manual_seed(_SEED)
     return structure.fill(
-        [
-            torch.randn(each.shape, generator=generator).to(each)
-            if each.is_floating_point()
-            else each
-            for each in tensors
-        ]
+        [torch.randn(each.shape, generator=generator).to(each) if each.is_floating_point() else each for each in tensors]
     )
 
 

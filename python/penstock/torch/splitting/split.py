@@ -15,9 +15,7 @@ from penstock.torch.splitting.preserve import preserved
 from penstock.torch.user_code import in_user_code
 
 
-def split(
-    model: nn.Module, inputs: Any, stages: int | Sequence[str], *, by: str = "even"
-) -> list[nn.Module]:
+def split(model: nn.Module, inputs: Any, stages: int | Sequence[str], *, by: str = "even") -> list[nn.Module]:
     """Divides a model into stages that share its parameters and buffers.
 
     If stages begin at layers that hand one tensor from layer to layer, and read no parameters of
@@ -68,9 +66,7 @@ def _check_arguments(model: Any, stages: Any, by: Any) -> None:
     known = dict(model.named_modules())
     for index, name in enumerate(stages):
         if name not in known:
-            raise Error(
-                f"split: the model has no module '{name}': choose from model.named_modules()"
-            )
+            raise Error(f"split: the model has no module '{name}': choose from model.named_modules()")
         if name in stages[:index]:
             raise Error(f"split: '{name}' begins two stages: name a module once")
 
@@ -90,7 +86,6 @@ def _split(model: nn.Module, inputs: Any, names: Sequence[str]) -> list[nn.Modul
     different = proof.difference(model, made, inputs, runs_model=False)
     if different:
         raise Error(
-            f"split: {different}: pass a list of stages; code that is not traced, or changes from "
-            "call to call, cannot be cut"
+            f"split: {different}: pass a list of stages; code that is not traced, or changes from call to call, cannot be cut"
         )
     return made

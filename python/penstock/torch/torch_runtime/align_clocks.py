@@ -12,9 +12,7 @@ _ROUNDS = 16
 
 
 def clock_offsets(
-    group: dist.ProcessGroup | None,
-    device: torch.device,
-    clock: Callable[[], int] = time.perf_counter_ns,
+    group: dist.ProcessGroup | None, device: torch.device, clock: Callable[[], int] = time.perf_counter_ns
 ) -> list[float]:
     """Returns, on rank 0, what to subtract from each rank's times, in nanoseconds.
 

@@ -15,11 +15,7 @@ from penstock import NO_OP, OPS, Costs, Schedule, Timeline
 Kind = tuple[str, int]
 
 
-def measured_costs(
-    steps: Sequence[Timeline],
-    durations: Mapping[Kind, Sequence[float]],
-    output_bytes: Sequence[int],
-) -> Costs:
+def measured_costs(steps: Sequence[Timeline], durations: Mapping[Kind, Sequence[float]], output_bytes: Sequence[int]) -> Costs:
     """Returns the median times of each stage's actions and of messages, in seconds.
 
     Args:
@@ -29,12 +25,7 @@ def measured_costs(
     """
     waits = [wait for step in steps for wait in _message_times(step)]
     median = {kind: statistics.median(found) for kind, found in durations.items()}
-    columns: dict[str, Any] = {
-        "forward": [],
-        "backward_input": [],
-        "backward_weight": [],
-        "backward": [],
-    }
+    columns: dict[str, Any] = {"forward": [], "backward_input": [], "backward_weight": [], "backward": []}
     for stage in range(steps[0].schedule.stages):
         whole = median.get(("B", stage))
         half_i = median.get(("I", stage), (whole or 0) / 2)
@@ -43,9 +34,7 @@ def measured_costs(
         columns["backward_input"].append(half_i)
         columns["backward_weight"].append(half_w)
         # A whole backward does no more than its halves; beyond them, a difference is noise.
-        columns["backward"].append(
-            half_i + half_w if whole is None else min(whole, half_i + half_w)
-        )
+        columns["backward"].append(half_i + half_w if whole is None else min(whole, half_i + half_w))
     options: dict[str, Any] = {}
     if _has_pairs(steps[0].schedule):
         options["overlap"] = "sum"  # torch runs the parts one after the other
@@ -53,12 +42,7 @@ def measured_costs(
         largest = max(output_bytes[:-1])
         options["message_bytes"] = largest
         options["message_scale"] = [*(size / largest for size in output_bytes[:-1]), 1.0]
-    return Costs.per_stage(
-        **columns,
-        **options,
-        comm=statistics.median(waits) if waits else 0,
-        time_unit="s",
-    )
+    return Costs.per_stage(**columns, **options, comm=statistics.median(waits) if waits else 0, time_unit="s")
 
 
 def _has_pairs(schedule: Schedule) -> bool:
@@ -91,9 +75,7 @@ def _parts(action: np.void) -> list[tuple[str, int, int]]:
     return parts
 
 
-def _input_of(
-    schedule: Schedule, op: str, stage: int, microbatch: int
-) -> tuple[str, int, int] | None:
+def _input_of(schedule: Schedule, op: str, stage: int, microbatch: int) -> tuple[str, int, int] | None:
     """Returns what an action reads from another rank, if anything."""
     other = stage - 1 if op == "F" else stage + 1 if op in "BI" else -1
     ranks = schedule.rank_of_stage

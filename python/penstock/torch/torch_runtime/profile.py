@@ -12,11 +12,7 @@ from typing import Annotated, Any
 
 import torch
 from torch import nn
-from torch.distributed.pipelining._backward import (
-    stage_backward,
-    stage_backward_input,
-    stage_backward_weight,
-)
+from torch.distributed.pipelining._backward import stage_backward, stage_backward_input, stage_backward_weight
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from penstock import Costs, Error
@@ -185,10 +181,7 @@ def _measure(stage: _Stage, repeat: int, warmup: int, split: bool) -> _Measured:
 def _medians(clock: Clock, rounds: list[list[Any]]) -> list[float]:
     """Returns the median seconds between each mark and the next."""
     times = [[clock.nanoseconds(mark) for mark in marks] for marks in rounds]
-    spans = zip(
-        *([end - begin for begin, end in pairwise(of)] for of in times),
-        strict=True,
-    )
+    spans = zip(*([end - begin for begin, end in pairwise(of)] for of in times), strict=True)
     return [statistics.median(of_action) * 1e-9 for of_action in spans]
 
 
@@ -226,9 +219,7 @@ def _backward_input(stage: _Stage, output: Any, inputs: list[torch.Tensor]) -> l
     outputs = _as_tuple(output)
     gradients = _gradients(outputs, stage.loss is not None)
     try:
-        _, groups = stage_backward_input(
-            list(outputs), gradients, inputs, stage.module.parameters()
-        )
+        _, groups = stage_backward_input(list(outputs), gradients, inputs, stage.module.parameters())
     except RuntimeError as error:
         reason = str(error).partition("\n")[0]
         raise Error(

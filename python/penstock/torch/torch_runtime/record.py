@@ -89,9 +89,7 @@ class record:
 
         return hook
 
-    def _on_loss(
-        self, original: Callable[..., Any], stage: Any, output: Any, targets: Any, microbatch: int
-    ) -> Any:
+    def _on_loss(self, original: Callable[..., Any], stage: Any, output: Any, targets: Any, microbatch: int) -> Any:
         result = original(stage, output, targets, microbatch)
         if stage.is_last:
             cell = f"{stage.stage_index}F{microbatch}"
@@ -101,14 +99,9 @@ class record:
     def _gather(self) -> None:
         """Collects the times of all ranks on rank 0. Every rank calls it."""
         self._clock.synchronize()
-        times = [
-            {cell: tuple(map(self._clock.nanoseconds, span)) for cell, span in step.items()}
-            for step in self._times
-        ]
+        times = [{cell: tuple(map(self._clock.nanoseconds, span)) for cell, span in step.items()} for step in self._times]
         sizes = {
-            stage.stage_index: sum(
-                out.numel() * out.element_size() for out in stage.get_outputs_meta()
-            )
+            stage.stage_index: sum(out.numel() * out.element_size() for out in stage.get_outputs_meta())
             for stage in self._runtime._stages
             if times
         }
@@ -120,10 +113,7 @@ class record:
             return
         schedule = schedule_of(self._runtime)
         steps = min(len(times) for times, _ in gathered)
-        self._steps = [
-            _timeline(schedule, [times[step] for times, _ in gathered], offsets)
-            for step in range(steps)
-        ]
+        self._steps = [_timeline(schedule, [times[step] for times, _ in gathered], offsets) for step in range(steps)]
         outputs = {stage: size for _, sizes in gathered for stage, size in sizes.items()}
         if self._steps:
             first = 1 if steps > 1 else 0  # the first opens connections and allocates memory
@@ -159,9 +149,7 @@ class record:
         """Returns the simulation of the same schedule, by default with ``self.costs``."""
         return self.timeline.schedule.simulate(self.costs if costs is None else costs)
 
-    def report(
-        self, path: str | os.PathLike[str], *, costs: Costs | None = None, title: str | None = None
-    ) -> None:
+    def report(self, path: str | os.PathLike[str], *, costs: Costs | None = None, title: str | None = None) -> None:
         """Writes the last step next to its prediction: ``run.report("x.html")``.
 
         Args:
@@ -233,9 +221,7 @@ def _durations(by_rank: list[list[dict[str, tuple[float, float]]]]) -> dict[Kind
     return found
 
 
-def _timeline(
-    schedule: Schedule, spans: list[dict[str, tuple[float, float]]], offsets: list[float]
-) -> Timeline:
+def _timeline(schedule: Schedule, spans: list[dict[str, tuple[float, float]]], offsets: list[float]) -> Timeline:
     """Returns the times of one step; the two parts of a pair run one after the other."""
     times = []
     for rank, of_rank in enumerate(spans):

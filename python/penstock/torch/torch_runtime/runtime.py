@@ -10,11 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining.schedules import (
-    _Action,
-    _add_reduce_grad,
-    _PipelineScheduleRuntime,
-)
+from torch.distributed.pipelining.schedules import _Action, _add_reduce_grad, _PipelineScheduleRuntime
 
 from penstock import Error, Schedule
 from penstock.torch.arguments import LossFn, checked, in_code_of, shown
@@ -104,10 +100,7 @@ def _require_group(schedule: Schedule, group: dist.ProcessGroup | None) -> None:
         raise Error("torch.distributed has no process group; call init_process_group before")
     size = dist.get_world_size(group)
     if size != schedule.ranks:
-        raise Error(
-            f"the schedule has {schedule.ranks} ranks and the process group {size}; "
-            f"generate it with ranks={size}"
-        )
+        raise Error(f"the schedule has {schedule.ranks} ranks and the process group {size}; generate it with ranks={size}")
 
 
 def _is_sharding(action: _Action) -> bool:
@@ -132,9 +125,7 @@ def _actions_of(schedule: Schedule) -> Lanes:
         actions = _parse(schedule.lower(for_torch=True))
     elif _has_messages(actions) and "REDUCE_GRAD" not in ops:
         # torch scales gradients only there.
-        actions = {
-            rank: _add_reduce_grad(lane, schedule.microbatches) for rank, lane in actions.items()
-        }
+        actions = {rank: _add_reduce_grad(lane, schedule.microbatches) for rank, lane in actions.items()}
     _require_losses_in_order(schedule, actions)
     return actions
 
@@ -145,10 +136,7 @@ def _has_messages(actions: Lanes) -> bool:
 
 def _parse(schedule: Schedule) -> Lanes:
     lanes = schedule.to_csv().split("\n")[: schedule.ranks]
-    return {
-        rank: [_Action.from_str(cell) for cell in lane.split(",") if cell]
-        for rank, lane in enumerate(lanes)
-    }
+    return {rank: [_Action.from_str(cell) for cell in lane.split(",") if cell] for rank, lane in enumerate(lanes)}
 
 
 def _require_supported(schedule: Schedule) -> None:
@@ -197,18 +185,13 @@ def _local_stages(
     for stage in local:
         module = modules.get(stage)
         if not isinstance(module, nn.Module):
-            raise Error(
-                f"rank {rank}: stage {stage} has no module; the schedule places "
-                f"{_numbers(local)} on this rank"
-            )
+            raise Error(f"rank {rank}: stage {stage} has no module; the schedule places {_numbers(local)} on this rank")
         where = torch.device(device) if device is not None else device_of(module)
         made.append(PipelineStage(module, stage, schedule.stages, where, group=group))
     return made
 
 
-def _check_built(
-    built: list[PipelineStage], local: list[int], schedule: Schedule, rank: int
-) -> list[PipelineStage]:
+def _check_built(built: list[PipelineStage], local: list[int], schedule: Schedule, rank: int) -> list[PipelineStage]:
     built = sorted(built, key=lambda stage: stage.stage_index)
     given = [stage.stage_index for stage in built]
     if given != local:

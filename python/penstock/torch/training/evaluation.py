@@ -45,9 +45,7 @@ class Evaluated:
         if samples == 0:
             raise Error("eval_step: the inputs have 0 samples: pass at least 1")
         count = min(microbatches, samples or 1)
-        layout, input_tensors, target_tensors = batches.check(
-            inputs, targets, count, 1, self.devices
-        )
+        layout, input_tensors, target_tensors = batches.check(inputs, targets, count, 1, self.devices)
         input_tensors = [tensor.to(self.devices[0]) for tensor in input_tensors]
         target_tensors = [tensor.to(self.devices[-1]) for tensor in target_tensors]
         all_inputs = batches.parts(layout.inputs, input_tensors, count)
@@ -92,10 +90,7 @@ def _report(results: list[_Result], sizes: list[int], weights: torch.Tensor) -> 
     outputs = last_step.merge([each for _, _, each in results], sizes) if has_outputs else None
     if not found:
         return LastStep(None, [], None, {}, outputs)
-    metrics = {
-        name: weighting.weighted_mean([of[name] for _, of, _ in results], weights)
-        for name in results[0][1]
-    }
+    metrics = {name: weighting.weighted_mean([of[name] for _, of, _ in results], weights) for name in results[0][1]}
     return LastStep(weighting.weighted_mean(found, weights), found, None, metrics, outputs)
 
 
@@ -183,9 +178,7 @@ def _call(module: nn.Module | None, stage: int, value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _nothing_changed(
-    modules: Sequence[nn.Module], devices: Sequence[torch.device]
-) -> Iterator[None]:
+def _nothing_changed(modules: Sequence[nn.Module], devices: Sequence[torch.device]) -> Iterator[None]:
     """Restores buffers and torch's random state, also what forward assigns to buffers."""
     places = [
         (each._buffers, key, buffer)

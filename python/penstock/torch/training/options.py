@@ -18,36 +18,23 @@ from penstock.torch.weights.stage_optimizer import MakeOptimizer
 #: The rules of a Pipeline's arguments: what its signature annotates is checked.
 Count = Annotated[int, whole(1, otherwise=", or leave it out")]
 Zero = Annotated[int, whole(0, 3)]
-Norm = Annotated[
-    float,
-    number("the largest norm, inf to measure it only, or 0 for no limit", lambda norm: norm >= 0),
-]
+Norm = Annotated[float, number("the largest norm, inf to measure it only, or 0 for no limit", lambda norm: norm >= 0)]
 Seconds = Annotated[float, number("seconds above 0", lambda seconds: 0 < seconds < 1e9)]
 Precision = Annotated[
-    torch.dtype | None,
-    one_of(
-        "torch.bfloat16, or None to compute in the dtypes of the modules", torch.bfloat16, None
-    ),
+    torch.dtype | None, one_of("torch.bfloat16, or None to compute in the dtypes of the modules", torch.bfloat16, None)
 ]
-GradientDtype = Annotated[
-    torch.dtype, one_of("torch.float32 or torch.bfloat16", torch.float32, torch.bfloat16)
-]
+GradientDtype = Annotated[torch.dtype, one_of("torch.float32 or torch.bfloat16", torch.float32, torch.bfloat16)]
 Transport = Annotated[str, one_of("'tcp' or 'c10d'", "tcp", "c10d")]
 Loss = Annotated[losses.Loss | None, function("the last stage's output and the targets")]
 LossWeight = Annotated[weighting.LossWeight | None, function("the targets of a microbatch")]
 Optimizer = Annotated[MakeOptimizer | None, function("a list of parameters")]
-LrScheduler = Annotated[
-    Callable[[torch.optim.Optimizer], Any] | None, function("an optimizer")
-]
+LrScheduler = Annotated[Callable[[torch.optim.Optimizer], Any] | None, function("an optimizer")]
 
 
 def check_without_optimizer(zero: int, lr_scheduler: Any) -> None:
     """Raises Error for arguments that need an optimizer."""
     if zero > 0:
-        raise Error(
-            "zero shards what an optimizer updates, but optimizer is None: leave zero out, or give "
-            "an optimizer"
-        )
+        raise Error("zero shards what an optimizer updates, but optimizer is None: leave zero out, or give an optimizer")
     if lr_scheduler is not None:
         raise Error("lr_scheduler needs an optimizer, which is None: leave lr_scheduler out")
 
@@ -59,14 +46,11 @@ def held(recompute: Any) -> dict[str, str]:
         return all_held
     if not isinstance(recompute, Mapping) or not set(recompute) <= set(all_held):
         raise Error(
-            f"recompute is {shown(recompute)}: give a dict with the keys "
-            f"{' and '.join(all_held)}, such as {{'hold': 'least'}}"
+            f"recompute is {shown(recompute)}: give a dict with the keys {' and '.join(all_held)}, such as {{'hold': 'least'}}"
         )
     for key, value in recompute.items():
         if not isinstance(value, str):
-            raise Error(
-                f"recompute: {key} is {shown(value)}: give 'all', 'least' or a size ('1.5MiB')"
-            )
+            raise Error(f"recompute: {key} is {shown(value)}: give 'all', 'least' or a size ('1.5MiB')")
     return {**all_held, **recompute}
 
 
@@ -86,20 +70,14 @@ def stage_list(stages: Any) -> list[nn.Module | None]:
     """Returns the stages that a Pipeline was given."""
     is_list = isinstance(stages, Sequence) and not isinstance(stages, (str, bytes))
     if not is_list and not isinstance(stages, (nn.ModuleList, nn.Sequential)):
-        raise Error(
-            f"stages is {shown(stages)}: pass a list of modules; penstock.torch.split divides a "
-            "model"
-        )
+        raise Error(f"stages is {shown(stages)}: pass a list of modules; penstock.torch.split divides a model")
     return list(stages)
 
 
 def check_module(module: Any, index: int) -> None:
     """Raises Error if a stage of this process is no module, or not ready to be trained."""
     if not isinstance(module, nn.Module):
-        raise Error(
-            f"stages[{index}] is {shown(module)}: pass the module of every stage that this "
-            "process runs"
-        )
+        raise Error(f"stages[{index}] is {shown(module)}: pass the module of every stage that this process runs")
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if nn.parameter.is_lazy(tensor):
             raise Error(

@@ -156,31 +156,19 @@ class Pipeline(Views):
             self._processes = processes.join(transport, devices.of_stages(self._stages, device)[0])
         else:
             self._processes = processes.join()
-        self.schedule = schedule_of_stages(
-            schedule,
-            len(self._stages),
-            ranks,
-            microbatches,
-            slices,
-            data_parallel,
-            zero,
-        )
+        self.schedule = schedule_of_stages(schedule, len(self._stages), ranks, microbatches, slices, data_parallel, zero)
         self._zero = zero_of(zero, data_parallel, self.schedule)
         has_groups = self._zero >= 2 or self.schedule.replicas == data_parallel
         self._storage = Storage(
             compute=precision,
             zero=self._zero,
-            shards_weights=self._zero == 3
-            or (self._zero > 0 and precision is not None and has_groups),
+            shards_weights=self._zero == 3 or (self._zero > 0 and precision is not None and has_groups),
             has_updates=optimizer is not None,
         )
         self._casts = None if precision is None else Casts(precision)
         self._is_shed = False
         options.check_schedule(
-            self.schedule,
-            loss_weight=loss_weight,
-            clip_grad_norm=clip_grad_norm,
-            skip_nonfinite=skip_nonfinite,
+            self.schedule, loss_weight=loss_weight, clip_grad_norm=clip_grad_norm, skip_nonfinite=skip_nonfinite
         )
         self._loss, self._loss_weight, self._reports_outputs = loss, loss_weight, outputs
         chain = len(self._stages)
@@ -192,9 +180,7 @@ class Pipeline(Views):
         self._check_modules()
         self._loss_tensors = loss_tensors(loss, self._stages)
         here = {stage % chain for stage in self._local}
-        self._devices = devices.of_stages(
-            [each if index in here else None for index, each in enumerate(self._stages)], device
-        )
+        self._devices = devices.of_stages([each if index in here else None for index, each in enumerate(self._stages)], device)
         by_rank = devices.of_ranks(self._devices, self.schedule.rank_of_stage, self._local)
         if transport == "c10d" and self._processes.processes > 1:
             devices.require_one(by_rank)
@@ -203,9 +189,7 @@ class Pipeline(Views):
         local_ranks = {self.schedule.rank_of_stage[stage] for stage in self._local}
         # Sums depend on the number of threads: exact results need as many as autograd has.
         of_engine.threads = threads or (
-            torch.get_num_threads()
-            if exact
-            else max(1, self._processes.cores() // max(1, len(local_ranks)))
+            torch.get_num_threads() if exact else max(1, self._processes.cores() // max(1, len(local_ranks)))
         )
         seed = torch.initial_seed() if seed is None else seed
         of_engine.set_stages(exact, gradient_dtype == torch.bfloat16, seed % 2**63)
@@ -259,9 +243,7 @@ class Pipeline(Views):
         #: Likewise, its learning-rate scheduler.
         self.lr_schedulers: list[Any] = []
         if lr_scheduler is not None:
-            self.lr_schedulers = [
-                options.make_scheduler(lr_scheduler, each) for each in self.optimizers
-            ]
+            self.lr_schedulers = [options.make_scheduler(lr_scheduler, each) for each in self.optimizers]
 
     @exclusive
     def step(self, inputs: Any, targets: Any = None) -> float:
@@ -311,10 +293,7 @@ class Pipeline(Views):
         given = []
         for number, batch in enumerate(arguments.elements("steps: batches", batches)):
             if not isinstance(batch, (tuple, list)) or len(batch) not in (1, 2):
-                raise Error(
-                    f"steps: batch {number} is not a pair: pass (inputs, targets), or (inputs,) "
-                    "without targets"
-                )
+                raise Error(f"steps: batch {number} is not a pair: pass (inputs, targets), or (inputs,) without targets")
             given.append((batch[0], batch[1] if len(batch) == 2 else None))
         if not given:
             return []
@@ -331,15 +310,11 @@ class Pipeline(Views):
         Returns the tensors of each batch, and the numbers of its microbatches' shapes. If it
         fails on a process, it fails on all, and nothing has changed.
         """
-        checked, of_all = agreement.agree(
-            self._processes, self._timeout, lambda: self._check(given)
-        )
+        checked, of_all = agreement.agree(self._processes, self._timeout, lambda: self._check(given))
         is_weighted = any(each for each, _ in of_all)
         is_built = self._compiled is not None and is_weighted == self._is_weighted
         if is_built and self._processes.processes == 1:
-            all_tensors = [
-                batches.with_factors(each, is_weighted, self.schedule) for each in checked
-            ]
+            all_tensors = [batches.with_factors(each, is_weighted, self.schedule) for each in checked]
             if self._built.all_fit_last(all_tensors):
                 return all_tensors, [self._last_shapes] * len(given)
         wanted = self._shapes_of([kinds for _, kinds in of_all], checked)
@@ -374,9 +349,7 @@ class Pipeline(Views):
                 self._step_schedulers()
             for stepper in self._native:
                 stepper.add_settings()
-        self._built.set_watches(
-            [each.watch for each in self._unchanged] + [each.watch() for each in self._native]
-        )
+        self._built.set_watches([each.watch for each in self._unchanged] + [each.watch() for each in self._native])
         losses = self._run_checked(batches, of_shapes)
         inputs, targets = batches[-1]
         self._factors = targets[-1] if self._is_weighted else None
@@ -409,15 +382,11 @@ class Pipeline(Views):
             assert self._batch is not None
             return batches.Checked(self._batch, *_plain(inputs, targets), None)
         if torch.is_inference_mode_enabled():
-            raise Error(
-                "step: torch.inference_mode is on, which excludes gradients: step outside of it"
-            )
+            raise Error("step: torch.inference_mode is on, which excludes gradients: step outside of it")
         if targets is not None and self._loss is None:
             raise Error("step: targets are given, but the Pipeline has no loss: pass loss=")
         divisors = self.schedule.microbatches, self.schedule.slices
-        layout, input_tensors, target_tensors = batches.check(
-            inputs, targets, *divisors, self._devices
-        )
+        layout, input_tensors, target_tensors = batches.check(inputs, targets, *divisors, self._devices)
         if self._batch is not None and layout != self._batch:
             raise Error(
                 "step: the inputs or targets have another structure, or other values that are not "
@@ -430,9 +399,7 @@ class Pipeline(Views):
                 f"{self._autocast or 'off'} in the first step: step under the same autocast, or "
                 "make a new Pipeline"
             )
-        factors = batches.factors(
-            layout, input_tensors, target_tensors, self.schedule, self._loss_weight
-        )
+        factors = batches.factors(layout, input_tensors, target_tensors, self.schedule, self._loss_weight)
         return batches.Checked(layout, input_tensors, target_tensors, factors)
 
     def _shapes_of(self, kinds: list[Any], checked: list[batches.Checked]) -> list[list[Shape]]:
@@ -443,9 +410,7 @@ class Pipeline(Views):
         readers: list[list[int]] = []  # the processes that read inputs, and targets
         for first in (0, chain - 1):
             stages = range(first, self.schedule.stages, chain)
-            readers.append(
-                [self._processes.process_of(ranks[s], self.schedule.ranks) for s in stages]
-            )
+            readers.append([self._processes.process_of(ranks[s], self.schedule.ranks) for s in stages])
         return shapes.of_processes(kinds, readers, self.schedule.microbatches)
 
     def _build(self, batch: batches.Checked, shape: Shape, is_weighted: bool) -> None:
@@ -465,9 +430,7 @@ class Pipeline(Views):
         self._batch, self._autocast = batch.layout, autocast_setting(self._devices[0])
         self._is_plain = batch.layout.is_plain and not is_weighted
 
-    def _add_shapes(
-        self, all_tensors: list[_Tensors], wanted: list[list[Shape]]
-    ) -> list[list[int]]:
+    def _add_shapes(self, all_tensors: list[_Tensors], wanted: list[list[Shape]]) -> list[list[int]]:
         """Compiles the stages for shapes that are new. Returns the numbers of each batch."""
         compiled = self._compiled
         assert compiled is not None
@@ -533,9 +496,7 @@ class Pipeline(Views):
             own = getattr(self, name)[stage] if getattr(self, name) else None
             other = loaded[name][stage % chain] if loaded[name] else None
             if own is None and other is not None:
-                raise Error(
-                    f"load_state_dict: {name}: this Pipeline has none of stage {stage % chain}"
-                )
+                raise Error(f"load_state_dict: {name}: this Pipeline has none of stage {stage % chain}")
             if own is not None and other is None:
                 raise Error(
                     f"load_state_dict: {name}: the state has none of stage {stage % chain}: pass a "
@@ -577,9 +538,7 @@ class Pipeline(Views):
             all_unchanged.append(Unchanged(self._loss, last, sheds=self._storage.shards_weights))
         return all_unchanged
 
-    def _make_optimizers(
-        self, make: MakeOptimizer | None
-    ) -> tuple[list[StageWeights | None], list[StageOptimizer | None]]:
+    def _make_optimizers(self, make: MakeOptimizer | None) -> tuple[list[StageWeights | None], list[StageOptimizer | None]]:
         """Returns the weights of each stage, and what updates them; None for those not run here."""
         weights: list[StageWeights | None] = [None] * self.schedule.stages
         steppers: list[StageOptimizer | None] = [None] * self.schedule.stages
@@ -588,13 +547,7 @@ class Pipeline(Views):
             index = stage % len(self._stages)
             extra = self._loss_tensors if index == len(self._stages) - 1 else LossTensors()
             weights[stage] = of_stage = StageWeights(
-                self._module(index),
-                index,
-                trained,
-                extra,
-                self._storage,
-                self._casts,
-                self._devices[index],
+                self._module(index), index, trained, extra, self._storage, self._casts, self._devices[index]
             )
             steppers[stage] = StageOptimizer(of_stage, make, self._zero > 0)
         return weights, steppers

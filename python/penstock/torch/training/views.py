@@ -82,10 +82,7 @@ class Views:
         chain, ranks = len(self._stages), self.schedule.rank_of_stage
         evaluated = evaluation.Evaluated(
             self._stages,
-            [
-                self._processes.process_of(ranks[stage], self.schedule.ranks)
-                for stage in range(chain)
-            ],
+            [self._processes.process_of(ranks[stage], self.schedule.ranks) for stage in range(chain)],
             self._processes,
             self._loss,
             self._loss_weight,

@@ -45,9 +45,7 @@ def loss_tensors(loss: Any, stages: Sequence[nn.Module | None]) -> LossTensors:
         tuple(
             (f"{prefix}.{name}", tensor)
             for name, tensor in state
-            if isinstance(tensor, torch.Tensor)
-            and not tensor.requires_grad
-            and id(tensor) not in known
+            if isinstance(tensor, torch.Tensor) and not tensor.requires_grad and id(tensor) not in known
         ),
     )
 

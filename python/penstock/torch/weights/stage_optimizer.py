@@ -34,12 +34,7 @@ def takes_names(make: MakeOptimizer) -> bool:
 class StageOptimizer:
     """Connects a stage's gradients to its optimizer."""
 
-    def __init__(
-        self,
-        weights: StageWeights,
-        make: MakeOptimizer | None,
-        is_sharded: bool,
-    ) -> None:
+    def __init__(self, weights: StageWeights, make: MakeOptimizer | None, is_sharded: bool) -> None:
         """``is_sharded``: whether replicas divide the states of optimizers (ZeRO)."""
         self._weights = weights
         #: By name, what the stage updates of its parameters: flat ranges, and the first element of
@@ -60,9 +55,7 @@ class StageOptimizer:
         with in_code_of("optimizer"):
             self.optimizer = make(parameters)
         if not isinstance(self.optimizer, torch.optim.Optimizer):
-            raise Error(
-                f"optimizer returned {type(self.optimizer).__name__}, not a torch.optim.Optimizer"
-            )
+            raise Error(f"optimizer returned {type(self.optimizer).__name__}, not a torch.optim.Optimizer")
         if is_sharded and type(self.optimizer) is not AdamW:
             kind = type(self.optimizer)
             raise Error(
@@ -118,9 +111,7 @@ class StageOptimizer:
         assert self.optimizer is not None
         for index, group in enumerate(self.optimizer.param_groups):
             beta1, beta2 = group["betas"]
-            self._native.add_settings(
-                index, float(group["lr"]), beta1, beta2, group["eps"], group["weight_decay"]
-            )
+            self._native.add_settings(index, float(group["lr"]), beta1, beta2, group["eps"], group["weight_decay"])
 
     def watch(self) -> Any:
         """Returns a watch that notices whether the native update needs other settings."""
@@ -141,10 +132,7 @@ class StageOptimizer:
 
     def _refuse_unsupported(self, optimizer: torch.optim.Optimizer) -> None:
         """Refuses what the native update would silently ignore."""
-        hooks = [
-            *optimizer._optimizer_step_pre_hooks.values(),
-            *optimizer._optimizer_step_post_hooks.values(),
-        ]
+        hooks = [*optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values()]
         for hook in hooks:
             called = getattr(hook, "__qualname__", type(hook).__qualname__)
             raise Error(
@@ -197,14 +185,7 @@ class StageOptimizer:
             )
         self._is_stale = self._is_loaded = False
 
-    def _prepare_state(
-        self,
-        state: dict[str, Any],
-        name: str,
-        shape: torch.Size,
-        values: torch.Tensor,
-        begin: int,
-    ) -> None:
+    def _prepare_state(self, state: dict[str, Any], name: str, shape: torch.Size, values: torch.Tensor, begin: int) -> None:
         """Creates the state of a parameter, or of a part of it, or takes it from a loaded one.
 
         Several replicas may have loaded the same tensors, so it copies them.

@@ -46,10 +46,7 @@ def joined(
             others.update((s, part) for s, part in parts.items() if (s - stage) % chain == 0)
         received = agreement.exchange(processes, timeout, "state_dict", needed)
         parts = {stage: part for each in received for stage, part in each.items()}
-    return {
-        index: _join(parts[stage] for stage in sorted(parts) if stage % chain == index)
-        for index in stages
-    }
+    return {index: _join(parts[stage] for stage in sorted(parts) if stage % chain == index) for index in stages}
 
 
 def _join(parts: Iterable[Part]) -> dict[int, dict[str, torch.Tensor]]:
@@ -68,9 +65,7 @@ def _join(parts: Iterable[Part]) -> dict[int, dict[str, torch.Tensor]]:
     return {number: whole[number] for number in sorted(whole)}
 
 
-def slice_of(
-    whole: torch.Tensor, values: torch.Tensor, begin: int, shape: torch.Size
-) -> torch.Tensor | None:
+def slice_of(whole: torch.Tensor, values: torch.Tensor, begin: int, shape: torch.Size) -> torch.Tensor | None:
     """Returns what belongs to ``values`` of the state of a parameter.
 
     ``values`` is the parameter or a flat range of it, from element ``begin`` on. Returns None if
@@ -99,9 +94,7 @@ def merge(states: Any, stages: int) -> dict[str, Any]:
     merged: dict[str, Any] = {"steps": listed[0]["steps"]}
     if any(state["steps"] != merged["steps"] for state in listed):
         counts = sorted({state["steps"] for state in listed})
-        raise Error(
-            f"load_state_dict: the states are of different steps, {counts}: pass those of one step"
-        )
+        raise Error(f"load_state_dict: the states are of different steps, {counts}: pass those of one step")
     for name in STATEFUL:
         columns = [state[name] for state in listed]
         for column in columns:
@@ -110,8 +103,5 @@ def merge(states: Any, stages: int) -> dict[str, Any]:
                     f"load_state_dict: {name} are those of {len(column)} stages, but the Pipeline "
                     f"has {stages}: load the state into a Pipeline of as many stages"
                 )
-        merged[name] = [
-            next((each for each in of_stage if each is not None), None)
-            for of_stage in zip(*columns, strict=True)
-        ]
+        merged[name] = [next((each for each in of_stage if each is not None), None) for of_stage in zip(*columns, strict=True)]
     return merged

@@ -34,12 +34,7 @@ class Unchanged:
     """
 
     def __init__(
-        self,
-        module: nn.Module,
-        index: int,
-        others: Sequence[tuple[str, torch.Tensor]] = (),
-        *,
-        sheds: bool = False,
+        self, module: nn.Module, index: int, others: Sequence[tuple[str, torch.Tensor]] = (), *, sheds: bool = False
     ) -> None:
         """Remembers the module's parameters and buffers, and other parameters of the stage.
 
@@ -68,9 +63,7 @@ class Unchanged:
                         continue
                     what = f"{kind} '{prefix}.{key}'" if prefix else f"{kind} '{key}'"
                     address = None if sheds and tensor.requires_grad else tensor.data_ptr()
-                    self._tensors.append(
-                        (what, holder, key, tensor, address, tensor.requires_grad)
-                    )
+                    self._tensors.append((what, holder, key, tensor, address, tensor.requires_grad))
 
     def begin(self) -> None:
         """Remembers the module's modes and hooks, before it is compiled.

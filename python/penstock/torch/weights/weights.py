@@ -35,9 +35,7 @@ class SharedParameter:
         return self.names[holder], holder, len(self.stages)
 
 
-def parameters_of(
-    stages: Sequence[nn.Module | None], loss: LossTensors
-) -> list[list[tuple[str, nn.Parameter]]]:
+def parameters_of(stages: Sequence[nn.Module | None], loss: LossTensors) -> list[list[tuple[str, nn.Parameter]]]:
     """Returns the parameters of each stage, by name; those of the loss in the last one."""
     named = [[] if module is None else list(module.named_parameters()) for module in stages]
     named[-1].extend(loss.parameters)
@@ -45,8 +43,7 @@ def parameters_of(
 
 
 def share_weights(
-    stages: Sequence[Sequence[tuple[str, nn.Parameter]]],
-    used: Sequence[Collection[str]] | None = None,
+    stages: Sequence[Sequence[tuple[str, nn.Parameter]]], used: Sequence[Collection[str]] | None = None
 ) -> list[SharedParameter]:
     """Returns the parameters that several stages have, in the order of the stages.
 
@@ -186,8 +183,7 @@ class StageWeights:
         self._copies: list[torch.Tensor] = []  # in the same order
         if casts is not None and loss.parameters:
             raise Error(
-                f"precision: the loss trains '{loss.parameters[0][0]}', which stages do not cast: "
-                "put it into the last stage"
+                f"precision: the loss trains '{loss.parameters[0][0]}', which stages do not cast: put it into the last stage"
             )
         for name, parameter in (*module.named_parameters(), *loss.parameters):
             what = f"stage {stage}: parameter '{name}'"
@@ -211,9 +207,7 @@ class StageWeights:
             trained.add(id(parameter))
             self.masters.append(master)
         if storage.zero > 0 and not self.parameters:
-            raise Error(
-                f"stage {stage} has no weights to train, as zero requires: join it with another one"
-            )
+            raise Error(f"stage {stage} has no weights to train, as zero requires: join it with another one")
         for prefix, each in module.named_modules():
             for name, buffer in each.named_buffers(recurse=False):
                 if name in each._non_persistent_buffers_set or buffer is None:
@@ -221,9 +215,7 @@ class StageWeights:
                 full = f"{prefix}.{name}" if prefix else name
                 _check(f"stage {stage}: buffer '{full}'", buffer, device)
                 if buffer.requires_grad:
-                    raise Error(
-                        f"stage {stage}: buffer '{full}' requires a gradient: make it a parameter"
-                    )
+                    raise Error(f"stage {stage}: buffer '{full}' requires a gradient: make it a parameter")
                 self.state.append((full, buffer))
         for name, tensor in loss.state:
             _check(f"the loss: '{name}'", tensor, device)
@@ -232,10 +224,7 @@ class StageWeights:
     def check_shared(self, shared: Collection[int]) -> None:
         """Raises Error if no weight can be divided. ``shared``: ids of those that stages share."""
         if self._storage.zero == 3 and all(id(parameter) in shared for parameter in self.own):
-            raise Error(
-                f"stage {self.stage} shares all of its weights with other stages, which zero=3 "
-                "cannot divide: use zero=2"
-            )
+            raise Error(f"stage {self.stage} shares all of its weights with other stages, which zero=3 cannot divide: use zero=2")
 
     @property
     def updated(self) -> list[nn.Parameter]:
@@ -294,10 +283,7 @@ def checksum(tensor: torch.Tensor) -> int:
 
 def _check(what: str, tensor: torch.Tensor, device: torch.device) -> None:
     if nn.parameter.is_lazy(tensor):
-        raise Error(
-            f"{what} of a lazy module is uninitialized: call the model once before, which sets "
-            "its shape"
-        )
+        raise Error(f"{what} of a lazy module is uninitialized: call the model once before, which sets its shape")
     if tensor.device != device:
         raise Error(
             f"{what} is on {tensor.device}, but the stage trains on {device}: move its tensors, "
