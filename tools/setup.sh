@@ -56,7 +56,7 @@ install_packages() {
 environment() {
   local name=$1 base=$2 folder
   shift 2
-  folder=$cache/venvs/$name-$(/usr/bin/python3 --version | cat - <(printf '%s\n' "$(realpath -q "$root/build/${base:-.none}")" "$@") | sha256sum | cut -c1-12)
+  folder=$cache/venvs/$name-$(printf '%s\n' "$(/usr/bin/python3 --version)" "${base:+$(readlink "$root/build/$base")}" "$@" | sha256sum | cut -c1-12)
   mkdir -p "$cache/venvs" "$root/build"
   (
     flock 9  # another clone may be making it
