@@ -30,7 +30,7 @@ struct JobDivision {
   // The ranks that have the same weights, and divide states by `zero`.
   int copies() const { return data * context; }
 
-  auto operator<=>(const JobDivision&) const = default;
+  auto operator<=>(const JobDivision&) const = default;  // NOLINT(modernize-use-nullptr): a mistake of clang-tidy 14
 };
 
 // What there is to divide.
