@@ -30,7 +30,8 @@ struct JobDivision {
   // The ranks that have the same weights, and divide states by `zero`.
   int copies() const { return data * context; }
 
-  auto operator<=>(const JobDivision&) const = default;  // NOLINT(modernize-use-nullptr): a mistake of clang-tidy 14
+  // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 takes `default` for a null pointer
+  auto operator<=>(const JobDivision&) const = default;
 };
 
 // What there is to divide.
