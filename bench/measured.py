@@ -1,6 +1,6 @@
 """Predictions next to what others measured (docs/measured.md): scores of every table, and a picture.
 
-Reads the tables that `penstock calibrate` recognizes by their header; tests/planning/calibrate/tables has some rows of each.
+Reads the tables that `bench/run tables` converts; tests/planning/calibrate/tables has some rows of each.
 """
 import argparse
 import csv
@@ -8,9 +8,12 @@ import json
 import math
 import pathlib
 import subprocess
+import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "bench/tables"))
+import convert  # noqa: E402
 TIME, MEMORY = ("step_time", "measured_step_time"), ("peak_bytes", "measured_peak_bytes")
 # Title, table, what is fitted, and what the picture shows, in which unit.
 SETS = [
@@ -41,28 +44,29 @@ def percent(value):
     return "-" if value is None else f"{100 * value:.1f}%"
 
 
-def score_row(title, scores):
+def score_row(title, rows, scores):
     time, groups = scores["time"], scores["groups"]
     found = sum(group["best_found"] for group in groups)
     regrets = [group["regret"] for group in groups] or [0]
     fitted = scores["fitted"]
-    cells = [title, f"{scores['priced']} of {scores['rows']}", percent(time["mape"]), percent(time["bias"]),
+    cells = [title, f"{scores['priced']} of {rows}", percent(time["mape"]), percent(time["bias"]),
              percent(time["pairs_in_order"]), f"{found} of {len(groups)}",
              f"{percent(sum(regrets) / len(regrets))}, {percent(max(regrets))}",
              percent(fitted and fitted["cross_validated_mape"])]
     print("| " + " | ".join(cells) + " |")
 
 
-def show_scores(program, tables):
+def show_scores(program, tables, converted):
     print("| table | priced | mean error | bias | pairs in order | best found | regret: mean, largest | of rows left out |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for title, table, fit, what, _ in SETS:
-        path = tables / f"{table}.csv"
+        path = converted / f"{table}.csv"
         if what != TIME or not path.exists():
             continue
-        score_row(title, run(program, "calibrate", path, "--json"))
+        rows = len(rows_of(tables / path.name))
+        score_row(title, rows, run(program, "calibrate", path, "--json"))
         if fit:
-            score_row(f"{title}, `{' '.join(fit)}`", run(program, "calibrate", path, *fit, "--json"))
+            score_row(f"{title}, `{' '.join(fit)}`", rows, run(program, "calibrate", path, *fit, "--json"))
 
 
 def rows_of(path):
@@ -70,9 +74,9 @@ def rows_of(path):
         return list(csv.DictReader(file))
 
 
-def show_memory(program, tables):
+def show_memory(program, converted):
     """Scores dense models and models with experts."""
-    path = tables / "megatron_tests.csv"
+    path = converted / "megatron_tests.csv"
     if not path.exists():
         return
     rows = rows_of(path)
@@ -81,31 +85,32 @@ def show_memory(program, tables):
     errors = {"dense": [], "with experts": []}
     for each in run(program, "calibrate", path, "--json", "--rows")["predictions"]:
         if each["measured_peak_bytes"]:
-            kind = "with experts" if rows[each["row"] - 1]["num-experts"] else "dense"
+            kind = "with experts" if rows[each["row"] - 1]["experts"] else "dense"
             errors[kind].append(each["peak_bytes"] / each["measured_peak_bytes"] - 1)
     for kind, all_errors in errors.items():
         shares = [percent(sum(abs(error) <= most for error in all_errors) / len(all_errors)) for most in (0.02, 0.05, 0.1)]
         print(f"| {kind} | {len(all_errors)} | {' | '.join(shares)} | {percent(sum(all_errors) / len(all_errors))} |")
 
 
-def show_transfer(program, tables, folder):
-    """Fits one efficiency to all rows outside a group, and scores it on that group."""
-    path = tables / "a100_multi_node.csv"
+def show_transfer(program, converted, folder):
+    """Fits one efficiency to all rows of other models, and scores it on a model."""
+    path = converted / "a100_multi_node.csv"
     if not path.exists():
         return
     rows = rows_of(path)
+    names = {"3072": "3.6", "6144": "18.4", "8192": "39.1", "12288": "175"}  # billions of parameters by the model's width
     print("\n| A100, several nodes: `flops_efficiency` from all other models | mean error |")
     print("| --- | ---: |")
-    for size in sorted({row["parameters_billion"] for row in rows}, key=float):
+    for dim in sorted({row["dim"] for row in rows}, key=int):
         for name, keep in (("others.csv", False), ("group.csv", True)):
             with open(folder / name, "w", newline="") as file:
                 writer = csv.DictWriter(file, rows[0].keys())
                 writer.writeheader()
-                writer.writerows(row for row in rows if (row["parameters_billion"] == size) == keep)
+                writer.writerows(row for row in rows if (row["dim"] == dim) == keep)
         machine = folder / "machine.yaml"
         run(program, "calibrate", folder / "others.csv", "--fit", "flops_efficiency", "-o", machine, "--json")
         scores = run(program, "calibrate", folder / "group.csv", "--machine", machine, "--json")
-        print(f"| {size}B | {percent(scores['time']['mape'])} |")
+        print(f"| {names[dim]}B | {percent(scores['time']['mape'])} |")
 
 
 def step_of(program, shape, precision, dispatcher, layers, dense_layers):
@@ -180,12 +185,12 @@ class Panel:
         return "".join(parts)
 
 
-def draw(program, tables, path):
+def draw(program, converted, path):
     panels = []
     for title, table, fit, (predicted, measured), unit in SETS:
-        file = tables / f"{table}.csv"
+        file = converted / f"{table}.csv"
         if not file.exists():
-            raise SystemExit(f"{file} is missing: the picture shows all tables")
+            raise SystemExit(f"{file.name} is missing: the picture shows all tables")
         scale = 2**-30 if unit == "GiB" else 1
         rows = run(program, "calibrate", file, *fit, "--rows", "--json")["predictions"]
         panels.append(Panel(title, [(row[predicted] * scale, row[measured] * scale) for row in rows if row[measured]], unit))
@@ -207,13 +212,17 @@ def main():
     parser.add_argument("--tables", type=pathlib.Path, default=ROOT / "tests/planning/calibrate/tables", help="a folder with the tables")
     parser.add_argument("--picture", type=pathlib.Path, help="draw docs/pictures/measured.svg, or another file")
     options = parser.parse_args()
-    show_scores(options.program, options.tables)
-    show_memory(options.program, options.tables)
     with tempfile.TemporaryDirectory() as folder:
-        show_transfer(options.program, options.tables, pathlib.Path(folder))
-    show_expert_layer(options.program, options.tables)
-    if options.picture:
-        draw(options.program, options.tables, options.picture)
+        converted = pathlib.Path(folder) / "converted"
+        for _, table, *_ in SETS:
+            if (path := options.tables / f"{table}.csv").exists():
+                convert.write(path, converted)
+        show_scores(options.program, options.tables, converted)
+        show_memory(options.program, converted)
+        show_transfer(options.program, converted, pathlib.Path(folder))
+        show_expert_layer(options.program, options.tables)
+        if options.picture:
+            draw(options.program, converted, options.picture)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,12 @@ import pathlib
 import shlex
 import statistics
 import subprocess
+import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "bench/tables"))
+import convert  # noqa: E402
 SETS = [("A100, several nodes", "a100_multi_node"), ("A100, one node", "a100_single_node"), ("uneven stages", "uneven_stages"),
         ("Llama 8B by NeMo", "nemo_sweep"), ("NVIDIA's pages", "megatron_bridge")]
 # What a plan chooses. All other options of a row describe the job.
@@ -120,7 +124,8 @@ def main():
     for title, table in SETS:
         path = options.tables / f"{table}.csv"
         if table in options.sets and path.exists():
-            regrets, found, choices = choices_of(options.program, path, options)
+            with tempfile.TemporaryDirectory() as folder:
+                regrets, found, choices = choices_of(options.program, convert.write(path, pathlib.Path(folder)), options)
             if regrets:
                 lines.append(table_row(title, regrets, found, choices))
     print("\n" + "\n".join(lines))

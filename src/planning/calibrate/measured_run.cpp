@@ -26,7 +26,8 @@ std::string ValueOf(const MeasuredRun& run, std::string_view column) {
 
 Status CheckColumn(std::string_view column) {
   std::vector<std::string_view> known = OwnFieldNames();
-  known.insert(known.end(), {"samples", "run", "set"});
+  known.insert(known.end(), kTagColumns.begin(), kTagColumns.end());
+  known.push_back("samples");
   if (std::ranges::find(known, column) != known.end()) return {};
   return InvalidArgument(
       "{} is no column of runs; {}", Quote(column),
@@ -38,7 +39,10 @@ std::string Describe(const MeasuredRun& run, std::span<const std::string_view> c
   for (const std::string_view column : columns) {
     const std::string value = ValueOf(run, column);
     if (value.empty()) continue;
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", column, value);
+    const std::string_view between = text.empty() ? "" : ", ";
+    // A job is a text of its own.
+    text += column == "job" ? fmt::format("{}{}", between, value)
+                            : fmt::format("{}{} {}", between, column, value);
   }
   return text;
 }

@@ -1,6 +1,7 @@
 // Runs that someone measured, as scenarios.
 #pragma once
 
+#include <array>
 #include <map>
 #include <optional>
 #include <span>
@@ -13,10 +14,14 @@
 
 namespace penstock {
 
+// Columns that tell runs apart: a name, a set whose rows do not compete with others, and a job,
+// whose rows compete.
+inline constexpr std::array<std::string_view, 3> kTagColumns = {"run", "set", "job"};
+
 // One row of a table.
 struct MeasuredRun {
   // Which rank held the measured peak.
-  enum class PeakOf { kWorst, kFirst, kLast };
+  enum class PeakOf { kWorst, kLast };
 
   int row = 0;   // from 1
   int line = 0;  // in the file
@@ -28,7 +33,7 @@ struct MeasuredRun {
   std::optional<double> tokens_per_second_per_device;  // if there is no time
   std::optional<double> peak_bytes;                    // of a rank
   PeakOf peak_of = PeakOf::kWorst;
-  // Columns that tell runs apart and are no fields of the scenario ("run", "set").
+  // Columns that tell runs apart and are no fields of the scenario.
   std::map<std::string, std::string, std::less<>> tags;
 };
 
@@ -43,9 +48,6 @@ struct RefusedRow {
 std::string ReasonOf(const Error& error);
 
 struct MeasuredRuns {
-  std::string path;
-  std::string format;                           // "columns of penstock", "vTrain", ...
-  std::vector<std::string_view> group_by = {};  // of the format (formats/format.h)
   std::vector<MeasuredRun> runs;
   std::vector<RefusedRow> refused;
 

@@ -12,8 +12,6 @@ namespace {
 
 double PeakOf(const MeasuredRun& run, const StepEstimate& estimate) {
   switch (run.peak_of) {
-    case MeasuredRun::PeakOf::kFirst:
-      return estimate.ranks.front().allocated();
     case MeasuredRun::PeakOf::kLast:
       return estimate.ranks.back().allocated();
     case MeasuredRun::PeakOf::kWorst:

@@ -194,9 +194,4 @@ Result<std::vector<LayerRange>> ParseLayout(std::string_view text, const LayoutS
   return ranges;
 }
 
-Result<int> StagesOfLayout(std::string_view text) {
-  PENSTOCK_TRY(const Stages stages, ReadStages(text));
-  return static_cast<int>(stages.size());
-}
-
 }  // namespace penstock

@@ -24,7 +24,4 @@ struct LayoutSize {
 // repeated or out of order, and for text that is none of these.
 Result<std::vector<LayerRange>> ParseLayout(std::string_view text, const LayoutSize& size);
 
-// Returns the number of stages of such a text. Errors: kInvalidArgument for other text.
-Result<int> StagesOfLayout(std::string_view text);
-
 }  // namespace penstock

@@ -8,6 +8,7 @@ import re
 import subprocess
 import tomllib
 
+import converted_tables
 import program
 
 PEERS = json.loads((pathlib.Path(__file__).parent / "peer_options.json").read_text())
@@ -243,7 +244,8 @@ class PlanConfigsTest(program.CommandTest):
                         row[name.replace("_", "-")] = value
                 with (self.folder / "runs.csv").open("w", newline="") as file:
                     csv.writer(file).writerows([row.keys(), row.values()])
-                scores = self.run_json("calibrate", "runs.csv")
+                converted_tables.convert([self.folder / "runs.csv"], self.folder / "converted")
+                scores = self.run_json("calibrate", "converted/runs.csv")
                 self.assertEqual(scores["priced"], 1, scores)
                 self.assertLess(scores["time"]["mape"], 1e-9)
 

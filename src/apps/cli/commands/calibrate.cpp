@@ -7,8 +7,8 @@
 #include "base/units.h"
 #include "calibrate/fit/fit.h"
 #include "calibrate/fit/fitted_machine.h"
-#include "calibrate/formats/read_runs.h"
 #include "calibrate/price.h"
+#include "calibrate/read_runs.h"
 #include "calibrate/score.h"
 #include "cli/command/command.h"
 #include "cli/help/offered_values.h"
@@ -84,7 +84,7 @@ class CalibrateCommand : public Command {
     Offer(app.add_option("RUNS.csv", path_,
                          "A table of runs: columns are options of 'penstock simulate', and "
                          "step_time, iteration_ms, tokens_per_second_per_device or peak_bytes as "
-                         "measured; tables of other systems are recognized by their header")
+                         "measured; bench/run tables turns tables of other systems into such")
               ->required(),
           [paths] {
             OfferedValues offered;
@@ -108,9 +108,9 @@ class CalibrateCommand : public Command {
     AddText(app, "-o,--output", output_, "Write the fitted constants, for --machine")
         ->type_name("FILE.yaml");
     app.add_option("--group-by", group_by_,
-                   "Columns of rows that compete (default: all that a user does not choose: model, "
-                   "devices, precision, sequence, global batch, release; tables of one "
-                   "configuration per model have their own)")
+                   "Columns of rows that compete (default: job, if the table has it, or all that a "
+                   "user does not choose: model, devices, precision, sequence, global batch, "
+                   "release)")
         ->delimiter(',')
         ->allow_extra_args(false)
         ->type_name("COLUMNS");
@@ -125,7 +125,6 @@ class CalibrateCommand : public Command {
   Result<int> Run() override {
     PENSTOCK_TRY_STATUS(CheckOptions());
     PENSTOCK_TRY(MeasuredRuns runs, ReadMeasuredRuns(path_));
-    format_ = runs.format;
     all_rows_ = runs.rows();
     for (MeasuredRun& run : runs.runs) FillOpenFields(options_.scenario, run);
     group_columns_ = GroupColumns(runs);
@@ -173,7 +172,9 @@ class CalibrateCommand : public Command {
 
   std::vector<std::string_view> GroupColumns(const MeasuredRuns& runs) const {
     if (!group_by_.empty()) return {group_by_.begin(), group_by_.end()};
-    return runs.group_by.empty() ? FixedColumns() : runs.group_by;
+    const bool has_jobs = std::ranges::any_of(
+        runs.runs, [](const MeasuredRun& run) { return run.tags.contains("job"); });
+    return has_jobs ? std::vector<std::string_view>{"job"} : FixedColumns();
   }
 
   Result<Fit> FitTo(const PricedRuns& priced) const {
@@ -186,9 +187,7 @@ class CalibrateCommand : public Command {
   }
 
   PricedRuns PriceAgain(PricedRuns priced, const Fit& fit) const {
-    MeasuredRuns runs{
-        .path = path_, .format = format_, .runs = fit.runs, .refused = std::move(priced.refused)};
-    return PriceRuns(std::move(runs), group_columns_);
+    return PriceRuns({.runs = fit.runs, .refused = std::move(priced.refused)}, group_columns_);
   }
 
   Status WriteMachine(const Fit& fit) const {
@@ -261,8 +260,8 @@ class CalibrateCommand : public Command {
   }
 
   void Print(const PricedRuns& priced, const Scores& scores, const std::optional<Fit>& fit) const {
-    fmt::print("{} rows in {} ({}): {} priced, {} refused\n", all_rows_, path_, format_,
-               priced.runs.size(), priced.refused.size());
+    fmt::print("{} rows in {}: {} priced, {} refused\n", all_rows_, path_, priced.runs.size(),
+               priced.refused.size());
     PrintRefused(priced.refused);
     if (rows_) fmt::print("\n{}", FormatTable(RowTable(priced)));
     if (scores.time.rows > 0) fmt::print("\n{}", FormatTable(TimeTable(scores.time)));
@@ -397,7 +396,7 @@ class CalibrateCommand : public Command {
     return table;
   }
 
-  std::string path_, output_, format_;
+  std::string path_, output_;
   std::size_t all_rows_ = 0;
   std::vector<std::string> fit_, fit_per_, group_by_;
   std::vector<std::string_view> group_columns_;
