@@ -7,6 +7,9 @@ if(SKBUILD)
   set(torch_candidates "${installed_torch}")
 else()
   file(GLOB torch_candidates "${PROJECT_SOURCE_DIR}/build/torch-venv/lib/python3*/site-packages/torch")
+  if(torch_candidates)  # a link to what all clones share, so that these compile and link the same files
+    file(REAL_PATH "${torch_candidates}" torch_candidates)
+  endif()
 endif()
 find_path(Torch_INCLUDE_DIR ATen/ATen.h HINTS ${Torch_ROOT} ${torch_candidates}
           PATH_SUFFIXES include NO_DEFAULT_PATH)

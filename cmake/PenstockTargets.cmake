@@ -51,9 +51,14 @@ function(penstock_hot_files)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
-# penstock_compile_fast(TARGET): compiles with -O1, for code whose speed does not matter.
+# penstock_compile_fast(TARGET): compiles with -O1, for code whose speed does not matter. Sanitizers double what that takes, and half
+# of it is saved by -O0.
 function(penstock_compile_fast target)
-  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  if(PENSTOCK_SANITIZE)
+    target_compile_options(${target} PRIVATE -O0)
+  else()
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  endif()
 endfunction()
 
 # penstock_sources(OUT): sets OUT to every .cpp below this folder, without subfolders that are targets of their own.
@@ -89,11 +94,11 @@ function(penstock_core_library name)
   target_precompile_headers(penstock_${name} REUSE_FROM penstock_base)
 endfunction()
 
-# penstock_test(NAME DEPENDS...): defines the test program NAME_tests of the sources of this folder.
-# All share the precompiled header of base_tests.
+# penstock_test(NAME [SHARDS N] DEPENDS...): defines the test program NAME_tests of the sources of this folder, and the ctest tests
+# that run it: one, or N with a part of its tests each, so that no core waits for a long one. (Starting a process for each of its
+# tests would take longer than most of them.) All programs share the precompiled header of base_tests.
 function(penstock_test name)
   penstock_test_program(${name} ${ARGN})
-  gtest_discover_tests(${name}_tests DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300 LABELS ${name})
   if(name STREQUAL base)
     target_precompile_headers(base_tests PRIVATE
       <gtest/gtest.h> <fmt/format.h> <tl/expected.hpp> <algorithm> <functional> <random> <string> <vector>)
@@ -102,25 +107,43 @@ function(penstock_test name)
   endif()
 endfunction()
 
-# penstock_engine_test(NAME DEPENDS...): the same, with the precompiled header of the engine.
-# Targets share it only if they are compiled alike: -fPIC, not -fPIE. The whole program is one ctest
-# test, because loading libtorch takes a quarter of a second, as long as most of its tests together.
+# penstock_engine_test(NAME [SHARDS N] DEPENDS...): the same, with the precompiled header of the engine.
+# Targets share it only if they are compiled alike: -fPIC, not -fPIE.
 function(penstock_engine_test name)
   penstock_test_program(${name} ${ARGN})
-  add_test(NAME ${name} COMMAND ${name}_tests --gtest_brief=1)
-  # It starts before shorter tests, also when ctest has not yet measured any.
-  set_tests_properties(${name} PROPERTIES TIMEOUT 1200 LABELS ${name} COST 300)
   set_target_properties(${name}_tests PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${name}_tests PRIVATE -fPIC)
   target_precompile_headers(${name}_tests REUSE_FROM penstock_graph)
 endfunction()
 
+# penstock_test_inputs(TEST PATH...): names files and folders that a test depends on. tools/once runs the test again when they, or
+# what they include, have changed.
+function(penstock_test_inputs test)
+  set_property(TEST ${test} APPEND PROPERTY REQUIRED_FILES ${ARGN})
+endfunction()
+
 function(penstock_test_program name)
+  cmake_parse_arguments(PARSE_ARGV 1 test "" SHARDS "")
   penstock_sources(sources)
   add_executable(${name}_tests ${sources})
   penstock_unity(${name}_tests)
   set_target_properties(${name}_tests PROPERTIES UNITY_BUILD_BATCH_SIZE 10)  # their files share fewer headers
   penstock_compile_fast(${name}_tests)
   target_include_directories(${name}_tests PRIVATE "${PROJECT_SOURCE_DIR}")  # "tests/FOLDER/HELPER.h"
-  target_link_libraries(${name}_tests PRIVATE penstock_options ${ARGN} GTest::gtest_main)
+  target_link_libraries(${name}_tests PRIVATE penstock_options ${test_UNPARSED_ARGUMENTS} GTest::gtest_main)
+  if(NOT test_SHARDS)
+    set(test_SHARDS 1)
+  endif()
+  foreach(shard RANGE 1 ${test_SHARDS})
+    set(test ${name})
+    if(test_SHARDS GREATER 1)
+      set(test ${name}.${shard})
+    endif()
+    math(EXPR index "${shard} - 1")
+    add_test(NAME ${test} COMMAND ${name}_tests --gtest_brief=1)
+    # They start before shorter tests, also when ctest has not yet measured any.
+    set_tests_properties(${test} PROPERTIES TIMEOUT 1200 LABELS ${name} COST 100
+                         ENVIRONMENT "GTEST_TOTAL_SHARDS=${test_SHARDS};GTEST_SHARD_INDEX=${index}")
+    penstock_test_inputs(${test} "${CMAKE_CURRENT_SOURCE_DIR}")
+  endforeach()
 endfunction()

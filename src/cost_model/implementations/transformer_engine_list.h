@@ -33,9 +33,9 @@ class KernelList {
   void Scan(std::string_view name, double flops);
   // Collectives of `bytes` in F, I and W.
   void Exchange(double bytes, int forward, int input, int weight, double exposed);
-  void AddForward(KernelCost kernel) { Add(std::move(kernel), work_.forward); }
-  void AddInput(KernelCost kernel) { Add(std::move(kernel), work_.backward_input); }
-  void AddWeight(KernelCost kernel) { Add(std::move(kernel), work_.backward_weight); }
+  void AddForward(KernelCost kernel) { Add(kernel, work_.forward); }
+  void AddInput(KernelCost kernel) { Add(kernel, work_.backward_input); }
+  void AddWeight(KernelCost kernel) { Add(kernel, work_.backward_weight); }
   // Seconds of the host for F, I and W.
   void Host(double seconds);
 
@@ -44,7 +44,7 @@ class KernelList {
  private:
   void Add(KernelCost kernel, Kernels& kernels) {
     kernel.modules |= modules_;
-    kernels.push_back(std::move(kernel));
+    kernels.push_back(kernel);
   }
   KernelCost Product(const Matmul& matmul, double depth) const;
   double QuantizedBytes(const Matmul& matmul) const;

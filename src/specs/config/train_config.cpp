@@ -218,7 +218,7 @@ class ConfigReader {
       config_.places[key] = entry.place;
       if (!entry.place.empty()) config_.places.emplace(key.substr(0, key.find('.')), entry.place);
     }
-    const Status status = field ? SetValue(**field, entry) : Status(tl::unexpected(field.error()));
+    Status status = field ? SetValue(**field, entry) : Status(tl::unexpected(field.error()));
     if (status || entry.place.empty()) return status;
     return tl::unexpected(In(entry.place, status.error()));
   }

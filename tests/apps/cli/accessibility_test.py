@@ -8,8 +8,8 @@ import program
 import watch_test
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-AXE = next(ROOT.glob("build/axe-venv/lib/python3*/site-packages/axe_playwright_python/axe.min.js"), None)
-MISSING = browser.MISSING or (None if AXE else "needs axe-core: ./test installs it into build/axe-venv")
+AXE = next(ROOT.glob("build/readers-venv/lib/python3*/site-packages/axe_playwright_python/axe.min.js"), None)
+MISSING = browser.MISSING or (None if AXE else "needs axe-core: ./test installs it into build/readers-venv")
 
 
 @unittest.skipIf(MISSING, MISSING)

@@ -60,7 +60,8 @@ std::vector<Json> Judge(const std::vector<Case>& cases) {
     std::ofstream file(input);
     for (const Case& one : cases) file << CaseJson(one).dump() << '\n';
   }
-  const std::string command = "/usr/bin/python3 '" PENSTOCK_TESTS_DIR "/schedules/referee/judge_cases.py' '" +
+  const std::string command = "/usr/bin/python3 '" PENSTOCK_TESTS_DIR
+                              "/schedules/referee/judge_cases.py' '" +
                               input.string() + "' > '" + output.string() + "'";
   EXPECT_EQ(std::system(command.c_str()), 0);
   std::vector<Json> verdicts;

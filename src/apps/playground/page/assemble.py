@@ -9,7 +9,7 @@ import re
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-REPORT = HERE.parents[1] / "report" / "page"
+REPORT = HERE.parents[2] / "schedules" / "report" / "page"
 PARTS = ["engine", "state", "show", "controls", "text_pane", "move", "compare", "lessons", "play", "share", "main"]
 
 

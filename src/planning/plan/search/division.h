@@ -30,6 +30,7 @@ struct JobDivision {
   // The ranks that have the same weights, and divide states by `zero`.
   int copies() const { return data * context; }
 
+  // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 takes `default` for a null pointer
   auto operator<=>(const JobDivision&) const = default;
 };
 
