@@ -1,22 +1,9 @@
 #include "tests/engine/graph/small_stage.h"
 
+#include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/cross_entropy_loss.h>
-#include <ATen/ops/embedding.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/linear.h>
-#include <ATen/ops/randint_like.h>
-#include <ATen/ops/randn.h>
-#include <ATen/ops/randn_like.h>
-#include <ATen/ops/rms_norm.h>
-#include <ATen/ops/scalar_tensor.h>
-#include <ATen/ops/scaled_dot_product_attention.h>
-#include <ATen/ops/silu.h>
-#include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 

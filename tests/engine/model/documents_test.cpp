@@ -1,14 +1,5 @@
 // A packed sequence trains as its documents do on their own.
-#include "graph/ops/documents.h"
-
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/allclose.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/cross_entropy_loss.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/randint.h>
-#include <ATen/ops/tensor.h>
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -83,17 +74,6 @@ void ExpectPackedEqualsAlone(const std::string& model, const std::vector<std::in
     const double largest = expected.at(name).abs().max().item<double>();
     EXPECT_TRUE(at::allclose(gradient, expected.at(name), 0, 1e-6 + 2e-6 * largest)) << name;
   }
-}
-
-TEST(Documents, StartsFollowTheEnds) {
-  const auto rows = [](std::initializer_list<std::int64_t> values) {
-    return at::tensor(at::ArrayRef<std::int64_t>(values), at::kLong).view({2, -1});
-  };
-  EXPECT_TRUE(at::equal(DocumentStarts(rows({3, 0, 4, 5, 0, 0, 7, 1, 2, 0, 3, 3, 3, 3}), kEnd),
-                        rows({0, 0, 2, 2, 2, 5, 6, 0, 0, 0, 3, 3, 3, 3})));
-  // A view of tokens that begins in the middle of a document.
-  EXPECT_TRUE(at::equal(DocumentStarts(rows({9, 4, 0, 5, 9, 0, 0, 7}).narrow(1, 1, 3), kEnd),
-                        rows({0, 0, 2, 0, 1, 2})));
 }
 
 class EveryModelWithDocuments : public testing::TestWithParam<std::string> {};

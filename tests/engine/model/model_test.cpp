@@ -1,14 +1,8 @@
 // Models do not depend on the partition into stages, and reject invalid configurations.
 #include "model/model.h"
 
+#include <ATen/ATen.h>
 #include <ATen/TensorIndexing.h>
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/allclose.h>
-#include <ATen/ops/atan2.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/full_like.h>
-#include <ATen/ops/randint.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

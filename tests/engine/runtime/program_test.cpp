@@ -5,6 +5,7 @@
 #include <set>
 
 #include "tests/engine/runtime/random_schedule.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
@@ -63,8 +64,7 @@ TEST(ProgramTest, RefusesInvalidActionsAndRanks) {
     ASSERT_FALSE(program);
     EXPECT_EQ(program.error().code, ErrorCode::kInvalidArgument);
   }
-  EXPECT_NE(MakeProgram(other_rank, 0).error().line().find("1F0"), std::string::npos)
-      << MakeProgram(other_rank, 0).error().line();
+  EXPECT_TRUE(Contains(MakeProgram(other_rank, 0).error().line(), "1F0"));
   EXPECT_FALSE(MakeProgram(SmallGpipe(2, 1), 2));
 }
 

@@ -63,8 +63,7 @@ TEST(DataParallel, RefusesWhatHasNoReplicas) {
             "0 data-parallel replicas: at least 1 is needed");
   EXPECT_EQ(AddDataParallelism(schedule, 20000).error().line(),
             "20000 replicas of 4 stages are more than 65536 stages");
-  ScheduleParams params = ParamsOf({2, 1, 4});
-  params.steps = 2;
+  ScheduleParams params = {.ranks = 2, .chunks = 1, .microbatches = 4, .steps = 2};
   EXPECT_EQ(AddDataParallelism(Generate("pipedream", params).value(), 2).error().line(),
             "schedule 'pipedream' does not flush, so its replicas would update their weights at "
             "different times: use a schedule that flushes, or one replica");

@@ -18,8 +18,7 @@ int Draw(Random& random, int low, int high) {
 // Draws parameters that the algorithm may or may not accept: small, so that many can be tried.
 template <class Random>
 ScheduleParams DrawParams(const Algorithm& algorithm, Random& random) {
-  ScheduleParams params;
-  params.ranks = Draw(random, 1, 6);
+  ScheduleParams params = {.ranks = Draw(random, 1, 6)};
   params.chunks = Draw(random, 0, 1) == 0 ? 0 : Draw(random, 1, 3);
   params.microbatches = Draw(random, 1, 14);
   if (algorithm.supported.slices) params.slices = Draw(random, 1, 3);

@@ -34,10 +34,7 @@ inline Figures FiguresOf(std::string_view name, const ScheduleParams& params,
 }
 
 inline ScheduleParams Sized(int ranks, int microbatches) {
-  ScheduleParams params;
-  params.ranks = ranks;
-  params.microbatches = microbatches;
-  return params;
+  return {.ranks = ranks, .microbatches = microbatches};
 }
 
 }  // namespace penstock::testing

@@ -9,6 +9,7 @@
 #include "schedule/catalog.h"
 #include "schedule/text/text.h"
 #include "schedule/validate/validate.h"
+#include "tests/results.h"
 
 namespace penstock::testing {
 
@@ -18,11 +19,7 @@ struct Size {
 };
 
 inline ScheduleParams ParamsOf(const Size& size) {
-  ScheduleParams params;
-  params.ranks = size.ranks;
-  params.chunks = size.chunks;
-  params.microbatches = size.microbatches;
-  return params;
+  return {.ranks = size.ranks, .chunks = size.chunks, .microbatches = size.microbatches};
 }
 
 inline Schedule Make(std::string_view name, const Size& size) {
@@ -39,15 +36,14 @@ inline std::string FirstFault(const Schedule& schedule) {
 
 // Expects that the CSV of a schedule alone reads as the same schedule.
 inline void ExpectRoundTrip(const Schedule& schedule) {
-  const auto back = ParseCsv(WriteCsv(schedule));
-  ASSERT_TRUE(back) << back.error().line();
-  EXPECT_EQ(back->lanes, schedule.lanes);
-  EXPECT_EQ(back->placement, schedule.placement);
-  EXPECT_EQ(back->microbatches, schedule.microbatches);
-  EXPECT_EQ(back->slices, schedule.slices);
-  EXPECT_EQ(back->steps, schedule.steps);
-  EXPECT_EQ(back->weights, schedule.weights);
-  EXPECT_EQ(back->vocabulary, schedule.vocabulary);
+  const auto back = ValueOf(ParseCsv(WriteCsv(schedule)));
+  EXPECT_EQ(back.lanes, schedule.lanes);
+  EXPECT_EQ(back.placement, schedule.placement);
+  EXPECT_EQ(back.microbatches, schedule.microbatches);
+  EXPECT_EQ(back.slices, schedule.slices);
+  EXPECT_EQ(back.steps, schedule.steps);
+  EXPECT_EQ(back.weights, schedule.weights);
+  EXPECT_EQ(back.vocabulary, schedule.vocabulary);
 }
 
 // Splits every B into adjacent I and W.

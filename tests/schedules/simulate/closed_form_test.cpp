@@ -10,6 +10,7 @@
 #include "schedule/passes/passes.h"
 #include "simulate/simulate.h"
 #include "tests/cases.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
@@ -29,40 +30,35 @@ class ClosedForm : public ::testing::Test {
   void Check(std::string_view name, const ScheduleParams& params, double makespan, double memory) {
     SCOPED_TRACE(
         fmt::format("{} p={} v={} m={}", name, params.ranks, params.chunks, params.microbatches));
-    const auto schedule = Generate(name, params);
-    ASSERT_TRUE(schedule) << schedule.error().line();
-    const Costs costs = Costs::Uniform(schedule->placement, 1, params.forward,
-                                       params.backward_input, params.backward_weight);
-    const auto result = Simulate(*schedule, costs);
-    ASSERT_TRUE(result) << result.error().line();
-    EXPECT_EQ(result->makespan, makespan);
-    EXPECT_NEAR(result->peak_memory, memory, 1e-9);
+    const auto schedule = ValueOf(Generate(name, params));
+    const Costs costs = Costs::Uniform(schedule.placement, 1, params.forward, params.backward_input,
+                                       params.backward_weight);
+    const auto result = ValueOf(Simulate(schedule, costs));
+    EXPECT_EQ(result.makespan, makespan);
+    EXPECT_NEAR(result.peak_memory, memory, 1e-9);
     const double busy =
         params.microbatches * (params.forward + params.backward_input + params.backward_weight);
-    for (const RankResult& rank : result->ranks) EXPECT_EQ(rank.busy, busy);
-    EXPECT_EQ(result->bubble, 1 - busy / makespan);
+    for (const RankResult& rank : result.ranks) EXPECT_EQ(rank.busy, busy);
+    EXPECT_EQ(result.bubble, 1 - busy / makespan);
     const int chunks = std::max(1, params.chunks);
     const int edges = params.ranks > 1 ? params.ranks * chunks - 1 : 0;
-    EXPECT_EQ(result->messages, Index(2) * Index(edges * params.microbatches));
+    EXPECT_EQ(result.messages, Index(2) * Index(edges * params.microbatches));
     ++checked_;
     if (params.microbatches % 3 != 0)
       return;  // a third of the cases is enough for the lowered form
-    const auto lowered = Simulate(AddCommunication(*schedule), costs);
-    ASSERT_TRUE(lowered) << lowered.error().line();
-    EXPECT_EQ(lowered->makespan, makespan);
-    EXPECT_EQ(lowered->peak_memory, result->peak_memory);
-    EXPECT_EQ(lowered->actions, result->actions);
+    const auto lowered = ValueOf(Simulate(AddCommunication(schedule), costs));
+    EXPECT_EQ(lowered.makespan, makespan);
+    EXPECT_EQ(lowered.peak_memory, result.peak_memory);
+    EXPECT_EQ(lowered.actions, result.actions);
   }
 
   static ScheduleParams Params(int ranks, int chunks, int microbatches, const Times& times) {
-    ScheduleParams params;
-    params.ranks = ranks;
-    params.chunks = chunks;
-    params.microbatches = microbatches;
-    params.forward = times.forward;
-    params.backward_input = times.backward_input;
-    params.backward_weight = times.backward_weight;
-    return params;
+    return {.ranks = ranks,
+            .chunks = chunks,
+            .microbatches = microbatches,
+            .forward = times.forward,
+            .backward_input = times.backward_input,
+            .backward_weight = times.backward_weight};
   }
 
   int checked_ = 0;
@@ -123,9 +119,8 @@ ScheduleParams DrawParams(const Algorithm& algorithm, std::mt19937& random) {
     return std::uniform_int_distribution<int>(low, high)(random);
   };
   const SupportedParameters& supported = algorithm.supported;
-  ScheduleParams params;
-  params.ranks = draw(1, ExtentOf(algorithm).most_ranks);
-  params.microbatches = draw(1, ExtentOf(algorithm).most_microbatches);
+  ScheduleParams params = {.ranks = draw(1, ExtentOf(algorithm).most_ranks),
+                           .microbatches = draw(1, ExtentOf(algorithm).most_microbatches)};
   if (draw(0, 1) == 1)
     params.chunks = draw(supported.min_chunks, std::min(supported.max_chunks, 5));
   if (supported.group && draw(0, 2) == 0) params.group = draw(1, 14);
@@ -178,15 +173,13 @@ TEST_F(ClosedForm, CatalogAgreesWithTheSimulator) {
           algorithm.name, params->ranks, params->chunks, params->microbatches, params->group,
           params->slices, params->split, params->forward, params->backward_input,
           params->backward_weight, params->comm, params->overlap.Price(1, 2)));
-      const auto schedule = Generate(algorithm.name, *params);
-      ASSERT_TRUE(schedule) << schedule.error().line();
-      Costs costs = Costs::Uniform(schedule->placement, schedule->slices, params->forward,
+      const auto schedule = ValueOf(Generate(algorithm.name, *params));
+      Costs costs = Costs::Uniform(schedule.placement, schedule.slices, params->forward,
                                    params->backward_input, params->backward_weight, params->comm);
       costs.overlap = params->overlap;
-      const auto result = Simulate(*schedule, costs);
-      ASSERT_TRUE(result) << result.error().line();
+      const auto result = ValueOf(Simulate(schedule, costs));
       const penstock::ClosedForm form = ClosedFormOf(algorithm, *params);
-      ExpectForm(form, *result);
+      ExpectForm(form, result);
       makespans += form.makespan ? 1 : 0;
       peaks += form.peak_memory ? 1 : 0;
       if (HasFailure()) return;
@@ -198,13 +191,11 @@ TEST_F(ClosedForm, CatalogAgreesWithTheSimulator) {
 
 TEST(ClosedFormOf, KnowsOnlyTheMessagesIfStagesDiffer) {
   for (const Algorithm& algorithm : Catalog()) {
-    ScheduleParams asked;
-    asked.microbatches = 8;
-    auto params = CheckParams(algorithm, asked);
-    ASSERT_TRUE(params) << params.error().line();
-    const auto messages = ClosedFormOf(algorithm, *params).messages;
-    params->costs = Costs{};
-    const penstock::ClosedForm form = ClosedFormOf(algorithm, *params);
+    ScheduleParams asked = {.microbatches = 8};
+    auto params = ValueOf(CheckParams(algorithm, asked));
+    const auto messages = ClosedFormOf(algorithm, params).messages;
+    params.costs = Costs{};
+    const penstock::ClosedForm form = ClosedFormOf(algorithm, params);
     EXPECT_FALSE(form.makespan || form.bubble || form.peak_memory) << algorithm.name;
     EXPECT_EQ(form.messages, messages) << algorithm.name;
   }

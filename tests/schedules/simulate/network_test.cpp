@@ -14,6 +14,7 @@
 #include "schedule/text/text.h"
 #include "simulate/simulate.h"
 #include "tests/schedules/simulate/random_schedule.h"
+#include "tests/schedules/simulate/timed_simulation.h"
 
 namespace penstock {
 namespace {
@@ -21,22 +22,11 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 Schedule Make(std::string_view name, int ranks, int microbatches) {
-  ScheduleParams params;
-  params.ranks = ranks;
-  params.microbatches = microbatches;
-  auto schedule = Generate(std::string(name), params);
-  EXPECT_TRUE(schedule) << name;
-  return std::move(*schedule);
-}
-
-Costs UnitCosts(const Schedule& schedule) {
-  return Costs::Uniform(schedule.placement, schedule.slices, 1, 1, 1);
+  return ValueOf(Generate(name, {.ranks = ranks, .microbatches = microbatches}));
 }
 
 double MakespanOf(const Schedule& schedule, const Costs& costs) {
-  const auto result = Simulate(schedule, costs);
-  EXPECT_TRUE(result) << result.error().line();
-  return result ? result->makespan : 0;
+  return ValueOf(Simulate(schedule, costs)).makespan;
 }
 
 // The arrivals of messages, by finding all rates anew at every event.
@@ -156,21 +146,19 @@ TEST(Network, EqualLinksWithoutLimitAreOneLatency) {
   std::mt19937 random(3);
   for (const Algorithm& algorithm : Catalog()) {
     const Schedule schedule = Make(algorithm.name, 4, 8);
-    Costs costs = UnitCosts(schedule);
+    Costs costs = Uniform(schedule);
     for (StageCosts& stage : costs.stages) {
       stage.forward = std::uniform_real_distribution<double>(0.5, 2)(random);
       stage.backward_weight = std::uniform_real_distribution<double>(0.5, 2)(random);
     }
     costs.comm = 0.3;
     costs.early_gradients = random() % 2 == 0;
-    Timeline timeline, with_topology;
-    const auto expected = Simulate(schedule, costs, {.timeline = &timeline});
+    const auto [expected, timeline] = SimulateWithTimes(schedule, costs);
     costs.topology.levels = {{"node", 2, 0.3}, {"site", LinkLevel::kAllRanks, 0.3}};
-    const auto result = Simulate(schedule, costs, {.timeline = &with_topology});
-    ASSERT_TRUE(expected && result) << algorithm.name;
-    EXPECT_EQ(result->makespan, expected->makespan) << algorithm.name;
-    EXPECT_EQ(result->bubble, expected->bubble) << algorithm.name;
-    EXPECT_EQ(result->peak_memory, expected->peak_memory) << algorithm.name;
+    const auto [result, with_topology] = SimulateWithTimes(schedule, costs);
+    EXPECT_EQ(result.makespan, expected.makespan) << algorithm.name;
+    EXPECT_EQ(result.bubble, expected.bubble) << algorithm.name;
+    EXPECT_EQ(result.peak_memory, expected.peak_memory) << algorithm.name;
     for (std::size_t rank = 0; rank < timeline.spans.size(); ++rank) {
       ASSERT_EQ(timeline.spans[rank].size(), with_topology.spans[rank].size());
       for (std::size_t i = 0; i < timeline.spans[rank].size(); ++i) {
@@ -185,7 +173,7 @@ TEST(Network, WaitingForMessagesIsNeverFaster) {
   for (const Algorithm& algorithm : Catalog()) {
     for (const double comm : {0.0, 0.25, 2.0}) {
       const Schedule schedule = Make(algorithm.name, 4, 8);
-      Costs costs = UnitCosts(schedule);
+      Costs costs = Uniform(schedule);
       costs.comm = comm;
       const double asynchronous = MakespanOf(schedule, costs);
       costs.transfers = Transfers::kBlocking;
@@ -203,11 +191,10 @@ TEST(Network, WaitingForMessagesIsNeverFaster) {
 // Two ranks of GPipe: the first sends each activation, the second each gradient.
 TEST(Network, BlockingTransfersOccupyTheirSender) {
   const Schedule schedule = Make("gpipe", 2, 5);
-  Costs costs = UnitCosts(schedule);
+  Costs costs = Uniform(schedule);
   costs.comm = 0.5;
   costs.transfers = Transfers::kBlocking;
-  Timeline timeline;
-  ASSERT_TRUE(Simulate(schedule, costs, {.timeline = &timeline}));
+  const Timeline timeline = TimelineOf(schedule, costs);
   for (int n = 0; n < 5; ++n) EXPECT_EQ(timeline.spans[0][n].start, 1.5 * n);
   for (int n = 1; n < 5; ++n) {
     EXPECT_EQ(timeline.spans[1][5 + n].start, timeline.spans[1][4 + n].end + 0.5);
@@ -217,12 +204,11 @@ TEST(Network, BlockingTransfersOccupyTheirSender) {
 // The second rank takes an activation only between two of its actions, and waits for it.
 TEST(Network, BatchedTransfersOccupyBothRanks) {
   const Schedule schedule = Make("gpipe", 2, 4);
-  Costs costs = UnitCosts(schedule);
+  Costs costs = Uniform(schedule);
   costs.stages[1].forward = 3;
   costs.comm = 0.5;
   costs.transfers = Transfers::kBatched;
-  Timeline timeline;
-  ASSERT_TRUE(Simulate(schedule, costs, {.timeline = &timeline}));
+  const Timeline timeline = TimelineOf(schedule, costs);
   EXPECT_EQ(timeline.spans[0][1].start, 1.5);
   EXPECT_EQ(timeline.spans[1][0].start, 1.5);  // to 4.5
   // The second activation is there at 2.5, and is taken at 4.5.
@@ -233,11 +219,10 @@ TEST(Network, BatchedTransfersOccupyBothRanks) {
 // The last rank of 1F1B takes the second activation before its first backward, which needs none.
 TEST(Network, BatchedTransfersDelayActionsThatDoNotReadThem) {
   const Schedule schedule = Make("1f1b", 2, 4);
-  Costs costs = UnitCosts(schedule);
+  Costs costs = Uniform(schedule);
   costs.comm = 0.5;
   costs.transfers = Transfers::kBatched;
-  Timeline timeline;
-  ASSERT_TRUE(Simulate(schedule, costs, {.timeline = &timeline}));
+  const Timeline timeline = TimelineOf(schedule, costs);
   EXPECT_EQ(timeline.spans[0][1].end, 2.5);
   EXPECT_EQ(timeline.spans[1][0].end, 2.5);
   EXPECT_EQ(timeline.spans[1][1].start, 3);
@@ -260,7 +245,7 @@ TEST(Network, BatchedTransfersLeaveWhileARankWaitsForItsOwnTransfers) {
   };
   for (const Case& each : cases) {
     const Schedule schedule = ParseCsv(each.lanes).value();
-    Costs costs = UnitCosts(schedule);
+    Costs costs = Uniform(schedule);
     costs.stages[0].forward = 1.5;
     costs.comm = 0.5;
     costs.offload = costs.reload = 1;
@@ -270,11 +255,7 @@ TEST(Network, BatchedTransfersLeaveWhileARankWaitsForItsOwnTransfers) {
     }
     costs.transfers = Transfers::kBatched;
     std::vector<SentMessage> messages;
-    Timeline timeline;
-    SimulateOptions options;
-    options.timeline = &timeline;
-    options.messages = &messages;
-    ASSERT_TRUE(Simulate(schedule, costs, options)) << each.lanes;
+    ASSERT_TRUE(Simulate(schedule, costs, {.messages = &messages})) << each.lanes;
     const auto sent = std::ranges::find_if(messages, [&](const SentMessage& message) {
       return message.kind == each.kind && message.stage == each.stage &&
              message.microbatch == each.microbatch;
@@ -287,7 +268,7 @@ TEST(Network, BatchedTransfersLeaveWhileARankWaitsForItsOwnTransfers) {
 TEST(Network, DirectionsOfALinkShareItIfItIsHalfDuplex) {
   // Ranks 0 to 3 are a node and 4 to 7 another.
   const Schedule schedule = Make("1f1b", 8, 16);
-  Costs costs = UnitCosts(schedule);
+  Costs costs = Uniform(schedule);
   costs.message_bytes = 1;
   costs.topology.levels = {{"node", 4, 0, 0}, {"site", LinkLevel::kAllRanks, 0.1, 2}};
   const double full = MakespanOf(schedule, costs);
@@ -302,13 +283,10 @@ TEST(Network, DirectionsOfALinkShareItIfItIsHalfDuplex) {
 // Interleaved chunks send from the last rank to the first as well, so two ranks of each node use
 // its link to the other.
 TEST(Network, RanksOfANodeShareItsLink) {
-  ScheduleParams params;
-  params.ranks = 8;
-  params.microbatches = 16;
-  params.chunks = 2;
+  ScheduleParams params = {.ranks = 8, .chunks = 2, .microbatches = 16};
   const auto schedule = Generate("interleaved", params);
   ASSERT_TRUE(schedule);
-  Costs costs = UnitCosts(*schedule);
+  Costs costs = Uniform(*schedule);
   costs.message_bytes = 1;
   costs.topology.levels = {{"node", 4}, {"site", LinkLevel::kAllRanks, 0, 0.25}};
   const double private_links = MakespanOf(*schedule, costs);
@@ -324,7 +302,7 @@ TEST(Network, MessagesHaveTheSizeOfTheirTensor) {
   for (const bool sends : {false, true}) {
     Schedule schedule = Make("gpipe", 4, 1);
     if (sends) schedule = AddCommunication(schedule);
-    Costs costs = UnitCosts(schedule);
+    Costs costs = Uniform(schedule);
     costs.message_bytes = 2;
     costs.stages[1].message_scale = 4;
     costs.stages[3].message_scale = 100;  // nobody receives it
@@ -337,7 +315,7 @@ TEST(Network, OneScaledTensorIsASizeOfItsOwn) {
   std::mt19937 random(12);
   for (int trial = 0; trial < 50; ++trial) {
     const Schedule schedule = Make(trial % 2 == 0 ? "1f1b" : "zb-h1", 2, 6);
-    Costs scaled = UnitCosts(schedule), plain = scaled;
+    Costs scaled = Uniform(schedule), plain = scaled;
     const double scale = std::uniform_real_distribution<double>(0, 3)(random);
     scaled.message_bytes = 1;
     scaled.stages[0].message_scale = scale;
@@ -350,7 +328,7 @@ TEST(Network, OneScaledTensorIsASizeOfItsOwn) {
 
 TEST(Network, RefusesTopologiesThatDoNotFit) {
   const Schedule schedule = Make("1f1b", 8, 8);
-  Costs costs = UnitCosts(schedule);
+  Costs costs = Uniform(schedule);
   const auto refused = [&](std::vector<LinkLevel> levels) {
     costs.topology.levels = std::move(levels);
     const auto result = Simulate(schedule, costs);

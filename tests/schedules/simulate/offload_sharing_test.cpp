@@ -11,18 +11,10 @@
 #include "simulate/simulate.h"
 #include "tests/schedules/schedule/random_catalog.h"
 #include "tests/schedules/simulate/random_schedule.h"
+#include "tests/schedules/simulate/timed_simulation.h"
 
-namespace penstock {
+namespace penstock::testing {
 namespace {
-
-using testing::DrawCatalog;
-
-Timeline TimelineOf(const Schedule& schedule, const Costs& costs) {
-  Timeline timeline;
-  const auto result = Simulate(schedule, costs, {.timeline = &timeline});
-  EXPECT_TRUE(result) << result.error().line();
-  return timeline;
-}
 
 // Costs whose sums never coincide by chance.
 Costs Irregular(const Schedule& schedule, std::mt19937& random) {
@@ -171,13 +163,12 @@ TEST(OffloadSharing, IsPlannedForByThePass) {
     costs.offload = costs.reload = 0.75;
     costs.offload_sharing = std::min(2, schedule.ranks());
     const std::vector<std::string> passes = {"offload"};
-    const auto offloaded = RunSchedulePasses(schedule, passes, SimulatedContext(costs));
-    ASSERT_TRUE(offloaded) << offloaded.error().line();
-    const auto before = Simulate(schedule, costs), after = Simulate(*offloaded, costs);
+    const auto offloaded = ValueOf(RunSchedulePasses(schedule, passes, SimulatedContext(costs)));
+    const auto before = Simulate(schedule, costs), after = Simulate(offloaded, costs);
     ASSERT_TRUE(before && after);
-    EXPECT_NEAR(after->makespan, before->makespan, 1e-9) << testing::Name(schedule);
+    EXPECT_NEAR(after->makespan, before->makespan, 1e-9) << Name(schedule);
     EXPECT_LE(after->peak_memory, before->peak_memory + 1e-9);
-    for (const Lane& lane : offloaded->lanes) {
+    for (const Lane& lane : offloaded.lanes) {
       moved += std::ranges::count(lane, Op::kOffload, [](const Action& a) { return a.first.op; });
     }
   }
@@ -194,4 +185,4 @@ TEST(OffloadSharing, IsAmongOneToAllRanks) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::testing

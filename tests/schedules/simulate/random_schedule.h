@@ -33,6 +33,13 @@ Schedule RandomSchedule(const RandomShape& shape, std::mt19937& random);
 // Draws a placement with at least one stage per rank, in one or two chains.
 Placement RandomPlacement(std::mt19937& random);
 
+// Draws a placement and 1 to `most` microbatches per chain.
+inline RandomShape DrawShape(unsigned most, std::mt19937& random) {
+  RandomShape shape{.placement = RandomPlacement(random)};
+  shape.microbatches = static_cast<int>(1 + random() % most) * shape.placement.replicas();
+  return shape;
+}
+
 // Draws uneven times, some of them 0, and one amount of activation for all stages.
 Costs RandomCosts(const Placement& placement, std::mt19937& random);
 

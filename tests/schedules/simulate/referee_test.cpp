@@ -15,6 +15,7 @@
 #include "schedule/validate/validate.h"
 #include "simulate/simulate.h"
 #include "tests/cases.h"
+#include "tests/results.h"
 #include "tests/schedules/schedule/draw.h"
 #include "tests/schedules/schedule/mutate.h"
 #include "tests/schedules/simulate/random_schedule.h"
@@ -89,19 +90,18 @@ void ExpectSameTimes(const Schedule& schedule, const Timeline& timeline, const J
 void ExpectSame(const Case& one, const Json& verdict) {
   ASSERT_TRUE(verdict["valid"].get<bool>()) << verdict["violations"];
   Timeline timeline;
-  const auto result = Simulate(one.schedule, one.costs, {.timeline = &timeline});
-  ASSERT_TRUE(result) << result.error().line();
-  EXPECT_EQ(verdict["actions"], result->actions);
-  EXPECT_EQ(verdict["transfers"], result->messages);
-  EXPECT_EQ(verdict["makespan"], result->makespan);
-  EXPECT_EQ(verdict["bubble"], result->bubble);
-  EXPECT_EQ(verdict["span_bubble"], result->span_bubble);
-  EXPECT_EQ(verdict["peak_memory_split"], result->peak_memory);
-  for (std::size_t r = 0; r < result->ranks.size(); ++r) {
-    EXPECT_EQ(verdict["rank_busy"][r], result->ranks[r].busy);
-    EXPECT_EQ(verdict["rank_start"][r], result->ranks[r].first_start);
-    EXPECT_EQ(verdict["rank_end"][r], result->ranks[r].last_end);
-    EXPECT_EQ(verdict["rank_peak_memory_split"][r], result->ranks[r].peak_memory);
+  const auto result = ValueOf(Simulate(one.schedule, one.costs, {.timeline = &timeline}));
+  EXPECT_EQ(verdict["actions"], result.actions);
+  EXPECT_EQ(verdict["transfers"], result.messages);
+  EXPECT_EQ(verdict["makespan"], result.makespan);
+  EXPECT_EQ(verdict["bubble"], result.bubble);
+  EXPECT_EQ(verdict["span_bubble"], result.span_bubble);
+  EXPECT_EQ(verdict["peak_memory_split"], result.peak_memory);
+  for (std::size_t r = 0; r < result.ranks.size(); ++r) {
+    EXPECT_EQ(verdict["rank_busy"][r], result.ranks[r].busy);
+    EXPECT_EQ(verdict["rank_start"][r], result.ranks[r].first_start);
+    EXPECT_EQ(verdict["rank_end"][r], result.ranks[r].last_end);
+    EXPECT_EQ(verdict["rank_peak_memory_split"][r], result.ranks[r].peak_memory);
   }
   ExpectSameTimes(one.schedule, timeline, verdict);
 }
@@ -120,9 +120,7 @@ TEST(Referee, AgreesOnRandomOrders) {
   std::mt19937 random(20240607);
   std::vector<Case> cases;
   for (int i = 0; i < 600; ++i) {
-    RandomShape shape;
-    shape.placement = RandomPlacement(random);
-    shape.microbatches = static_cast<int>(1 + random() % 5) * shape.placement.replicas();
+    RandomShape shape = DrawShape(5, random);
     shape.pairs = random() % 2 == 0;
     shape.communication = random() % 2 == 0;
     Schedule schedule = RandomSchedule(shape, random);

@@ -14,29 +14,18 @@
 #include "simulate/pass_context.h"
 #include "simulate/simulate.h"
 #include "simulate/summary.h"
+#include "tests/results.h"
 #include "tests/schedules/simulate/random_schedule.h"
+#include "tests/schedules/simulate/timed_simulation.h"
 
 namespace penstock {
 namespace {
-
-struct Outcome {
-  SimulationResult result;
-  Timeline timeline;
-};
-
-Outcome Simulated(const Schedule& schedule, const Costs& costs) {
-  Outcome run;
-  auto result = Simulate(schedule, costs, {.timeline = &run.timeline});
-  EXPECT_TRUE(result) << result.error().line();
-  if (result) run.result = *result;
-  return run;
-}
 
 TEST(SideWork, OffloadsRunOneAtATimeDuringComputeAndFreeAtTheirEnd) {
   const Schedule schedule = Read("0F0,0OFFLOAD0,0F1,0OFFLOAD1,0F2,0B2,0RELOAD1,0B1,0RELOAD0,0B0\n");
   Costs costs = Uniform(schedule);
   costs.offload = 1.5;
-  const Outcome run = Simulated(schedule, costs);
+  const TimedSimulation run = SimulateWithTimes(schedule, costs);
   const auto& spans = run.timeline.spans[0];
   EXPECT_EQ(spans[1].start, 1);
   EXPECT_EQ(spans[1].end, 2.5);
@@ -57,21 +46,21 @@ TEST(SideWork, ReloadAllocatesAtItsStartAndItsReaderWaits) {
   Costs costs = Uniform(schedule);
   costs.offload = 1;
   costs.reload = 3;
-  const Outcome run = Simulated(schedule, costs);
+  const TimedSimulation run = SimulateWithTimes(schedule, costs);
   EXPECT_EQ(run.timeline.spans[0][5].start, 7) << "four units of compute and three of transfer";
   EXPECT_EQ(run.result.makespan, 9);
   EXPECT_EQ(run.result.ranks[0].busy, 6);
   const Schedule early = Read("0F0,0OFFLOAD0,0F1,0RELOAD0,0B1,0B0\n");
-  EXPECT_EQ(Simulated(early, costs).timeline.spans[0][5].start, 5);
+  EXPECT_EQ(TimelineOf(early, costs).spans[0][5].start, 5);
   const Schedule at_once = Read("0F0,0OFFLOAD0,0RELOAD0,0F1,0B1,0B0\n");
-  EXPECT_EQ(Simulated(at_once, costs).timeline.spans[0][2].start, 2) << "once it is offloaded";
+  EXPECT_EQ(TimelineOf(at_once, costs).spans[0][2].start, 2) << "once it is offloaded";
 }
 
 TEST(SideWork, RecomputeOccupiesTheRankAndFKeepsItsInput) {
   const Schedule schedule = Read("0F0,0F1,0RECOMPUTE1,0B1,0RECOMPUTE0,0B0\n");
   Costs costs = Uniform(schedule);
   costs.stages[0].input_activation = 0.25;
-  const Outcome run = Simulated(schedule, costs);
+  const TimedSimulation run = SimulateWithTimes(schedule, costs);
   EXPECT_EQ(run.result.makespan, 8);
   EXPECT_EQ(run.result.ranks[0].busy, 8);
   EXPECT_EQ(run.result.peak_memory, 1.25) << "one whole and one input";
@@ -80,7 +69,7 @@ TEST(SideWork, RecomputeOccupiesTheRankAndFKeepsItsInput) {
 
 TEST(SideWork, RecomputeRunsWhileTheGradientIsInFlight) {
   const Schedule schedule = Read("0F0,0RECOMPUTE0,0B0\n1F0,1B0\n");
-  EXPECT_EQ(Simulated(schedule, Uniform(schedule)).result.makespan, 6) << "as without";
+  EXPECT_EQ(SimulateWithTimes(schedule, Uniform(schedule)).result.makespan, 6) << "as without";
 }
 
 TEST(SideWork, ComputeWaitsForTheUnshardedWeights) {
@@ -91,7 +80,7 @@ TEST(SideWork, ComputeWaitsForTheUnshardedWeights) {
     stage.unshard = 2;
     stage.gathered = 4;
   }
-  const Outcome run = Simulated(schedule, costs);
+  const TimedSimulation run = SimulateWithTimes(schedule, costs);
   const auto& spans = run.timeline.spans[0];
   EXPECT_EQ(spans[0].end, 2);
   EXPECT_EQ(spans[1].start, 2) << "one collective at a time";
@@ -105,7 +94,7 @@ TEST(SideWork, StepWaitsForItsReducedGradients) {
   Costs costs = Uniform(one);
   costs.stages[0].reduce = 5;
   costs.stages[0].step = 0.5;
-  const Outcome run = Simulated(one, costs);
+  const TimedSimulation run = SimulateWithTimes(one, costs);
   EXPECT_EQ(run.timeline.spans[0][3].start, 8);
   EXPECT_EQ(run.result.makespan, 8.5);
   EXPECT_EQ(run.result.ranks[0].busy, 3.5);
@@ -118,7 +107,7 @@ TEST(SideWork, TheLastReductionEndsTheMakespan) {
   costs.stages[1].reduce = 5;
   for (const Transfers transfers : {Transfers::kAsynchronous, Transfers::kBatched}) {
     costs.transfers = transfers;
-    const Outcome run = Simulated(schedule, costs);
+    const TimedSimulation run = SimulateWithTimes(schedule, costs);
     EXPECT_EQ(run.result.makespan, 9) << "after 4 units of compute on the second rank";
     EXPECT_EQ(run.result.ranks[0].last_end, 7);
     EXPECT_EQ(run.result.ranks[1].last_end, 9);
@@ -131,9 +120,9 @@ TEST(SideWork, WithoutPostValidationEveryStepWaitsForTheLastGradient) {
   const Schedule schedule = Read("0F0,0B0,0STEP\n1F0,1B0,1STEP\n");
   Costs costs = Uniform(schedule);
   for (StageCosts& stage : costs.stages) stage.step = 1;
-  EXPECT_EQ(Simulated(schedule, costs).timeline.spans[1][2].start, 4) << "its own gradient";
+  EXPECT_EQ(TimelineOf(schedule, costs).spans[1][2].start, 4) << "its own gradient";
   costs.steps_wait_for_all = true;
-  const Outcome run = Simulated(schedule, costs);
+  const TimedSimulation run = SimulateWithTimes(schedule, costs);
   EXPECT_EQ(run.timeline.spans[1][2].start, 6);
   EXPECT_EQ(run.timeline.spans[0][2].start, 6);
   EXPECT_EQ(run.result.makespan, 7);
@@ -146,14 +135,11 @@ TEST(SideWork, ReplicasStepWhenBothHaveTheirGradients) {
       Read("0F0,3F0,3B0,0B0,0STEP,3STEP\n2F0,1F0,1B0,2B0,2STEP,1STEP\n", replicas);
   Costs costs = Uniform(schedule);
   costs.stages[2].backward_input = 4;
-  const Outcome run = Simulated(schedule, costs);
+  const TimedSimulation run = SimulateWithTimes(schedule, costs);
   EXPECT_EQ(run.timeline.spans[0][4].start, run.timeline.spans[1][3].end);
   const Schedule stuck =
       Read("0F0,3F0,3B0,0B0,0STEP,3STEP\n1STEP,2F0,1F0,1B0,2B0,2STEP\n", replicas);
-  const auto refused = Simulate(stuck, costs);
-  ASSERT_FALSE(refused);
-  EXPECT_NE(refused.error().line().find("1STEP waits for the gradients"), std::string::npos)
-      << refused.error().line();
+  EXPECT_TRUE(Refused(Simulate(stuck, costs), "1STEP waits for the gradients"));
 }
 
 TEST(SideWork, ActionsWithoutCostChangeNothing) {
@@ -166,10 +152,9 @@ TEST(SideWork, ActionsWithoutCostChangeNothing) {
     const Schedule plain = RandomSchedule(shape, random);
     const Costs costs = RandomCosts(shape.placement, random);
     const std::vector<std::string> passes = {"sharding", "optimizer"};
-    const auto changed = RunSchedulePasses(plain, passes, SimulatedContext(costs));
-    ASSERT_TRUE(changed) << changed.error().line();
-    const SimulationResult before = Simulated(plain, costs).result;
-    const SimulationResult after = Simulated(*changed, costs).result;
+    const auto changed = ValueOf(RunSchedulePasses(plain, passes, SimulatedContext(costs)));
+    const SimulationResult before = SimulateWithTimes(plain, costs).result;
+    const SimulationResult after = SimulateWithTimes(changed, costs).result;
     EXPECT_EQ(before.makespan, after.makespan);
     EXPECT_EQ(before.peak_memory, after.peak_memory);
     EXPECT_EQ(before.actions, after.actions);
@@ -201,18 +186,17 @@ TEST(SideWork, PeakAndTimelineAgree) {
     std::vector<std::string> passes = {"recompute", "offload", "sharding", "optimizer"};
     std::shuffle(passes.begin(), passes.end(), random);
     passes.resize(random() % 4 + 1);
-    const auto changed = RunSchedulePasses(plain, passes, SimulatedContext(costs));
-    ASSERT_TRUE(changed) << changed.error().line();
-    const Outcome run = Simulated(*changed, costs);
-    const SimulationResult summary = Summarize(*changed, run.timeline);
+    const auto changed = ValueOf(RunSchedulePasses(plain, passes, SimulatedContext(costs)));
+    const TimedSimulation run = SimulateWithTimes(changed, costs);
+    const SimulationResult summary = Summarize(changed, run.timeline);
     EXPECT_EQ(summary.makespan, run.result.makespan);
-    for (int rank = 0; rank < changed->ranks(); ++rank) {
+    for (int rank = 0; rank < changed.ranks(); ++rank) {
       const std::size_t r = rank;
       double peak = 0;
-      for (const MemoryPoint& point : MemoryOverTime(*changed, run.timeline, costs, rank)) {
+      for (const MemoryPoint& point : MemoryOverTime(changed, run.timeline, costs, rank)) {
         peak = std::max(peak, point.amount);
       }
-      EXPECT_NEAR(peak, run.result.ranks[r].peak_memory, 1e-9) << WriteCsv(*changed);
+      EXPECT_NEAR(peak, run.result.ranks[r].peak_memory, 1e-9) << WriteCsv(changed);
       EXPECT_NEAR(summary.ranks[r].busy, run.result.ranks[r].busy, 1e-9);
     }
   }

@@ -9,7 +9,9 @@
 #include "schedule/text/text.h"
 #include "simulate/memory/memory_over_time.h"
 #include "simulate/summary.h"
+#include "tests/results.h"
 #include "tests/schedules/simulate/random_schedule.h"
+#include "tests/schedules/simulate/timed_simulation.h"
 
 namespace penstock {
 namespace {
@@ -22,15 +24,13 @@ double Makespan(const Schedule& schedule, const Costs& costs) {
 
 TEST(Simulate, EdgesBetweenRanksTakeCommTime) {
   const Schedule schedule = Read("0F0,0B0\n1F0,1B0\n");
-  Timeline timeline;
-  const auto result = Simulate(schedule, Uniform(schedule, 0.5), {.timeline = &timeline});
-  ASSERT_TRUE(result);
+  const auto [result, timeline] = SimulateWithTimes(schedule, Uniform(schedule, 0.5));
   EXPECT_EQ(timeline.spans[1][0].start, 1.5);
   EXPECT_EQ(timeline.spans[0][1].start, 5);
-  EXPECT_EQ(result->makespan, 7);
-  EXPECT_EQ(result->messages, 2U);
-  EXPECT_EQ(result->ranks[1].first_start, 1.5);
-  EXPECT_EQ(result->span_bubble, 1 - 3.0 / 7);
+  EXPECT_EQ(result.makespan, 7);
+  EXPECT_EQ(result.messages, 2U);
+  EXPECT_EQ(result.ranks[1].first_start, 1.5);
+  EXPECT_EQ(result.span_bubble, 1 - 3.0 / 7);
 }
 
 TEST(Simulate, EdgesInsideARankAreFree) {
@@ -99,14 +99,13 @@ TEST(Simulate, AWholeBackwardSavesTime) {
 
 TEST(Simulate, PairWaitsForBothAndPublishesAtItsEnd) {
   const Schedule schedule = Read("0F0,0F1,0B0,0B1\n1F0,(1F1;1B0)OVERLAP_F_B,1B1\n");
-  Timeline timeline;
   Costs costs = Uniform(schedule);
-  ASSERT_TRUE(Simulate(schedule, costs, {.timeline = &timeline}));
+  Timeline timeline = TimelineOf(schedule, costs);
   EXPECT_EQ(timeline.spans[1][1].start, 2);
   EXPECT_EQ(timeline.spans[1][1].end, 4);  // max(1, 2)
   EXPECT_EQ(timeline.spans[0][2].start, 4);
   costs.overlap = {OverlapRule::Kind::kFactor, 0.9};
-  ASSERT_TRUE(Simulate(schedule, costs, {.timeline = &timeline}));
+  timeline = TimelineOf(schedule, costs);
   EXPECT_EQ(timeline.spans[1][1].end, 2 + 0.9 * 3);
 }
 
@@ -138,13 +137,10 @@ TEST(Simulate, MemoryOfASplitBackward) {
 TEST(Simulate, DeadlockNamesRanksAndWhatTheyWaitFor) {
   const Schedule schedule = Read("0B0,0F0\n1F0,1B0\n");
   const auto result = Simulate(schedule, Uniform(schedule));
-  ASSERT_FALSE(result);
-  EXPECT_EQ(result.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_NE(result.error().line().find("rank 0 at 0B0 waits for"), std::string::npos);
-  EXPECT_NE(result.error().line().find("rank 1 at 1F0 waits for the activation of stage 0, "
-                                       "microbatch 0 (rank 0)"),
-            std::string::npos)
-      << result.error().line();
+  ASSERT_TRUE(Refused(result, "rank 0 at 0B0 waits for", ErrorCode::kInvalidArgument));
+  EXPECT_TRUE(Contains(result.error().line(),
+                       "rank 1 at 1F0 waits for the activation of stage 0, "
+                       "microbatch 0 (rank 0)"));
   EXPECT_EQ(result.error().line().find('\n'), std::string::npos);
 }
 
@@ -203,9 +199,7 @@ TEST(Simulate, ScheduleWithoutActionsTakesNoTime) {
 TEST(Simulate, LoweredFormTakesTheSameTime) {
   std::mt19937 random(3);
   for (int i = 0; i < 300; ++i) {
-    RandomShape shape;
-    shape.placement = RandomPlacement(random);
-    shape.microbatches = static_cast<int>(1 + random() % 4) * shape.placement.replicas();
+    RandomShape shape = DrawShape(4, random);
     shape.slices = static_cast<int>(1 + random() % 3);
     shape.pairs = random() % 2 == 0;
     const Schedule schedule = RandomSchedule(shape, random);
@@ -219,24 +213,20 @@ TEST(Simulate, LoweredFormTakesTheSameTime) {
 TEST(Summary, AgreesWithTheSimulator) {
   std::mt19937 random(11);
   for (int i = 0; i < 200; ++i) {
-    RandomShape shape;
-    shape.placement = RandomPlacement(random);
-    shape.microbatches = static_cast<int>(1 + random() % 4) * shape.placement.replicas();
+    RandomShape shape = DrawShape(4, random);
     shape.communication = random() % 2 == 0;
     const Schedule schedule = RandomSchedule(shape, random);
-    Timeline timeline;
-    const auto simulated =
-        Simulate(schedule, RandomCosts(shape.placement, random), {.timeline = &timeline});
-    ASSERT_TRUE(simulated);
+    const auto [simulated, timeline] =
+        SimulateWithTimes(schedule, RandomCosts(shape.placement, random));
     const SimulationResult summary = Summarize(schedule, timeline);
-    EXPECT_EQ(summary.makespan, simulated->makespan);
-    EXPECT_EQ(summary.actions, simulated->actions);
-    EXPECT_EQ(summary.messages, simulated->messages);
-    EXPECT_NEAR(summary.bubble, simulated->bubble, 1e-9);
+    EXPECT_EQ(summary.makespan, simulated.makespan);
+    EXPECT_EQ(summary.actions, simulated.actions);
+    EXPECT_EQ(summary.messages, simulated.messages);
+    EXPECT_NEAR(summary.bubble, simulated.bubble, 1e-9);
     for (std::size_t r = 0; r < summary.ranks.size(); ++r) {
-      EXPECT_NEAR(summary.ranks[r].busy, simulated->ranks[r].busy, 1e-9);
-      EXPECT_EQ(summary.ranks[r].first_start, simulated->ranks[r].first_start);
-      EXPECT_EQ(summary.ranks[r].last_end, simulated->ranks[r].last_end);
+      EXPECT_NEAR(summary.ranks[r].busy, simulated.ranks[r].busy, 1e-9);
+      EXPECT_EQ(summary.ranks[r].first_start, simulated.ranks[r].first_start);
+      EXPECT_EQ(summary.ranks[r].last_end, simulated.ranks[r].last_end);
     }
   }
 }
@@ -245,8 +235,7 @@ TEST(Memory, CurveFollowsTheActions) {
   const Schedule schedule = Read("0F0,0I0,0W0\n");
   Costs costs = Uniform(schedule);
   costs.stages[0] = {1, 1, 1, 4, 1};
-  Timeline timeline;
-  ASSERT_TRUE(Simulate(schedule, costs, {.timeline = &timeline}));
+  const Timeline timeline = TimelineOf(schedule, costs);
   const MemoryCurve curve = MemoryOverTime(schedule, timeline, costs, 0);
   ASSERT_EQ(curve.size(), 3U);
   EXPECT_EQ(curve[0].amount, 4);
@@ -259,17 +248,13 @@ TEST(Memory, CurveFollowsTheActions) {
 TEST(Memory, CurvesRiseToThePeakAndEndEmpty) {
   std::mt19937 random(5);
   for (int i = 0; i < 200; ++i) {
-    RandomShape shape;
-    shape.placement = RandomPlacement(random);
-    shape.microbatches = static_cast<int>(1 + random() % 4) * shape.placement.replicas();
+    RandomShape shape = DrawShape(4, random);
     shape.pairs = random() % 2 == 0;
     const Schedule schedule = RandomSchedule(shape, random);
     Costs costs = RandomCosts(shape.placement, random);
     for (StageCosts& stage : costs.stages)
       stage.forward += 0.1;  // otherwise a peak may have no duration
-    Timeline timeline;
-    const auto result = Simulate(schedule, costs, {.timeline = &timeline});
-    ASSERT_TRUE(result);
+    const auto [result, timeline] = SimulateWithTimes(schedule, costs);
     const auto curves = MemoryOverTime(schedule, timeline, costs);
     for (std::size_t r = 0; r < curves.size(); ++r) {
       double peak = 0;
@@ -279,7 +264,7 @@ TEST(Memory, CurvesRiseToThePeakAndEndEmpty) {
           EXPECT_GT(curves[r][k].time, curves[r][k - 1].time);
         }
       }
-      EXPECT_EQ(peak, result->ranks[r].peak_memory);
+      EXPECT_EQ(peak, result.ranks[r].peak_memory);
       EXPECT_EQ(curves[r].back().amount, 0);
     }
   }

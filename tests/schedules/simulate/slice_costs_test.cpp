@@ -8,7 +8,7 @@
 #include "schedule/catalog.h"
 #include "schedule/text/text.h"
 #include "simulate/memory/memory_over_time.h"
-#include "simulate/simulate.h"
+#include "tests/schedules/simulate/timed_simulation.h"
 
 namespace penstock {
 namespace {
@@ -22,8 +22,7 @@ TEST(SliceCosts, MatchAHandComputedExample) {
                     {.forward = 10, .backward_input = 20, .backward_weight = 30, .activation = 3}};
   costs.by_slice[0].gradients_of_others = -4;
   costs.by_slice[1].gradients_of_others = 4;
-  Timeline timeline;
-  const auto result = Simulate(schedule, costs, {.timeline = &timeline}).value();
+  const auto [result, timeline] = SimulateWithTimes(schedule, costs);
   EXPECT_EQ(result.makespan, 66);
   EXPECT_EQ(result.peak_memory, 7);  // after B1: 3 of slice 0 and 4 of gradients
   const MemoryCurve curve = MemoryOverTime(schedule, timeline, costs, 0);
@@ -60,15 +59,13 @@ Costs RandomCosts(const Schedule& schedule, std::mt19937& random) {
 TEST(SliceCosts, SimulationAndMemoryCurveAgree) {
   std::mt19937 random(1);
   for (int i = 0; i < 200; ++i) {
-    ScheduleParams params;
-    params.ranks = 1 + static_cast<int>(random() % 5);
-    params.microbatches = 1 + static_cast<int>(random() % 6);
-    params.slices = 1 + static_cast<int>(random() % 5);
+    ScheduleParams params = {.ranks = 1 + static_cast<int>(random() % 5),
+                             .microbatches = 1 + static_cast<int>(random() % 6),
+                             .slices = 1 + static_cast<int>(random() % 5)};
     params.split = random() % 2 == 0;
     const Schedule schedule = Generate("seq1f1b", params).value();
     const Costs costs = RandomCosts(schedule, random);
-    Timeline timeline;
-    const auto result = Simulate(schedule, costs, {.timeline = &timeline}).value();
+    const auto [result, timeline] = SimulateWithTimes(schedule, costs);
     for (int rank = 0; rank < schedule.ranks(); ++rank) {
       const std::size_t r = rank;
       const MemoryCurve curve = MemoryOverTime(schedule, timeline, costs, rank);

@@ -12,11 +12,8 @@
 #include "tests/schedules/schedule/draw.h"
 #include "tests/schedules/schedule/figures.h"
 
-namespace penstock {
+namespace penstock::testing {
 namespace {
-
-using testing::CostsFor;
-using testing::Sized;
 
 constexpr double kAbout = 1 + 1e-9;
 
@@ -28,8 +25,8 @@ double SteadyOf(const Schedule& schedule, const Costs& costs, int count = 6) {
 TEST(SteadyState, LiesBetweenWorkAndMakespan) {
   std::mt19937 random(5);
   for (const Algorithm& algorithm : Catalog()) {
-    for (int i = 0, found = 0; i < 100 && found < testing::Cases(5); ++i) {
-      const ScheduleParams params = testing::DrawParams(algorithm, random);
+    for (int i = 0, found = 0; i < 100 && found < Cases(5); ++i) {
+      const ScheduleParams params = DrawParams(algorithm, random);
       const auto schedule = Generate(algorithm.name, params);
       if (!schedule || schedule->weights != WeightPolicy::kFlush) continue;
       ++found;
@@ -68,12 +65,11 @@ TEST(SteadyState, WithoutABarrierTheFillOverlapsWithTheDrain) {
 
 TEST(SteadyState, SchedulesWithoutAFlushHoldTheirSteps) {
   for (const char* const algorithm : {"pipedream", "pipedream-2bw"}) {
-    ScheduleParams params = Sized(4, 16);
-    params.steps = 8;
+    ScheduleParams params = {.ranks = 4, .microbatches = 16, .steps = 8};
     const Schedule schedule = Generate(algorithm, params).value();
     EXPECT_NEAR(SteadyOf(schedule, CostsFor(schedule, params), 1), 48, 1e-9) << algorithm;
   }
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::testing

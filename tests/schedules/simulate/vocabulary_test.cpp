@@ -10,15 +10,13 @@
 #include "simulate/memory/memory_over_time.h"
 #include "simulate/simulate.h"
 #include "tests/cases.h"
+#include "tests/results.h"
 #include "tests/schedules/schedule/draw.h"
 #include "tests/schedules/schedule/make_schedules.h"
+#include "tests/schedules/simulate/timed_simulation.h"
 
-namespace penstock {
+namespace penstock::testing {
 namespace {
-
-using testing::Cases;
-using testing::Draw;
-using testing::Make;
 
 // Raises the end of every action until all dependencies hold: the rules of vocabulary.h, literally.
 class Relaxation {
@@ -109,14 +107,11 @@ TEST(SimulateVocabulary, TimesAndMemoryAreThoseOfARelaxation) {
         chunks ? Make("interleaved", {p, 2, p * Draw(random, 1, 3)})
                : Make(Draw(random, 0, 1) == 0 ? "1f1b" : "zb-h1", {p, 1, Draw(random, 1, 10)});
     const Costs costs = DrawCosts(plain, random);
-    const auto sharded = AddVocabulary(plain, costs);
-    ASSERT_TRUE(sharded) << sharded.error().line();
-    Relaxation expected(*sharded, costs);
-    Timeline timeline;
-    const auto result = Simulate(*sharded, costs, {.timeline = &timeline});
-    ASSERT_TRUE(result) << result.error().line();
-    for (std::size_t rank = 0; rank < sharded->lanes.size(); ++rank) {
-      const Lane& lane = sharded->lanes[rank];
+    const auto sharded = ValueOf(AddVocabulary(plain, costs));
+    Relaxation expected(sharded, costs);
+    const auto [result, timeline] = SimulateWithTimes(sharded, costs);
+    for (std::size_t rank = 0; rank < sharded.lanes.size(); ++rank) {
+      const Lane& lane = sharded.lanes[rank];
       double held = 0, peak = 0;
       for (std::size_t i = 0; i < lane.size(); ++i) {
         const auto& [op, stage, n] = lane[i].first;
@@ -129,10 +124,10 @@ TEST(SimulateVocabulary, TimesAndMemoryAreThoseOfARelaxation) {
         if (EndsMicrobatch(op)) held -= of.activation;
         if (op == Op::kVocabularyWeight) held -= of.softmax;
       }
-      EXPECT_NEAR(result->ranks[rank].peak_memory, peak, 1e-9);
+      EXPECT_NEAR(result.ranks[rank].peak_memory, peak, 1e-9);
       double curve_peak = 0;
       for (const MemoryPoint& point :
-           MemoryOverTime(*sharded, timeline, costs, static_cast<int>(rank))) {
+           MemoryOverTime(sharded, timeline, costs, static_cast<int>(rank))) {
         curve_peak = std::max(curve_peak, point.amount);
       }
       // Points at one time are merged, so that the curve may miss a peak of no duration.
@@ -148,12 +143,10 @@ TEST(SimulateVocabulary, StepsWaitForGradientsOfTheVocabulary) {
     const Schedule plain = Make("1f1b", {Draw(random, 1, 5), 1, Draw(random, 1, 8)});
     Costs costs = DrawCosts(plain, random);
     costs.steps_wait_for_all = true;
-    const auto sharded = AddVocabulary(plain, costs);
-    ASSERT_TRUE(sharded) << sharded.error().line();
-    const auto stepped = AddOptimizer(*sharded);
-    ASSERT_TRUE(stepped) << stepped.error().line();
+    const auto sharded = ValueOf(AddVocabulary(plain, costs));
+    const auto stepped = ValueOf(AddOptimizer(sharded));
     for (StageCosts& stage : costs.stages) stage.step = 1;
-    const auto before = Simulate(*sharded, costs), after = Simulate(*stepped, costs);
+    const auto before = Simulate(sharded, costs), after = Simulate(stepped, costs);
     ASSERT_TRUE(before && after);
     EXPECT_NEAR(after->makespan, before->makespan + 1, 1e-9);
     for (std::size_t rank = 0; rank < after->ranks.size(); ++rank) {
@@ -168,12 +161,8 @@ TEST(SimulateVocabulary, SaysWhatNeverRuns) {
   auto sharded = AddVocabulary(plain, costs);
   ASSERT_TRUE(sharded);
   std::erase(sharded->lanes[0], MakeAction(Op::kVocabularyInput, 0, 1));
-  const auto result = Simulate(*sharded, costs);
-  ASSERT_FALSE(result);
-  EXPECT_NE(result.error().line().find("waits for S of microbatch 1 on every rank"),
-            std::string::npos)
-      << result.error().line();
+  EXPECT_TRUE(Refused(Simulate(*sharded, costs), "waits for S of microbatch 1 on every rank"));
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::testing

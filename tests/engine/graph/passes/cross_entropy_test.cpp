@@ -1,10 +1,5 @@
 // The backward of the loss in one op computes the same gradient and stores it once.
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/allclose.h>
-#include <ATen/ops/cross_entropy_loss.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/randint.h>
-#include <ATen/ops/randn.h>
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "graph/passes/passes.h"

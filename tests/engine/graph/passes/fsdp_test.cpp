@@ -1,7 +1,5 @@
 // Sharded parameters: the collectives in the captured graph, and the graphs that they move to.
-#include <ATen/ops/cat.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <thread>

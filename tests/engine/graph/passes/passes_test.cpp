@@ -1,10 +1,7 @@
 // Each pass produces fewer or cheaper nodes with the same results.
 #include "graph/passes/passes.h"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/allclose.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/randn.h>
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "tests/engine/graph/small_stage.h"

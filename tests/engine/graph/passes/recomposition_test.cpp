@@ -1,13 +1,8 @@
 // Checks every pass by recomposition: after each pass, the reference interpreter runs the current
 // graphs of the stage one after another, and the test compares the results with the captured joint
 // graph's. Covers every model in fp32 and bf16, and compares bitwise with `exact`.
+#include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/randn.h>
-#include <ATen/ops/silu.h>
-#include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

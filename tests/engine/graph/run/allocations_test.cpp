@@ -1,7 +1,5 @@
 // A run of a program allocates only its results.
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/randn.h>
-#include <ATen/ops/silu.h>
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "graph/kernel/fused_op.h"

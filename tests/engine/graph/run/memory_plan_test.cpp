@@ -1,9 +1,7 @@
 // Values that are alive at the same time share no bytes, and runs use the plan.
 #include "graph/run/memory_plan.h"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/ones.h>
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -4,8 +4,7 @@
 // The graphs here are mocks: device_tests replays real ones.
 #include "graph/run/program_replays.h"
 
-#include <ATen/ops/equal.h>
-#include <ATen/ops/randn.h>
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,7 +1,5 @@
 // A program frees the values of a run, keeps its bound values, and can run after an op throws.
-#include <ATen/ops/equal.h>
-#include <ATen/ops/randn.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "graph/run/interpret.h"

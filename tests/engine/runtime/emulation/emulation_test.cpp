@@ -17,6 +17,7 @@
 #include "tests/cases.h"
 #include "tests/engine/runtime/probe_stage.h"
 #include "tests/engine/runtime/random_schedule.h"
+#include "tests/results.h"
 #include "tests/schedules/schedule/draw.h"
 #include "tests/schedules/schedule/mutate.h"
 #include "tests/schedules/schedule/random_catalog.h"
@@ -38,8 +39,7 @@ constexpr double kRounding = 0.0005;  // units per action
 // Runs the schedule and expects due times, messages and peak memory as simulated.
 void ExpectAsSimulated(const Schedule& schedule, const Costs& costs) {
   Timeline timeline;
-  const auto simulated = Simulate(schedule, costs, {.timeline = &timeline});
-  ASSERT_TRUE(simulated) << simulated.error().line();
+  const auto simulated = ValueOf(Simulate(schedule, costs, {.timeline = &timeline}));
   Emulation machine(schedule, costs, kAtOnce);
   RunOptions options;
   options.transport = &machine.transport();
@@ -60,7 +60,7 @@ void ExpectAsSimulated(const Schedule& schedule, const Costs& costs) {
       ++next;
     }
     EXPECT_NEAR(static_cast<double>(machine.PeakBytes(rank)) / kAtOnce.activation_bytes,
-                simulated->ranks[r].peak_memory, 1e-5)
+                simulated.ranks[r].peak_memory, 1e-5)
         << "rank " << rank;
   }
 }

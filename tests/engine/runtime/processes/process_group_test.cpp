@@ -11,6 +11,7 @@
 #include "runtime/processes/local_ranks.h"
 #include "runtime/processes/process_timeout.h"
 #include "tests/engine/runtime/processes/on_processes.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
@@ -20,8 +21,7 @@ TEST(ProcessTimeoutTest, TheFormerNameOfTheVariableWorks) {
   setenv("PENSTOCK_HOST_TIMEOUT", "7", /*overwrite=*/1);
   EXPECT_EQ(ProcessTimeout()->count(), 7);
   setenv("PENSTOCK_PROCESS_TIMEOUT", "soon", /*overwrite=*/1);
-  EXPECT_NE(ProcessTimeout().error().line().find("PENSTOCK_PROCESS_TIMEOUT: 'soon'"),
-            std::string::npos);
+  EXPECT_TRUE(Contains(ProcessTimeout().error().line(), "PENSTOCK_PROCESS_TIMEOUT: 'soon'"));
   unsetenv("PENSTOCK_PROCESS_TIMEOUT");
   unsetenv("PENSTOCK_HOST_TIMEOUT");
 }

@@ -10,6 +10,7 @@
 #include "config/run_schedule.h"
 #include "runtime/executor/run.h"
 #include "tests/engine/train/temp_folder.h"
+#include "tests/results.h"
 #include "train/compiled/compile_stages.h"
 #include "train/run/pipeline.h"
 
@@ -64,15 +65,13 @@ TEST(Compiled, RunsLikeCapturedStages) {
   for (const std::vector<std::string>& way : ways) {
     const TempFolder folder;
     const TrainConfig config = Config(way);
-    const auto files = CompileStages(config, folder / "made/here");
-    ASSERT_TRUE(files) << files.error().line();
-    EXPECT_EQ(files->size(), 4U);
+    const auto files = ValueOf(CompileStages(config, folder / "made/here"));
+    EXPECT_EQ(files.size(), 4U);
     TrainConfig compiled = config;
     compiled.compiled = folder / "made/here";
-    const auto losses = LossesOf(compiled);
-    ASSERT_TRUE(losses) << losses.error().line();
-    EXPECT_EQ(losses->size(), 3U);
-    EXPECT_EQ(*losses, *LossesOf(config));
+    const auto losses = ValueOf(LossesOf(compiled));
+    EXPECT_EQ(losses.size(), 3U);
+    EXPECT_EQ(losses, *LossesOf(config));
   }
 }
 
@@ -88,15 +87,12 @@ TEST(Compiled, RefusesFilesThatDoNotMatch) {
     return message;
   };
   EXPECT_EQ(error({}), "no error");
-  EXPECT_NE(error({"model.dim=16"}).find("compiled with model.dim 8, this run has 16"),
-            std::string::npos);
-  EXPECT_NE(error({"model.rope_theta=500"}).find("compiled with model.rope_theta 10000"),
-            std::string::npos);
-  EXPECT_NE(error({"model.name=gpt2"}).find("compiled with model.name \"llama\""),
-            std::string::npos);
+  EXPECT_TRUE(Contains(error({"model.dim=16"}), "compiled with model.dim 8, this run has 16"));
+  EXPECT_TRUE(Contains(error({"model.rope_theta=500"}), "compiled with model.rope_theta 10000"));
+  EXPECT_TRUE(Contains(error({"model.name=gpt2"}), "compiled with model.name \"llama\""));
   EXPECT_NE(error({"microbatches=8"}).find("pipeline.microbatches 4"), std::string::npos);
-  EXPECT_NE(error({"parallel.data=2", "parallel.zero=3"}).find("parallel.data 1, this run has 2"),
-            std::string::npos);
+  EXPECT_TRUE(
+      Contains(error({"parallel.data=2", "parallel.zero=3"}), "parallel.data 1, this run has 2"));
   EXPECT_NE(error({"exact=false"}).find("exact true, this run has false"), std::string::npos);
 
   const std::string file = CompiledFile(folder / "made", 1);
@@ -106,11 +102,10 @@ TEST(Compiled, RefusesFilesThatDoNotMatch) {
     EXPECT_NE(error({}), "no error") << length;
   }
   std::filesystem::remove(file);
-  EXPECT_NE(error({}).find("stage1.safetensors: No such file or directory: write it with 'penstock "
-                           "compile CONFIG -o " +
-                           (folder / "made") + "'"),
-            std::string::npos)
-      << error({});
+  EXPECT_TRUE(Contains(error({}),
+                       "stage1.safetensors: No such file or directory: write it with 'penstock "
+                       "compile CONFIG -o " +
+                           (folder / "made") + "'"));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "base/index.h"
 #include "tests/engine/train/temp_folder.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
@@ -54,28 +55,26 @@ class Fortunes : public testing::Test {
 };
 
 TEST_F(Fortunes, AreSplitIntoWholeAndUniqueDocuments) {
-  const auto corpus = LoadCorpus(folder_.path(), 0.25);
-  ASSERT_TRUE(corpus) << corpus.error().line();
-  EXPECT_EQ(corpus->documents, 40);
+  const auto corpus = ValueOf(LoadCorpus(folder_.path(), 0.25));
+  EXPECT_EQ(corpus.documents, 40);
   std::set<std::string> all;
-  for (const auto* part : {&corpus->train, &corpus->held_out}) {
+  for (const auto* part : {&corpus.train, &corpus.held_out}) {
     for (const std::string& text : Parts(*part)) {
       EXPECT_TRUE(all.insert(text).second) << "twice: " << text;
     }
   }
   EXPECT_EQ(all.size(), texts_.size());
-  const double held = static_cast<double>(corpus->held_out.size());
-  const double total = held + static_cast<double>(corpus->train.size());
+  const double held = static_cast<double>(corpus.held_out.size());
+  const double total = held + static_cast<double>(corpus.train.size());
   EXPECT_NEAR(held / total, 0.25, 0.05);
 }
 
 TEST_F(Fortunes, SkipsLinksAndBinaryFiles) {
   folder_.Write("a.dat", std::string_view("\0\0\1not text", 11));
   std::filesystem::create_symlink(folder_ / "a", folder_ / "a.u8");
-  const auto corpus = LoadCorpus(folder_.path(), 0.25);
-  ASSERT_TRUE(corpus) << corpus.error().line();
-  EXPECT_EQ(corpus->documents, 40);
-  EXPECT_EQ(corpus->files, 1);  // the second has only duplicates
+  const auto corpus = ValueOf(LoadCorpus(folder_.path(), 0.25));
+  EXPECT_EQ(corpus.documents, 40);
+  EXPECT_EQ(corpus.files, 1);  // the second has only duplicates
 }
 
 TEST_F(Fortunes, AreSplitTheSameWayEveryTime) {
@@ -119,11 +118,10 @@ TEST(Data, RefusesMissingEmptyAndShortText) {
   EXPECT_EQ(code(folder.Write("tiny", "a word")), ErrorCode::kInvalidArgument);
 
   std::mt19937 random(3);
-  const auto corpus = LoadCorpus(folder.Write("text", Words(random, 300)), 0.05);
-  ASSERT_TRUE(corpus) << corpus.error().line();
-  const auto held = static_cast<std::int64_t>(corpus->held_out.size());
-  EXPECT_TRUE(CheckLength(*corpus, held - 1));
-  EXPECT_FALSE(CheckLength(*corpus, held));
+  const auto corpus = ValueOf(LoadCorpus(folder.Write("text", Words(random, 300)), 0.05));
+  const auto held = static_cast<std::int64_t>(corpus.held_out.size());
+  EXPECT_TRUE(CheckLength(corpus, held - 1));
+  EXPECT_FALSE(CheckLength(corpus, held));
 }
 
 TEST(Sampler, DependsOnSeedStepAndSampleAndReachesAll) {

@@ -1,10 +1,8 @@
 // The next token is drawn from the tokens that temperature, top_k and top_p leave.
 #include "train/evaluation/next_token.h"
 
+#include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/softmax.h>
-#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,10 +1,7 @@
 // Weights in Hugging Face's format: ranges, dtypes, several files, and files that do not fit.
 #include "train/huggingface/weights.h"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "base/files.h"

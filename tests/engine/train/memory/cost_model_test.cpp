@@ -11,6 +11,7 @@
 #include "model_spec/huggingface_config.h"
 #include "schedule/catalog.h"
 #include "schedule/data_parallel.h"
+#include "tests/results.h"
 #include "train/compiled/compile_stages.h"
 #include "train/memory/shard_bytes.h"
 
@@ -133,22 +134,20 @@ void ExpectCapturedFigures(const TrainConfig& config) {
   const ModelShape shape = ShapeOf(config.model);
   Microbatch batch{config.batch, config.model.sequence};
   batch.precision = config.precision == "bf16" ? Precision::kBf16 : Precision::kFp32;
-  const auto stages = SplitLayers(shape.layers, config.pipeline.ranks);
-  ASSERT_TRUE(stages) << stages.error().line();
+  const auto stages = ValueOf(SplitLayers(shape.layers, config.pipeline.ranks));
   for (int i = 0; i < config.pipeline.ranks; ++i) {
     SCOPED_TRACE(TextOf(config, i));
-    const LayerRange& stage = (*stages)[Index(i)];
-    const auto graphs = GraphsOfStage(config, i, {});
-    ASSERT_TRUE(graphs) << graphs.error().line();
-    const StageProgram program = MakeStageProgram(*graphs);
+    const LayerRange& stage = stages[Index(i)];
+    const auto graphs = ValueOf(GraphsOfStage(config, i, {}));
+    const StageProgram program = MakeStageProgram(graphs);
     const Work work = WorkOfStage(shape, stage, batch);
     const auto flops = [](const Graph& graph) {
       return static_cast<double>(FlopsOf(graph).value());
     };
-    EXPECT_EQ(ParametersOfStage(shape, stage, batch).all(), ParametersIn(*graphs));
-    EXPECT_EQ(FlopsOf(work.forward), flops(graphs->forward));
-    EXPECT_EQ(FlopsOf(work.backward_input), flops(graphs->backward_input));
-    EXPECT_EQ(FlopsOf(work.backward_weight), flops(graphs->backward_weight));
+    EXPECT_EQ(ParametersOfStage(shape, stage, batch).all(), ParametersIn(graphs));
+    EXPECT_EQ(FlopsOf(work.forward), flops(graphs.forward));
+    EXPECT_EQ(FlopsOf(work.backward_input), flops(graphs.backward_input));
+    EXPECT_EQ(FlopsOf(work.backward_weight), flops(graphs.backward_weight));
     const KeptBytes kept = KeptByStage(shape, stage, batch);
     EXPECT_EQ(kept.from_forward, static_cast<double>(program.saved_bytes));
     EXPECT_EQ(kept.after_input, static_cast<double>(program.live_bytes));
@@ -179,8 +178,7 @@ void ExpectPredictedStates(TrainConfig config, int zero) {
   const Schedule pipeline = Generate("1f1b", params).value();
   config.parallel.data = 2;
   config.parallel.zero = zero;
-  const auto predicted = PredictRankBytes(config, AddDataParallelism(pipeline, 2).value());
-  ASSERT_TRUE(predicted) << predicted.error().line();
+  const auto predicted = ValueOf(PredictRankBytes(config, AddDataParallelism(pipeline, 2).value()));
   const ModelShape shape = ShapeOf(config.model);
   const Precision precision = config.precision == "bf16" ? Precision::kBf16 : Precision::kFp32;
   for (int i = 0; i < config.pipeline.ranks; ++i) {
@@ -188,7 +186,7 @@ void ExpectPredictedStates(TrainConfig config, int zero) {
     const LayerRange stage = SplitLayers(shape.layers, config.pipeline.ranks).value()[Index(i)];
     const double parameters = ParametersOfStage(shape, stage, {}).all();
     const StateBytes states = StatesOf(parameters, precision, {zero, 2});
-    const RankBytes& bytes = (*predicted)[Index(i)];
+    const RankBytes& bytes = predicted[Index(i)];
     // A tensor begins at a multiple of 256 bytes. A layer has at most 12.
     const double rounding = 256 * 12 * static_cast<double>(stage.end - stage.begin + 1);
     EXPECT_NEAR(states.weights, static_cast<double>(bytes.weights), rounding);

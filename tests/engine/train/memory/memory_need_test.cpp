@@ -5,6 +5,7 @@
 
 #include "config/run_schedule.h"
 #include "tests/engine/train/tiny_run.h"
+#include "tests/results.h"
 #include "train/run/pipeline.h"
 
 namespace penstock {
@@ -52,10 +53,9 @@ TEST(MemoryNeed, EqualsTheMemoryOfTheStages) {
     const std::vector<std::uint8_t> text = Text();
     const Sampler sampler(text, config.model.sequence, 1);
     const auto pipeline =
-        BuildPipeline(run.config, run.schedule, MakeBatchSource(sampler, run.config));
-    ASSERT_TRUE(pipeline) << pipeline.error().line();
+        ValueOf(BuildPipeline(run.config, run.schedule, MakeBatchSource(sampler, run.config)));
     double parameters = 0, saved = 0;
-    for (const auto& [name, value] : pipeline->model.AllCopies()) {
+    for (const auto& [name, value] : pipeline.model.AllCopies()) {
       parameters += static_cast<double>(value.numel());
     }
     // Each of two stages sends a copy of the embedding's gradient.
@@ -64,7 +64,7 @@ TEST(MemoryNeed, EqualsTheMemoryOfTheStages) {
             ? 2.0 * static_cast<double>(config.model.vocabulary * config.model.dim)
             : 0;
     // GPipe has all microbatches in flight at once.
-    for (const auto& stage : pipeline->stages) {
+    for (const auto& stage : pipeline.stages) {
       saved += static_cast<double>(stage->SavedBytes()) * run.config.pipeline.microbatches;
     }
     EXPECT_EQ(need.weights, parameters * (config.precision == "bf16" ? 6 : 4));

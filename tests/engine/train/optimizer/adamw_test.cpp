@@ -1,8 +1,6 @@
 // AdamW, its decay rule, clipping and the learning rate against PyTorch's own optimizer:
 // adamw_fixture.json, which make_adamw_fixture.py writes.
-#include <ATen/ops/allclose.h>
-#include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

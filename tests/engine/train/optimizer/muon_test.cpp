@@ -1,14 +1,7 @@
 // Muon against PyTorch's own optimizer: muon_fixture.json, which make_muon_fixture.py writes.
 #include "train/optimizer/muon.h"
 
-#include <ATen/ops/allclose.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/linalg_svdvals.h>
-#include <ATen/ops/randn.h>
-#include <ATen/ops/stack.h>
-#include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

@@ -7,6 +7,7 @@
 
 #include "graph/ir/graph_tools.h"
 #include "tests/engine/train/run/processes_run.h"
+#include "tests/results.h"
 #include "train/compiled/compile_stages.h"
 #include "train/data/run_tokenizer.h"
 
@@ -21,26 +22,15 @@ class Documents : public ProcessesRun {
 // Stages on other processes receive the borders of documents in messages.
 TEST_F(Documents, ProcessesAndInterruptionsChangeNoBits) {
   for (const std::string model : {"llama", "gpt2"}) {
-    const std::vector<std::string> options = {"model.name=" + model, "document_mask=true"};
-    ASSERT_TRUE(RunAlone(options));
-    const Outcome alone = CollectAndRemove("run");
-    for (const auto& summary : RunOnProcesses(options)) {
-      ASSERT_TRUE(summary) << summary.error().line();
-    }
-    ExpectSame(alone, Collect("run"));
-    std::vector<std::string> resumed = options;
-    resumed.push_back("resume=" + CheckpointPath(CheckpointFolder(runs() + "/run"), 2));
-    ASSERT_TRUE(RunAlone(resumed));
-    ExpectSame(alone, CollectAndRemove("run"));
+    ExpectProcessesAndInterruptionsChangeNoBits({"model.name=" + model, "document_mask=true"});
   }
 }
 
 TEST_F(Documents, TheHeldOutLossHasTheMaskToo) {
-  const auto masked = RunAlone({"document_mask=true", "name=masked"});
-  ASSERT_TRUE(masked) << masked.error().line();
-  EXPECT_EQ(Evaluate(runs() + "/masked")->held_out_loss, masked->held_out_loss);
+  const auto masked = ValueOf(RunAlone({"document_mask=true", "name=masked"}));
+  EXPECT_EQ(Evaluate(Folder("masked"))->held_out_loss, masked.held_out_loss);
   const auto plain = RunAlone({"name=plain"});
-  EXPECT_NE(plain->held_out_loss, masked->held_out_loss);
+  EXPECT_NE(plain->held_out_loss, masked.held_out_loss);
   EXPECT_NE(Collect("plain").metrics, Collect("masked").metrics);
 }
 
@@ -48,9 +38,8 @@ TEST_F(Documents, InexactProgramsDifferOnlyByRounding) {
   const auto exact = RunAlone({"document_mask=true", "sequence=64"});
   ASSERT_TRUE(exact) << exact.error().line();
   const auto inexact =
-      RunAlone({"document_mask=true", "sequence=64", "exact=false", "name=inexact"});
-  ASSERT_TRUE(inexact) << inexact.error().line();
-  EXPECT_NEAR(inexact->held_out_loss, exact->held_out_loss, 1e-4);
+      ValueOf(RunAlone({"document_mask=true", "sequence=64", "exact=false", "name=inexact"}));
+  EXPECT_NEAR(inexact.held_out_loss, exact->held_out_loss, 1e-4);
 }
 
 TEST_F(Documents, TheBackwardComputesTheMaskAgain) {

@@ -1,7 +1,6 @@
 // Runs whose microbatches differ in length (data.lengths).
+#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <ATen/ops/cross_entropy_loss.h>
-#include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
 #include "config/run_schedule.h"
@@ -10,6 +9,7 @@
 #include "schedule/catalog.h"
 #include "tests/engine/train/documents.h"
 #include "tests/engine/train/run/processes_run.h"
+#include "tests/results.h"
 #include "train/data/training_data.h"
 #include "train/run/pipeline.h"
 
@@ -20,9 +20,8 @@ class Lengths : public ProcessesRun {
  protected:
   Lengths() { text_ = folder_.Write("fortunes", DistinctDocuments(600, 90)); }
 
-  static std::vector<std::string> With(std::vector<std::string> more) {
-    more.insert(more.end(), {"data.lengths=16,64,32,8", "sequence=64", "batch=2"});
-    return more;
+  static std::vector<std::string> WithLengths(const std::vector<std::string>& more) {
+    return With(more, {"data.lengths=16,64,32,8", "sequence=64", "batch=2"});
   }
 };
 
@@ -86,7 +85,7 @@ TEST_F(Lengths, TrainsLikeOneRank) {
            {"ranks=2", "schedule=1f1b"},
            {"ranks=2", "schedule=zb-h1", "document_mask=true"},
            {"ranks=2", "chunks=2", "stages=4", "schedule=interleaved"}}) {
-    TrainConfig config = Config(With(options));
+    TrainConfig config = Config(WithLengths(options));
     config.model.options["dropout"] = "0";
     if (config.data.document_mask) config.model.document_end = 0;
     const Schedule schedule = ChooseSchedule(config, 2).value();
@@ -119,7 +118,7 @@ TEST_F(Lengths, TrainsLikeOneRank) {
 
 // Padding changes no prediction, and the loss of a microbatch is the mean over its real tokens.
 TEST_F(Lengths, LossesAreThoseOfTheDocuments) {
-  TrainConfig config = Config(With({}));
+  TrainConfig config = Config(WithLengths({}));
   ASSERT_TRUE(ChooseSchedule(config, 2));
   const TrainingData data = LoadTrainingData(config).value();
   const BatchSource source = MakeBatchSource(data.samples, config);
@@ -147,47 +146,33 @@ TEST_F(Lengths, LossesAreThoseOfTheDocuments) {
 TEST_F(Lengths, ProcessesAndInterruptionsChangeNoBits) {
   for (const std::vector<std::string>& more :
        std::vector<std::vector<std::string>>{{}, {"ranks=2", "data=2", "zero=2", "exact=false"}}) {
-    const std::vector<std::string> options = With(more);
-    const auto summary = RunAlone(options);
-    ASSERT_TRUE(summary) << summary.error().line();
-    const Outcome alone = CollectAndRemove("run");
-    for (const auto& of_process : RunOnProcesses(options)) {
-      ASSERT_TRUE(of_process) << of_process.error().line();
-    }
-    ExpectSame(alone, Collect("run"));
-    std::vector<std::string> resumed = options;
-    resumed.push_back("resume=" + CheckpointPath(CheckpointFolder(runs() + "/run"), 2));
-    ASSERT_TRUE(RunAlone(resumed));
-    ExpectSame(alone, CollectAndRemove("run"));
+    ExpectProcessesAndInterruptionsChangeNoBits(WithLengths(more));
   }
 }
 
 // The held-out text is evaluated in windows, also one without documents of some length.
 TEST_F(Lengths, EvaluationNeedsNoDocumentsOfEachLength) {
-  const auto summary = RunAlone(With({}));
-  ASSERT_TRUE(summary) << summary.error().line();
-  EXPECT_EQ(Evaluate(runs() + "/run")->held_out_loss, summary->held_out_loss);
-  const auto other = Evaluate(runs() + "/run", folder_.Write("short", DistinctDocuments(2000, 4)));
+  const auto summary = ValueOf(RunAlone(WithLengths({})));
+  EXPECT_EQ(Evaluate(Folder("run"))->held_out_loss, summary.held_out_loss);
+  const auto other = Evaluate(Folder("run"), folder_.Write("short", DistinctDocuments(2000, 4)));
   EXPECT_TRUE(other) << other.error().line();
 }
 
 // The prediction has the costs of each microbatch, so it knows which ones take more memory.
 TEST_F(Lengths, ThePredictionDistinguishesMicrobatches) {
-  const auto summary = RunAlone(With({"ranks=2", "microbatches=4"}));
-  ASSERT_TRUE(summary) << summary.error().line();
+  const auto summary = ValueOf(RunAlone(WithLengths({"ranks=2", "microbatches=4"})));
   const auto longest =
-      RunAlone({"sequence=64", "batch=2", "ranks=2", "microbatches=4", "name=longest"});
-  ASSERT_TRUE(longest) << longest.error().line();
+      ValueOf(RunAlone({"sequence=64", "batch=2", "ranks=2", "microbatches=4", "name=longest"}));
   for (std::size_t rank = 0; rank < 2; ++rank) {
-    const RankSummary& figures = summary->per_rank[rank];
+    const RankSummary& figures = summary.per_rank[rank];
     EXPECT_EQ(figures.peak_activation_bytes, figures.predicted_peak_activation_bytes);
   }
-  EXPECT_LT(summary->per_rank[0].peak_activation_bytes, longest->per_rank[0].peak_activation_bytes);
+  EXPECT_LT(summary.per_rank[0].peak_activation_bytes, longest.per_rank[0].peak_activation_bytes);
 }
 
 TEST_F(Lengths, RefusesWhatDoesNotCombine) {
   const auto error = [&](const std::vector<std::string>& more) {
-    const auto summary = RunAlone(With(more));
+    const auto summary = RunAlone(WithLengths(more));
     return summary ? std::string() : summary.error().line();
   };
   EXPECT_EQ(error({"schedule=seq1f1b", "slices=2"}),
@@ -196,8 +181,7 @@ TEST_F(Lengths, RefusesWhatDoesNotCombine) {
             "data.lengths cannot be used with a schedule without a flush: remove one of them");
   EXPECT_EQ(error({"microbatches=6"}),
             "data.lengths: the microbatches of a step (6) are not a multiple of the 4 lengths");
-  EXPECT_NE(error({"model.name=deepseek_v3", "predictor=1"}).find("model.predictor"),
-            std::string::npos);
+  EXPECT_TRUE(Contains(error({"model.name=deepseek_v3", "predictor=1"}), "model.predictor"));
   const auto summary = RunAlone({"data.lengths=8,16", "sequence=32"});
   ASSERT_FALSE(summary);
   EXPECT_EQ(summary.error().line(),

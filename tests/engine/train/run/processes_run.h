@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <span>
+#include <thread>
 
 #include "base/files.h"
 #include "checkpoint/checkpoint_folder.h"
@@ -15,6 +16,7 @@
 #include "tests/engine/train/sentences.h"
 #include "tests/engine/train/temp_folder.h"
 #include "tests/engine/train/tested_device.h"
+#include "tests/results.h"
 #include "train/train.h"
 
 namespace penstock {
@@ -34,26 +36,24 @@ class ProcessesRun : public testing::Test {
   }
 
   std::string runs() const { return folder_ / "runs"; }
+  std::string Folder(const std::string& run) const { return runs() + "/" + run; }
+  std::string At(const std::string& run, std::int64_t step) const {
+    return CheckpointPath(CheckpointFolder(Folder(run)), step);
+  }
+  std::vector<StepMetric> Metrics(const std::string& run) const {
+    return ReadMetrics(Folder(run) + "/metrics.jsonl", 1000);
+  }
 
+  // Later options replace earlier ones.
+  static std::vector<std::string> With(std::vector<std::string> options,
+                                       const std::vector<std::string>& more) {
+    options.insert(options.end(), more.begin(), more.end());
+    return options;
+  }
   TrainConfig Config(const std::vector<std::string>& options) const {
-    std::vector<std::string> all = {"data.path=" + text_,
-                                    "folder=" + runs(),
-                                    "dim=16",
-                                    "heads=2",
-                                    "layers=4",
-                                    "sequence=16",
-                                    "batch=1",
-                                    "warmup=2",
-                                    "ranks=4",
-                                    "microbatches=8",
-                                    "steps=5",
-                                    "sample=12",
-                                    "dropout=0.1",
-                                    "every=2",
-                                    "keep=0",
-                                    "device=" + TestedDevice()};
-    all.insert(all.end(), options.begin(), options.end());
-    return ParseTrainConfig("", "none", all).value();
+    const std::vector<std::string> own = {"data.path=" + text_, "folder=" + runs(),
+                                          "device=" + TestedDevice()};
+    return ValueOf(ParseTrainConfig("", "none", With(With(own, base_), options)));
   }
 
   TrainOptions Options(const std::atomic<bool>* stop = nullptr) const {
@@ -66,6 +66,13 @@ class ProcessesRun : public testing::Test {
 
   Result<TrainSummary> RunAlone(const std::vector<std::string>& options) const {
     return Train(Config(options), Options());
+  }
+
+  // Returns the error of a run that must fail.
+  std::string ErrorOf(const std::vector<std::string>& options) const {
+    const auto summary = RunAlone(options);
+    EXPECT_FALSE(summary);
+    return summary ? "" : summary.error().line();
   }
 
   // Places neighboring ranks on different processes, or whole replicas of the pipeline if there are
@@ -91,6 +98,38 @@ class ProcessesRun : public testing::Test {
     return summaries;
   }
 
+  std::vector<TrainSummary> RunWell(const std::vector<std::string>& options,
+                                    int processes = kProcesses,
+                                    std::span<std::atomic<bool>> requests = {}) const {
+    std::vector<TrainSummary> summaries;
+    for (auto& summary : RunOnProcesses(options, nullptr, processes, requests)) {
+      summaries.push_back(ValueOf(std::move(summary)));
+    }
+    return summaries;
+  }
+
+  // Calls run(stop), and sets `stop` once the run has logged another step.
+  template <class Run>
+  auto StopAfterAStep(const std::string& run, const Run& call) const {
+    std::atomic<bool> stop{false}, ended{false};
+    const auto size = [path = Folder(run) + "/metrics.jsonl"]() -> std::uintmax_t {
+      std::error_code error;
+      const std::uintmax_t bytes = std::filesystem::file_size(path, error);
+      return error ? 0 : bytes;
+    };
+    const std::uintmax_t before = size();
+    std::thread watcher([&] {
+      while (!stop && !ended) {
+        stop = size() > before;
+        std::this_thread::yield();
+      }
+    });
+    auto result = call(&stop);
+    ended = true;
+    watcher.join();
+    return result;
+  }
+
   // The results of a run that do not depend on time.
   struct Outcome {
     std::vector<std::string> metrics;
@@ -98,9 +137,9 @@ class ProcessesRun : public testing::Test {
     std::map<std::string, std::map<std::string, at::Tensor>> tensors;  // by checkpoint
   };
   Outcome Collect(const std::string& name) const {
-    const std::string run = runs() + "/" + name;
+    const std::string run = Folder(name);
     Outcome outcome;
-    for (const StepMetric& metric : ReadMetrics(run + "/metrics.jsonl", 1000)) {
+    for (const StepMetric& metric : Metrics(name)) {
       outcome.metrics.push_back(fmt::format("{} {:a} {:a} {:a} {} {}", metric.step, metric.loss,
                                             metric.lr, metric.grad_norm, metric.clipped,
                                             metric.skipped));
@@ -119,7 +158,7 @@ class ProcessesRun : public testing::Test {
   }
   Outcome CollectAndRemove(const std::string& name) const {
     Outcome outcome = Collect(name);
-    std::filesystem::remove_all(runs() + "/" + name);
+    std::filesystem::remove_all(Folder(name));
     return outcome;
   }
 
@@ -133,8 +172,21 @@ class ProcessesRun : public testing::Test {
     }
   }
 
+  // A run on several processes, and one that resumes from step 2, have the bits of a whole run.
+  void ExpectProcessesAndInterruptionsChangeNoBits(const std::vector<std::string>& options) const {
+    ValueOf(RunAlone(options));
+    const Outcome alone = CollectAndRemove("run");
+    RunWell(options);
+    ExpectSame(alone, Collect("run"));
+    ValueOf(RunAlone(With(options, {"resume=" + At("run", 2)})));
+    ExpectSame(alone, CollectAndRemove("run"));
+  }
+
   TempFolder folder_;
   std::string text_;
+  std::vector<std::string> base_ = {
+      "dim=16",         "heads=2", "layers=4",  "sequence=16", "batch=1", "warmup=2", "ranks=4",
+      "microbatches=8", "steps=5", "sample=12", "dropout=0.1", "every=2", "keep=0"};
   std::FILE* log_;
 };
 

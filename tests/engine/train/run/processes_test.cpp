@@ -5,10 +5,10 @@
 
 #include <array>
 #include <atomic>
-#include <thread>
 
 #include "config/run_schedule.h"
 #include "tests/engine/train/run/processes_run.h"
+#include "tests/results.h"
 #include "train/checkpoint/single_file.h"
 #include "train/run/pipeline.h"
 
@@ -18,26 +18,24 @@ namespace {
 class ProcessesTrain : public ProcessesRun {
  protected:
   void ExpectSameRun(const std::vector<std::string>& options) {
-    const auto alone = RunAlone(options);
-    ASSERT_TRUE(alone) << alone.error().line();
+    const auto alone = ValueOf(RunAlone(options));
     const Outcome expected = CollectAndRemove("run");
     EXPECT_EQ(expected.metrics.size(), 5U);
-    const auto summaries = RunOnProcesses(options);
-    for (const auto& summary : summaries) {
-      ASSERT_TRUE(summary) << summary.error().line();
-      EXPECT_EQ(summary->held_out_loss, alone->held_out_loss);
-      EXPECT_EQ(summary->passage, alone->passage);
-      EXPECT_EQ(summary->steps, alone->steps);
-      EXPECT_EQ(summary->saved, alone->saved);
+    const std::vector<TrainSummary> summaries = RunWell(options);
+    for (const TrainSummary& summary : summaries) {
+      EXPECT_EQ(summary.held_out_loss, alone.held_out_loss);
+      EXPECT_EQ(summary.passage, alone.passage);
+      EXPECT_EQ(summary.steps, alone.steps);
+      EXPECT_EQ(summary.saved, alone.saved);
     }
-    EXPECT_EQ(summaries[0]->files, alone->files);
-    EXPECT_EQ(summaries[0]->baseline_loss, alone->baseline_loss);
-    EXPECT_EQ(summaries[0]->per_rank.size(), alone->per_rank.size());
-    for (std::size_t rank = 0; rank < alone->per_rank.size(); ++rank) {
-      EXPECT_EQ(summaries[0]->per_rank[rank].peak_activation_bytes,
-                alone->per_rank[rank].peak_activation_bytes);
+    EXPECT_EQ(summaries[0].files, alone.files);
+    EXPECT_EQ(summaries[0].baseline_loss, alone.baseline_loss);
+    EXPECT_EQ(summaries[0].per_rank.size(), alone.per_rank.size());
+    for (std::size_t rank = 0; rank < alone.per_rank.size(); ++rank) {
+      EXPECT_EQ(summaries[0].per_rank[rank].peak_activation_bytes,
+                alone.per_rank[rank].peak_activation_bytes);
     }
-    for (const std::string& file : alone->files) {
+    for (const std::string& file : alone.files) {
       EXPECT_TRUE(std::filesystem::exists(file)) << file;
     }
     ExpectSame(CollectAndRemove("run"), expected);
@@ -118,13 +116,9 @@ TEST_F(ProcessesTrain, ResumesFromCheckpointsOfOneAndOfSeveralProcesses) {
     }
     std::filesystem::remove(runs() + "/run/model.safetensors");
   };
-  std::vector<std::string> resumed = options;
-  resumed.emplace_back("resume=auto");
+  const std::vector<std::string> resumed = With(options, {"resume=auto"});
   remove_from(3);
-  for (const auto& summary : RunOnProcesses(resumed)) {
-    ASSERT_TRUE(summary) << summary.error().line();
-    EXPECT_EQ(summary->steps, 5);
-  }
+  for (const TrainSummary& summary : RunWell(resumed)) EXPECT_EQ(summary.steps, 5);
   ExpectSame(Collect("run"), whole);
   remove_from(5);
   ASSERT_TRUE(RunAlone(resumed));
@@ -135,19 +129,8 @@ TEST_F(ProcessesTrain, AStopOnOneProcessStopsAllWithACheckpoint) {
   const std::vector<std::string> options = {"schedule=1f1b", "every=0"};
   ASSERT_TRUE(RunAlone(options));
   const Outcome whole = CollectAndRemove("run");
-  std::atomic<bool> stop{false};
-  std::atomic<bool> ended{false};
-  const std::string path = runs() + "/run/metrics.jsonl";
-  std::thread watcher([&] {
-    while (!stop && !ended) {
-      std::error_code error;
-      if (std::filesystem::file_size(path, error) > 0 && !error) stop = true;
-      std::this_thread::yield();
-    }
-  });
-  const auto summaries = RunOnProcesses(options, &stop);
-  ended = true;
-  watcher.join();
+  const auto summaries = StopAfterAStep(
+      "run", [&](const std::atomic<bool>* stop) { return RunOnProcesses(options, stop); });
   for (const auto& summary : summaries) {
     ASSERT_TRUE(summary) << summary.error().line();
     EXPECT_EQ(summary->interrupted, summaries[0]->interrupted);
@@ -157,9 +140,7 @@ TEST_F(ProcessesTrain, AStopOnOneProcessStopsAllWithACheckpoint) {
   if (summaries[0]->steps == 5) return;  // it ended before the stop
   EXPECT_TRUE(summaries[0]->interrupted);
   EXPECT_TRUE(IsCheckpointFolder(summaries[0]->saved));
-  std::vector<std::string> resumed = options;
-  resumed.emplace_back("resume=auto");
-  ASSERT_TRUE(RunAlone(resumed));
+  ASSERT_TRUE(RunAlone(With(options, {"resume=auto"})));
   const Outcome end = Collect("run");
   EXPECT_EQ(end.metrics, whole.metrics);
   const std::string model = runs() + "/run/model.safetensors";
@@ -169,14 +150,11 @@ TEST_F(ProcessesTrain, AStopOnOneProcessStopsAllWithACheckpoint) {
 TEST_F(ProcessesTrain, MetricsHaveTheFiguresOfAllRanksOfAllProcesses) {
   for (const std::string schedule : {"1f1b", "dualpipe", "pipedream"}) {
     const std::vector<std::string> options = {"schedule=" + schedule};
-    const auto alone = RunAlone(options);
-    ASSERT_TRUE(alone) << alone.error().line();
-    const auto of_one = ReadMetrics(runs() + "/run/metrics.jsonl", 100);
+    const auto alone = ValueOf(RunAlone(options));
+    const auto of_one = Metrics("run");
     std::filesystem::remove_all(runs());
-    for (const auto& summary : RunOnProcesses(options)) {
-      ASSERT_TRUE(summary) << summary.error().line();
-    }
-    const auto of_two = ReadMetrics(runs() + "/run/metrics.jsonl", 100);
+    RunWell(options);
+    const auto of_two = Metrics("run");
     ASSERT_EQ(of_two.size(), 5U);
     for (std::size_t step = 0; step < of_two.size(); ++step) {
       const StepMetric& metric = of_two[step];
@@ -188,7 +166,7 @@ TEST_F(ProcessesTrain, MetricsHaveTheFiguresOfAllRanksOfAllProcesses) {
         EXPECT_GE(figures.bubble, 0);
         EXPECT_EQ(figures.peak_activation_bytes, of_one[step].ranks[rank].peak_activation_bytes);
         if (schedule != "pipedream") {
-          EXPECT_EQ(figures.peak_activation_bytes, alone->per_rank[rank].peak_activation_bytes);
+          EXPECT_EQ(figures.peak_activation_bytes, alone.per_rank[rank].peak_activation_bytes);
         }
         least = std::min(least, figures.bubble);
       }
@@ -202,9 +180,7 @@ TEST_F(ProcessesTrain, AnyProcessCanRequestATimeline) {
   for (int process = 0; process < kProcesses; ++process) {
     std::array<std::atomic<bool>, kProcesses> requests{};
     requests[process] = true;
-    for (const auto& summary : RunOnProcesses({"schedule=1f1b"}, nullptr, kProcesses, requests)) {
-      ASSERT_TRUE(summary) << summary.error().line();
-    }
+    RunWell({"schedule=1f1b"}, kProcesses, requests);
     EXPECT_FALSE(requests[process]);
     const std::string path = runs() + "/run/trace-step-0.json";
     const std::string trace = ReadFile(path).value_or("");
@@ -235,10 +211,7 @@ TEST_F(ProcessesTrain, AFailureOnOneProcessFailsAllWithItsReason) {
   OnEachProcess(groups, [&](ProcessGroup& group) {
     TrainOptions options = Options();
     options.group = &group;
-    const auto summary = Train(Config({"optimizer.lr=1e38"}), options);
-    ASSERT_FALSE(summary);
-    EXPECT_NE(summary.error().line().find("not finite"), std::string::npos)
-        << summary.error().line();
+    EXPECT_TRUE(Refused(Train(Config({"optimizer.lr=1e38"}), options), "not finite"));
   });
 }
 

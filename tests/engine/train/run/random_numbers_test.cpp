@@ -1,8 +1,7 @@
 // Random numbers are a function of the seed, the step, the microbatch and the position in the
 // model: a run with dropout trains to the same numbers whatever the stages, the schedule and the
 // replicas.
-#include <ATen/ops/allclose.h>
-#include <ATen/ops/equal.h>
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "tests/engine/train/run/trained_model.h"

@@ -1,11 +1,11 @@
 // Recomputing attention, the MLP or both trains to the same bits, and a microbatch keeps as many
 // bytes as predicted.
-#include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
 #include "graph/compile.h"
 #include "model/model_entry.h"
 #include "tests/engine/train/run/trained_model.h"
+#include "tests/results.h"
 #include "train/compiled/compile_stages.h"
 
 namespace penstock {
@@ -47,10 +47,7 @@ TEST_P(RecomputeModules, TrainsToTheSameBitsWithThePredictedBytes) {
   for (const std::string& modules : choices) {
     SCOPED_TRACE(modules);
     const TrainedModel run = TrainRecomputing(config, modules);
-    EXPECT_EQ(run.losses, plain.losses);
-    for (const auto& [name, value] : plain.parameters) {
-      EXPECT_TRUE(at::equal(value, run.parameters.at(name))) << name;
-    }
+    ExpectEqual(plain, run);
     saved[modules] = run.saved;
     for (std::size_t stage = 0; stage < run.saved.size(); ++stage) {
       EXPECT_LT(run.saved[stage], plain.saved[stage]);
@@ -88,9 +85,8 @@ TEST(RecomputeModulesInGraphs, SaveWhatARunSaves) {
   config.recompute.modules = "attention";
   const TrainedModel run = TrainRecomputing(config, "attention");
   for (int stage = 0; stage < 2; ++stage) {
-    const auto graphs = GraphsOfStage(config, stage, {});
-    ASSERT_TRUE(graphs) << graphs.error().line();
-    EXPECT_EQ(MakeStageProgram(*graphs).saved_bytes, run.saved[Index(stage)]);
+    const auto graphs = ValueOf(GraphsOfStage(config, stage, {}));
+    EXPECT_EQ(MakeStageProgram(graphs).saved_bytes, run.saved[Index(stage)]);
   }
 }
 

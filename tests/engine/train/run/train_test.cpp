@@ -15,6 +15,7 @@
 #include "tests/engine/train/sentences.h"
 #include "tests/engine/train/temp_folder.h"
 #include "tests/engine/train/tiny_run.h"
+#include "tests/results.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/evaluation/language_model.h"
 #include "train/run/run_folder.h"
@@ -92,35 +93,32 @@ TEST_F(TrainRun, TrainsEveryModel) {
   for (const std::string_view model : ModelNames()) {
     SCOPED_TRACE(model);
     const std::string name(model);
-    const auto summary = Run({"model.name=" + name, "name=" + name, "steps=40", "lr=0.01"});
-    ASSERT_TRUE(summary) << summary.error().line();
-    EXPECT_LT(summary->held_out_loss, 4.5);  // log(256) = 5.55 at the start
+    const auto summary =
+        ValueOf(Run({"model.name=" + name, "name=" + name, "steps=40", "lr=0.01"}));
+    EXPECT_LT(summary.held_out_loss, 4.5);  // log(256) = 5.55 at the start
     const std::string run = folder_ / "runs/" + name;
-    const auto evaluated = Evaluate(run);
-    ASSERT_TRUE(evaluated) << evaluated.error().line();
-    EXPECT_EQ(evaluated->held_out_loss, summary->held_out_loss);
+    const auto evaluated = ValueOf(Evaluate(run));
+    EXPECT_EQ(evaluated.held_out_loss, summary.held_out_loss);
     GenerateOptions options;
     options.tokens = 20;
-    const auto text = GenerateText(run, options);
-    ASSERT_TRUE(text) << text.error().line();
-    EXPECT_FALSE(text->text.empty());
+    const auto text = ValueOf(GenerateText(run, options));
+    EXPECT_FALSE(text.text.empty());
   }
 }
 
 TEST_F(TrainRun, WritesAllFilesAndFigures) {
-  const auto summary = Run({"steps=12"});
-  ASSERT_TRUE(summary) << summary.error().line();
+  const auto summary = ValueOf(Run({"steps=12"}));
   const std::set<std::string> expected = {"config.yaml",       "schedule.csv", "trace.json",
                                           "model.safetensors", "report.html",  "metrics.jsonl",
                                           "loss.svg",          "timeline.svg"};
   EXPECT_EQ(FilesOf("run"), expected);
-  for (const std::string& file : summary->files) EXPECT_TRUE(std::filesystem::exists(file));
-  EXPECT_EQ(summary->files.size(), expected.size());
-  EXPECT_EQ(summary->steps, 12);
-  EXPECT_EQ(summary->ranks, 2);
-  EXPECT_FALSE(summary->passage.empty());
-  ASSERT_EQ(summary->per_rank.size(), 2U);
-  for (const RankSummary& rank : summary->per_rank) {
+  for (const std::string& file : summary.files) EXPECT_TRUE(std::filesystem::exists(file));
+  EXPECT_EQ(summary.files.size(), expected.size());
+  EXPECT_EQ(summary.steps, 12);
+  EXPECT_EQ(summary.ranks, 2);
+  EXPECT_FALSE(summary.passage.empty());
+  ASSERT_EQ(summary.per_rank.size(), 2U);
+  for (const RankSummary& rank : summary.per_rank) {
     EXPECT_GT(rank.busy, 0);
     EXPECT_GE(rank.bubble, 0);
     EXPECT_LE(rank.bubble, 1);
@@ -138,22 +136,19 @@ TEST_F(TrainRun, WritesAllFilesAndFigures) {
 }
 
 TEST_F(TrainRun, ItsCheckpointHasTheSameLoss) {
-  const auto summary = Run({});
-  ASSERT_TRUE(summary) << summary.error().line();
-  const auto again = Evaluate(folder_ / "runs/run");
-  ASSERT_TRUE(again) << again.error().line();
-  EXPECT_NEAR(again->held_out_loss, summary->held_out_loss, 1e-6);
-  EXPECT_EQ(again->baseline_loss, summary->baseline_loss);
-  EXPECT_EQ(again->step, 4);
+  const auto summary = ValueOf(Run({}));
+  const auto again = ValueOf(Evaluate(folder_ / "runs/run"));
+  EXPECT_NEAR(again.held_out_loss, summary.held_out_loss, 1e-6);
+  EXPECT_EQ(again.baseline_loss, summary.baseline_loss);
+  EXPECT_EQ(again.step, 4);
   GenerateOptions options;
   options.prompt = "the ";
   options.tokens = 30;
   options.top_k = 20;
   options.top_p = 0.9;
   options.seed = 3;
-  const auto text = GenerateText(folder_ / "runs/run", options);
-  ASSERT_TRUE(text) << text.error().line();
-  EXPECT_EQ(text->text, GenerateText(folder_ / "runs/run", options)->text);
+  const auto text = ValueOf(GenerateText(folder_ / "runs/run", options));
+  EXPECT_EQ(text.text, GenerateText(folder_ / "runs/run", options)->text);
   for (const auto& change : std::vector<std::function<void(GenerateOptions&)>>{
            [](auto& o) { o.tokens = -1; }, [](auto& o) { o.top_k = -1; },
            [](auto& o) { o.top_p = 0; }, [](auto& o) { o.temperature = -1; }}) {
@@ -201,11 +196,10 @@ TEST_F(TrainRun, RunsAValidCsvAndRefusesABadOne) {
 
 TEST_F(TrainRun, TrainsWithReplicasAndWithoutAFlush) {
   for (const std::string schedule : {"dualpipe", "chimera", "pipedream", "pipedream-2bw"}) {
-    const auto summary = Run({"name=" + schedule, "schedule=" + schedule, "steps=7"});
-    ASSERT_TRUE(summary) << summary.error().line();
-    EXPECT_EQ(summary->steps, 7);
-    EXPECT_GT(summary->step_time, 0);
-    EXPECT_GT(summary->predicted_step_time, 0);
+    const auto summary = ValueOf(Run({"name=" + schedule, "schedule=" + schedule, "steps=7"}));
+    EXPECT_EQ(summary.steps, 7);
+    EXPECT_GT(summary.step_time, 0);
+    EXPECT_GT(summary.predicted_step_time, 0);
     EXPECT_EQ(ReadMetrics(folder_ / ("runs/" + schedule + "/metrics.jsonl"), 100).size(), 7U);
   }
   // Without a flush and with a time limit, a run has several blocks.
@@ -232,9 +226,8 @@ TEST_F(TrainRun, PostValidationClipsToTheSameWeights) {
 }
 
 TEST_F(TrainRun, EndsAfterItsTimeLimit) {
-  const auto summary = Run({"seconds=0.2", "steps=1000000"});
-  ASSERT_TRUE(summary) << summary.error().line();
-  EXPECT_LT(summary->steps, 1000000);
+  const auto summary = ValueOf(Run({"seconds=0.2", "steps=1000000"}));
+  EXPECT_LT(summary.steps, 1000000);
 }
 
 TEST_F(TrainRun, RefusesInvalidRuns) {
@@ -262,21 +255,14 @@ TEST_F(TrainRun, ALossThatIsNotFiniteFailsTheRun) {
 
 // Only the weights of the last step are out of range, so the training losses are finite.
 TEST_F(TrainRun, AHeldOutLossThatIsNotFiniteFailsTheRun) {
-  const auto summary = Run({"lr=1e45", "steps=1"});
-  ASSERT_FALSE(summary);
-  EXPECT_EQ(summary.error().code, ErrorCode::kUnavailable);
-  EXPECT_NE(summary.error().line().find("held-out loss is "), std::string::npos)
-      << summary.error().line();
+  EXPECT_TRUE(Refused(Run({"lr=1e45", "steps=1"}), "held-out loss is ", ErrorCode::kUnavailable));
   EXPECT_EQ(FilesOf("run"), (std::set<std::string>{"config.yaml", "metrics.jsonl",
                                                    "model.safetensors", "schedule.csv"}));
 }
 
 TEST_F(TrainRun, ARunThatSkippedMostStepsFails) {
-  const auto summary = Run({"lr=1e9", "steps=20", "nonfinite=skip"});
-  ASSERT_FALSE(summary);
-  EXPECT_EQ(summary.error().code, ErrorCode::kUnavailable);
-  EXPECT_NE(summary.error().line().find("20 steps were skipped"), std::string::npos)
-      << summary.error().line();
+  EXPECT_TRUE(Refused(Run({"lr=1e9", "steps=20", "nonfinite=skip"}), "20 steps were skipped",
+                      ErrorCode::kUnavailable));
   const auto metrics = ReadMetrics(folder_ / "runs/run/metrics.jsonl", 100);
   ASSERT_EQ(metrics.size(), 20U);
   EXPECT_FALSE(metrics.front().skipped);
@@ -320,12 +306,8 @@ TEST_F(TrainRun, OnlyOneRunAtATimeUsesAFolder) {
   {
     const auto holder = RunFolder::Open(path, stderr);
     ASSERT_TRUE(holder) << holder.error().line();
-    const auto refused = Run({});
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
-    EXPECT_NE(refused.error().line().find(fmt::format("process {} on ", getpid())),
-              std::string::npos)
-        << refused.error().line();
+    EXPECT_TRUE(
+        Refused(Run({}), fmt::format("process {} on ", getpid()), ErrorCode::kInvalidArgument));
     EXPECT_TRUE(Run({"name=other"}));
   }
   EXPECT_FALSE(std::filesystem::exists(path));  // nothing was written to it
@@ -351,10 +333,9 @@ TEST_F(TrainRun, NoticesADeletedOrMovedFolder) {
 
 TEST_F(TrainRun, AStopBeforeTheFirstStepLeavesNoFiles) {
   const std::atomic<bool> stop{true};
-  const auto summary = Run({"steps=1000000"}, &stop);
-  ASSERT_TRUE(summary) << summary.error().line();
-  EXPECT_TRUE(summary->interrupted);
-  EXPECT_EQ(summary->saved, "");
+  const auto summary = ValueOf(Run({"steps=1000000"}, &stop));
+  EXPECT_TRUE(summary.interrupted);
+  EXPECT_EQ(summary.saved, "");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/run"));
 }
 

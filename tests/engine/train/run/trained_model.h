@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -60,6 +61,15 @@ inline TrainedModel TrainWith(
   for (const auto& stage : pipeline.stages) result.saved.push_back(stage->SavedBytes());
   result.measured = MeasuredCosts(trace);
   return result;
+}
+
+// Expects the same bits.
+inline void ExpectEqual(const TrainedModel& one, const TrainedModel& other) {
+  EXPECT_EQ(one.losses, other.losses);
+  ASSERT_EQ(one.parameters.size(), other.parameters.size());
+  for (const auto& [name, value] : one.parameters) {
+    EXPECT_TRUE(at::equal(value, other.parameters.at(name))) << name;
+  }
 }
 
 }  // namespace penstock

@@ -8,6 +8,7 @@
 #include "base/files.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "tests/engine/train/run/processes_run.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
@@ -16,7 +17,6 @@ namespace fs = std::filesystem;
 
 class Validation : public ProcessesRun {
  protected:
-  std::string Folder(const std::string& run) const { return runs() + "/" + run; }
   std::vector<HeldOutMetric> HeldOut(const std::string& run) const {
     return ReadHeldOut(Folder(run) + "/metrics.jsonl", 1000);
   }
@@ -35,11 +35,6 @@ class Validation : public ProcessesRun {
       names.insert(entry.path().filename().string());
     }
     return names;
-  }
-  static std::vector<std::string> With(std::vector<std::string> options,
-                                       const std::vector<std::string>& more) {
-    options.insert(options.end(), more.begin(), more.end());
-    return options;
   }
 };
 
@@ -65,7 +60,7 @@ TEST_F(Validation, TrainsToTheSameBitsAndHasTheLossOfTheCheckpoint) {
     for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(held_out[i].step, static_cast<std::int64_t>(i));
     EXPECT_EQ(held_out.back().loss, summary->held_out_loss) << what;
     for (const std::int64_t step : {2, 4}) {
-      const auto loss = Evaluate(CheckpointPath(CheckpointFolder(Folder("other")), step));
+      const auto loss = Evaluate(At("other", step));
       EXPECT_EQ(loss.value().held_out_loss, held_out[step - 1].loss) << what;
     }
     const Outcome other = CollectAndRemove("other");
@@ -86,9 +81,7 @@ TEST_F(Validation, IsTheSameOnSeveralProcesses) {
     const std::string alone = Text(HeldOut("run"));
     EXPECT_EQ(HeldOut("run").size(), 2U);
     const Outcome expected = CollectAndRemove("run");
-    for (const auto& summary : RunOnProcesses(With(options, more))) {
-      ASSERT_TRUE(summary) << summary.error().line();
-    }
+    RunWell(With(options, more));
     EXPECT_EQ(Text(HeldOut("run")), alone);
     EXPECT_EQ(BestStep(CheckpointFolder(Folder("run"))), Lowest(HeldOut("run")).step + 1);
     const Outcome outcome = CollectAndRemove("run");
@@ -110,9 +103,8 @@ TEST_F(Validation, StopsEarly) {
     EXPECT_NE(Log().find("stopped early after step 9"), std::string::npos) << Log();
     EXPECT_TRUE(fs::exists(Folder("run") + "/report.html"));
     // It has reached its end, unless it may go on longer.
-    const auto again = RunAlone(With(options, {"resume=auto"}));
-    ASSERT_TRUE(again) << again.error().line();
-    EXPECT_EQ(again->steps, 9);
+    const auto again = ValueOf(RunAlone(With(options, {"resume=auto"})));
+    EXPECT_EQ(again.steps, 9);
     EXPECT_EQ(RunAlone(With(options, {"resume=auto", "validation.patience=3"})).value().steps, 12);
     fs::remove_all(Folder("run"));
   };
@@ -142,10 +134,9 @@ TEST_F(Validation, KeepsTheBestCheckpoint) {
     ASSERT_LT(lowest.step, 8) << rate;
     const std::string folder = CheckpointFolder(Folder("run"));
     EXPECT_EQ(BestStep(folder), lowest.step + 1) << every;
-    const auto best = Evaluate(BestPath(folder));
-    ASSERT_TRUE(best) << best.error().line();
-    EXPECT_EQ(best->held_out_loss, lowest.loss) << every;
-    EXPECT_EQ(best->step, lowest.step + 1) << every;
+    const auto best = ValueOf(Evaluate(BestPath(folder)));
+    EXPECT_EQ(best.held_out_loss, lowest.loss) << every;
+    EXPECT_EQ(best.step, lowest.step + 1) << every;
     const std::string name = fmt::format("step-{}", lowest.step + 1);
     EXPECT_EQ(Checkpoints("run"), (std::set<std::string>{"best", name, "step-10"})) << every;
     fs::remove_all(Folder("run"));
@@ -159,7 +150,7 @@ TEST_F(Validation, ResumesWithTheBestLossAndThePatience) {
   const std::string expected = Text(HeldOut("whole"));
   const HeldOutMetric lowest = Lowest(HeldOut("whole"));
   for (const std::int64_t step : {2, 4, 6}) {
-    const std::string from = CheckpointPath(CheckpointFolder(Folder("whole")), step);
+    const std::string from = At("whole", step);
     // As after a kill before and after the evaluation that follows the checkpoint.
     for (const bool has_line : {true, false}) {
       const std::string metrics = ReadFile(Folder("whole") + "/metrics.jsonl").value();
@@ -184,9 +175,7 @@ TEST_F(Validation, ResumesWithTheBestLossAndThePatience) {
 
 TEST_F(Validation, RefusesWhatHasNoEffect) {
   for (const char* option : {"validation.patience=2", "checkpoint.best=true"}) {
-    const auto summary = RunAlone({option});
-    ASSERT_FALSE(summary);
-    EXPECT_NE(summary.error().line().find("validation.freq"), std::string::npos);
+    EXPECT_TRUE(Refused(RunAlone({option}), "validation.freq"));
   }
 }
 

@@ -7,14 +7,8 @@
 #include "tests/schedules/schedule/draw.h"
 #include "tests/schedules/schedule/figures.h"
 
-namespace penstock {
+namespace penstock::testing {
 namespace {
-
-using testing::Cases;
-using testing::Draw;
-using testing::Figures;
-using testing::FiguresOf;
-using testing::Sized;
 
 constexpr double kRounding = 1 + 1e-9;
 
@@ -38,8 +32,7 @@ void ExpectVeeNoSlowerThanLinear(ScheduleParams params) {
 
 TEST(Seq1f1b, VeeIsNoSlowerThanLinearInTheSameMemory) {
   std::mt19937 random(29);
-  ScheduleParams params = Sized(8, 32);
-  params.slices = 4;
+  ScheduleParams params = {.ranks = 8, .microbatches = 32, .slices = 4};
   ExpectVeeNoSlowerThanLinear(params);
   for (int i = 0; i < Cases(150); ++i) {
     params = RandomSlices(random);
@@ -52,10 +45,8 @@ TEST(Seq1f1b, VeeIsNoSlowerThanLinearInTheSameMemory) {
 
 // W is long and transfers take time; at a third of 1f1b's memory.
 TEST(Seq1f1b, SplitVeeBeats1f1bWithUnequalCosts) {
-  ScheduleParams params = Sized(8, 32);
-  params.backward_input = 0.6;
-  params.backward_weight = 1.7;
-  params.comm = 0.3;
+  ScheduleParams params = {
+      .ranks = 8, .microbatches = 32, .backward_input = 0.6, .backward_weight = 1.7, .comm = 0.3};
   const Figures one_f_one_b = FiguresOf("1f1b", params);
   params.chunks = 2;
   params.slices = 4;
@@ -66,4 +57,4 @@ TEST(Seq1f1b, SplitVeeBeats1f1bWithUnequalCosts) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::testing

@@ -7,14 +7,8 @@
 #include "tests/schedules/schedule/draw.h"
 #include "tests/schedules/schedule/figures.h"
 
-namespace penstock {
+namespace penstock::testing {
 namespace {
-
-using testing::Cases;
-using testing::Draw;
-using testing::Figures;
-using testing::FiguresOf;
-using testing::Sized;
 
 constexpr double kSlack = 1 + 1e-9;
 
@@ -42,11 +36,12 @@ constexpr Measured kPublished[] = {
 
 TEST(UnequalCosts, ZbH2HasThePublishedBubble) {
   for (const Measured& row : kPublished) {
-    ScheduleParams params = Sized(row.ranks, row.microbatches);
-    params.forward = row.forward;
-    params.backward_input = row.backward_input;
-    params.backward_weight = row.backward_weight;
-    params.comm = row.comm;
+    ScheduleParams params = {.ranks = row.ranks,
+                             .microbatches = row.microbatches,
+                             .forward = row.forward,
+                             .backward_input = row.backward_input,
+                             .backward_weight = row.backward_weight,
+                             .comm = row.comm};
     EXPECT_NEAR(FiguresOf("zb-h2", params).span_bubble, row.zb_h2, 0.00005)
         << "p=" << row.ranks << " m=" << row.microbatches << " F=" << row.forward;
   }
@@ -67,14 +62,14 @@ Figures WithOrderForEqualTimes(const Algorithm& algorithm, const ScheduleParams&
   }
   const auto schedule = Generate(algorithm.name, equal);
   if (!schedule) return {};
-  const auto result = Simulate(*schedule, testing::CostsFor(*schedule, params));
+  const auto result = Simulate(*schedule, CostsFor(*schedule, params));
   return {result->makespan, result->peak_memory, result->span_bubble};
 }
 
 void DrawStageCosts(const Algorithm& algorithm, ScheduleParams& params, std::mt19937& random) {
   const auto schedule = Generate(algorithm.name, params);
   if (!schedule) return;
-  Costs costs = testing::CostsFor(*schedule, params);
+  Costs costs = CostsFor(*schedule, params);
   for (StageCosts& stage : costs.stages) {
     stage.forward *= 0.1 * Draw(random, 5, 15);
     stage.backward_input *= 0.1 * Draw(random, 5, 15);
@@ -93,7 +88,7 @@ TEST(UnequalCosts, NoScheduleIsSlowerThanItsOrderForEqualTimes) {
   std::mt19937 random(23);
   for (const Algorithm& algorithm : Catalog()) {
     for (int i = 0; i < Cases(20); ++i) {
-      ScheduleParams params = testing::DrawParams(algorithm, random);
+      ScheduleParams params = DrawParams(algorithm, random);
       params.forward = 1;
       params.backward_input = 0.1 * Draw(random, 4, 17);
       params.backward_weight = 0.1 * Draw(random, 3, 18);
@@ -112,11 +107,8 @@ TEST(UnequalCosts, NoScheduleIsSlowerThanItsOrderForEqualTimes) {
 
 // W is long and transfers take time: greedy orders stall.
 ScheduleParams LongWeights() {
-  ScheduleParams params = Sized(8, 32);
-  params.backward_input = 0.6;
-  params.backward_weight = 1.7;
-  params.comm = 0.3;
-  return params;
+  return {
+      .ranks = 8, .microbatches = 32, .backward_input = 0.6, .backward_weight = 1.7, .comm = 0.3};
 }
 
 TEST(UnequalCosts, SchedulesThatFollowTheCostsBeat1f1bInItsMemory) {
@@ -136,4 +128,4 @@ TEST(UnequalCosts, SchedulesThatFollowTheCostsBeat1f1bInItsMemory) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::testing

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/results.h"
+
 namespace penstock {
 namespace {
 
@@ -94,20 +96,18 @@ TEST(StageProfileTest, ReplicasAddAnAllReduceToUpdates) {
 
 TEST(StageProfileTest, ReadsWhatItWrites) {
   const StageProfile profile = ThreePlaces();
-  const auto read = Read(ToYaml(profile));
-  ASSERT_TRUE(read) << read.error().line();
-  EXPECT_EQ(ToYaml(*read), ToYaml(profile));
-  EXPECT_EQ(read->run, profile.run);
-  EXPECT_EQ(read->between_processes.all_reduce_bandwidth, 1e9);
-  EXPECT_EQ(read->last.stage.step, 5);
+  const auto read = ValueOf(Read(ToYaml(profile)));
+  EXPECT_EQ(ToYaml(read), ToYaml(profile));
+  EXPECT_EQ(read.run, profile.run);
+  EXPECT_EQ(read.between_processes.all_reduce_bandwidth, 1e9);
+  EXPECT_EQ(read.last.stage.step, 5);
 }
 
 TEST(StageProfileTest, WholeBackwardsMayTakeLessThanTheirParts) {
   StageProfile profile = ThreePlaces();
   profile.middle.layer.saved_by_whole_backward = 8;
-  const auto read = Read(ToYaml(profile));
-  ASSERT_TRUE(read) << read.error().line();
-  EXPECT_NEAR(read->middle.layer.Backward(), 12, 1e-9);
+  const auto read = ValueOf(Read(ToYaml(profile)));
+  EXPECT_NEAR(read.middle.layer.Backward(), 12, 1e-9);
 }
 
 TEST(StageProfileTest, RefusalsNameTheKey) {

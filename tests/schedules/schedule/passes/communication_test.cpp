@@ -6,14 +6,8 @@
 #include "schedule/passes/passes.h"
 #include "tests/schedules/schedule/make_schedules.h"
 
-namespace penstock {
+namespace penstock::testing {
 namespace {
-
-using testing::FirstFault;
-using testing::Make;
-using testing::PairWherePossible;
-using testing::Size;
-using testing::SplitBackwards;
 
 // A message as both of its ends identify it: the RECV and the two ranks.
 struct End {
@@ -148,4 +142,4 @@ TEST(AddCommunication, DeadlockThrowsInternalError) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::testing

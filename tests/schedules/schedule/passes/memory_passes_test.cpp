@@ -5,17 +5,11 @@
 #include "schedule/passes/passes.h"
 #include "simulate/pass_context.h"
 #include "simulate/simulate.h"
+#include "tests/results.h"
 #include "tests/schedules/schedule/random_catalog.h"
 
-namespace penstock {
+namespace penstock::testing {
 namespace {
-
-using testing::Cases;
-using testing::Draw;
-using testing::DrawCatalog;
-using testing::FirstFault;
-using testing::Make;
-using testing::Name;
 
 Priced PriceOf(const Schedule& schedule, const Costs& costs) {
   auto priced = SimulatedContext(costs).price(schedule);
@@ -54,23 +48,22 @@ TEST(Offload, NothingStartsLaterAndNoPeakIsHigher) {
     costs.offload = 0.37 * Draw(random, 0, 12);
     costs.reload = 0.37 * Draw(random, 0, 12);
     const Schedule schedule = Draw(random, 0, 1) == 0 ? drawn : AddCommunication(drawn);
-    const auto offloaded = Offloaded(schedule, costs);
-    ASSERT_TRUE(offloaded) << offloaded.error().line();
-    ASSERT_EQ(FirstFault(*offloaded), "") << Name(schedule);
+    const auto offloaded = ValueOf(Offloaded(schedule, costs));
+    ASSERT_EQ(FirstFault(offloaded), "") << Name(schedule);
     const Priced before = PriceOf(schedule, costs);
-    const Priced after = PriceOf(*offloaded, costs);
+    const Priced after = PriceOf(offloaded, costs);
     EXPECT_NEAR(before.makespan, after.makespan, 1e-9);
     for (std::size_t r = 0; r < schedule.lanes.size(); ++r) {
       const auto planned = Starts(schedule.lanes[r], before.timeline.spans[r]);
-      const auto real = Starts(offloaded->lanes[r], after.timeline.spans[r]);
+      const auto real = Starts(offloaded.lanes[r], after.timeline.spans[r]);
       ASSERT_EQ(planned.size(), real.size());
       for (std::size_t i = 0; i < real.size(); ++i) {
         ASSERT_NEAR(planned[i], real[i], 1e-9) << Name(schedule) << " rank " << r;
       }
       EXPECT_LE(after.peak_memory[r], before.peak_memory[r] + 1e-9);
     }
-    moved += Count(*offloaded, Op::kOffload);
-    EXPECT_EQ(Count(*offloaded, Op::kOffload), Count(*offloaded, Op::kReload));
+    moved += Count(offloaded, Op::kOffload);
+    EXPECT_EQ(Count(offloaded, Op::kOffload), Count(offloaded, Op::kReload));
   }
   EXPECT_GT(moved, 1000U);
 }
@@ -168,9 +161,8 @@ TEST(Offload, ReachesTheLeastMemoryThatTheLinkAllows) {
                                  Draw(random, 1, 3), 0.25 * Draw(random, 0, 1));
     costs.offload = 0.3 * Draw(random, 1, 20);
     costs.reload = 0.3 * Draw(random, 1, 20);
-    const auto offloaded = Offloaded(schedule, costs);
-    ASSERT_TRUE(offloaded) << offloaded.error().line();
-    const Priced after = PriceOf(*offloaded, costs);
+    const auto offloaded = ValueOf(Offloaded(schedule, costs));
+    const Priced after = PriceOf(offloaded, costs);
     for (std::size_t rank = 0; rank < schedule.lanes.size(); ++rank) {
       LeastMemory least(schedule, costs, rank);
       if (least.choices() > 4000) continue;
@@ -188,11 +180,10 @@ TEST(Offload, LimitMovesNoMoreThanItNeeds) {
   costs.offload = costs.reload = 1;
   std::size_t fewer = Count(*Offloaded(schedule, costs), Op::kOffload);
   for (const double limit : {3.0, 5.0, 7.0, 8.0}) {
-    const auto offloaded = Offloaded(schedule, costs, {.memory_limit = limit});
-    ASSERT_TRUE(offloaded) << offloaded.error().line();
-    const Priced priced = PriceOf(*offloaded, costs);
+    const auto offloaded = ValueOf(Offloaded(schedule, costs, {.memory_limit = limit}));
+    const Priced priced = PriceOf(offloaded, costs);
     for (const double peak : priced.peak_memory) EXPECT_LE(peak, limit);
-    const std::size_t moves = Count(*offloaded, Op::kOffload);
+    const std::size_t moves = Count(offloaded, Op::kOffload);
     EXPECT_LE(moves, fewer) << limit;
     fewer = moves;
   }
@@ -279,4 +270,4 @@ TEST(Recompute, LimitIsMetOrRefused) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::testing

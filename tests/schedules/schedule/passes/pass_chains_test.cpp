@@ -9,19 +9,8 @@
 #include "tests/schedules/schedule/random_catalog.h"
 #include "tests/schedules/schedule/slow_checker.h"
 
-namespace penstock {
+namespace penstock::testing {
 namespace {
-
-using testing::Cases;
-using testing::CountPairs;
-using testing::Draw;
-using testing::DrawCatalog;
-using testing::DrawPass;
-using testing::DrawPassCosts;
-using testing::FirstFault;
-using testing::Name;
-using testing::Price;
-using testing::SlowlyValid;
 
 bool Has(const Schedule& schedule, std::initializer_list<Op> ops) {
   for (const Lane& lane : schedule.lanes) {
@@ -125,9 +114,9 @@ TEST(PassChains, StayValidAndRunInAnyOrder) {
       if (HasFailure()) return;
     }
     SCOPED_TRACE(so_far);
-    testing::ExpectRoundTrip(schedule);
+    ExpectRoundTrip(schedule);
   }
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::testing

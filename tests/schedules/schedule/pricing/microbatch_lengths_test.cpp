@@ -14,12 +14,11 @@
 #include "simulate/memory/memory_over_time.h"
 #include "simulate/simulate.h"
 #include "tests/cases.h"
+#include "tests/results.h"
 #include "tests/schedules/schedule/draw.h"
 
-namespace penstock {
+namespace penstock::testing {
 namespace {
-
-using testing::Draw;
 
 BatchShape ShapeOf(const Schedule& schedule) {
   return {schedule.placement, schedule.microbatches, schedule.slices};
@@ -159,14 +158,13 @@ void ExpectAsComputedByAction(const Schedule& schedule, const Costs& costs,
                               const Adjustments& adjustments) {
   const Costs adjusted = Adjusted(schedule, costs, adjustments);
   Timeline timeline;
-  const auto result = Simulate(schedule, adjusted, {.timeline = &timeline});
-  ASSERT_TRUE(result) << result.error().line();
+  const auto result = ValueOf(Simulate(schedule, adjusted, {.timeline = &timeline}));
   Expected expected(schedule, costs, adjustments);
   const std::vector<double> ends = expected.Run();
   for (std::size_t rank = 0; rank < ends.size(); ++rank) {
     double busy = 0;
     for (const Action& action : schedule.lanes[rank]) busy += expected.Duration(action);
-    const RankResult& simulated = result->ranks[rank];
+    const RankResult& simulated = result.ranks[rank];
     ASSERT_NEAR(simulated.busy, busy, 1e-9 * busy) << rank;
     ASSERT_NEAR(simulated.last_end, ends[rank], 1e-9 * ends[rank]) << rank;
     ASSERT_NEAR(simulated.peak_memory, expected.Peak(schedule.lanes[rank]), 1e-9) << rank;
@@ -178,9 +176,9 @@ void ExpectAsComputedByAction(const Schedule& schedule, const Costs& costs,
 TEST(MicrobatchLengths, EveryScheduleCostsWhatItsActionsCost) {
   std::mt19937 random(11);
   for (const Algorithm& algorithm : Catalog()) {
-    int left = testing::Cases(15);
-    for (int attempt = 0; attempt < 50 * testing::Cases(15) && left > 0; ++attempt) {
-      const auto schedule = Generate(algorithm.name, testing::DrawParams(algorithm, random));
+    int left = Cases(15);
+    for (int attempt = 0; attempt < 50 * Cases(15) && left > 0; ++attempt) {
+      const auto schedule = Generate(algorithm.name, DrawParams(algorithm, random));
       if (!schedule) continue;
       SCOPED_TRACE(algorithm.name);
       const Costs costs = DrawUnevenCosts(*schedule, random);
@@ -196,11 +194,10 @@ TEST(MicrobatchLengths, EveryScheduleCostsWhatItsActionsCost) {
 TEST(MicrobatchLengths, SearchesKeepToTheirLimit) {
   std::mt19937 random(12);
   int found = 0;
-  for (int i = 0; i < testing::Cases(60); ++i) {
-    ScheduleParams params;
-    params.ranks = Draw(random, 1, 4);
-    params.microbatches = Draw(random, 2, 8);
-    params.memory_limit = Draw(random, 2, 8);
+  for (int i = 0; i < Cases(60); ++i) {
+    ScheduleParams params = {.ranks = Draw(random, 1, 4),
+                             .microbatches = Draw(random, 2, 8),
+                             .memory_limit = Draw(random, 2, 8)};
     const char* const name = i % 2 == 0 ? "zb-auto" : "v-auto";
     const auto plain = Generate(name, params);
     if (!plain) continue;
@@ -213,7 +210,7 @@ TEST(MicrobatchLengths, SearchesKeepToTheirLimit) {
     ++found;
     EXPECT_LE(Simulate(*schedule, costs)->peak_memory, *params.memory_limit * (1 + 1e-9));
   }
-  EXPECT_GT(found, testing::Cases(20));
+  EXPECT_GT(found, Cases(20));
 }
 
 TEST(MicrobatchLengths, EqualLengthsNeedNoTable) {
@@ -292,4 +289,4 @@ TEST(MicrobatchLengths, RefusesWhatIsOutOfRange) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::testing

@@ -7,12 +7,11 @@
 #include "schedule/search/problem/price_lanes.h"
 #include "schedule/search/uniform_blocks.h"
 #include "simulate/simulate.h"
+#include "tests/results.h"
 #include "tests/schedules/schedule/make_schedules.h"
 
-namespace penstock {
+namespace penstock::testing {
 namespace {
-
-using testing::FirstFault;
 
 struct PeerFigure {
   int microbatches;
@@ -22,14 +21,12 @@ struct PeerFigure {
 };
 
 ScheduleParams ParamsOf(const PeerFigure& figure) {
-  ScheduleParams params;
-  params.ranks = 16;
-  params.microbatches = figure.microbatches;
-  params.forward = figure.forward;
-  params.backward_input = figure.backward_input;
-  params.backward_weight = figure.backward_weight;
-  params.memory_limit = figure.limit;
-  return params;
+  return {.ranks = 16,
+          .microbatches = figure.microbatches,
+          .forward = figure.forward,
+          .backward_input = figure.backward_input,
+          .backward_weight = figure.backward_weight,
+          .memory_limit = figure.limit};
 }
 
 TEST(AutoFigures, NoSlowerThanPeersAtSixteenRanks) {
@@ -39,18 +36,16 @@ TEST(AutoFigures, NoSlowerThanPeersAtSixteenRanks) {
       {64, 1000, 900, 1100, 12, 203700},   {64, 1000, 1200, 800, 12.5, 208200},
   };
   for (const PeerFigure& peer : peers) {
-    const auto schedule = Generate("v-auto", ParamsOf(peer));
-    ASSERT_TRUE(schedule) << schedule.error().line();
-    EXPECT_EQ(FirstFault(*schedule), "");
-    const Costs costs = Costs::Uniform(schedule->placement, 1, peer.forward, peer.backward_input,
+    const auto schedule = ValueOf(Generate("v-auto", ParamsOf(peer)));
+    EXPECT_EQ(FirstFault(schedule), "");
+    const Costs costs = Costs::Uniform(schedule.placement, 1, peer.forward, peer.backward_input,
                                        peer.backward_weight, 0);
-    const auto result = Simulate(*schedule, costs);
-    ASSERT_TRUE(result) << result.error().line();
+    const auto result = ValueOf(Simulate(schedule, costs));
     const std::string at =
         fmt::format("m={} F,I,W={},{},{} limit={}", peer.microbatches, peer.forward,
                     peer.backward_input, peer.backward_weight, peer.limit);
-    EXPECT_LE(result->makespan, peer.makespan * (1 + 1e-9)) << at;
-    EXPECT_LE(result->peak_memory, peer.limit * (1 + 1e-9)) << at;
+    EXPECT_LE(result.makespan, peer.makespan * (1 + 1e-9)) << at;
+    EXPECT_LE(result.peak_memory, peer.limit * (1 + 1e-9)) << at;
   }
 }
 
@@ -95,22 +90,19 @@ TEST(ZbH1, NoSlowerThanWithAnyOtherDelaysOfW) {
   for (const int ranks : {2, 4, 5}) {
     for (const int microbatches : {1, 3, 4, 7, 11}) {
       for (const auto& [i, w] : {std::pair{900, 1100}, {1200, 800}, {600, 1700}, {1500, 400}}) {
-        ScheduleParams params;
-        params.ranks = ranks;
-        params.microbatches = microbatches;
-        params.forward = 1000;
-        params.backward_input = i;
-        params.backward_weight = w;
+        ScheduleParams params = {.ranks = ranks,
+                                 .microbatches = microbatches,
+                                 .forward = 1000,
+                                 .backward_input = i,
+                                 .backward_weight = w};
         params.comm = microbatches % 2 == 0 ? 0 : 100;
-        const auto schedule = Generate("zb-h1", params);
-        ASSERT_TRUE(schedule) << schedule.error().line();
-        EXPECT_EQ(FirstFault(*schedule), "");
-        const Costs costs = Costs::Uniform(schedule->placement, 1, 1000, i, w, params.comm);
-        const auto result = Simulate(*schedule, costs);
-        ASSERT_TRUE(result) << result.error().line();
-        EXPECT_LE(result->makespan, ShortestOfAllDelays(*schedule, costs) * (1 + 1e-9))
+        const auto schedule = ValueOf(Generate("zb-h1", params));
+        EXPECT_EQ(FirstFault(schedule), "");
+        const Costs costs = Costs::Uniform(schedule.placement, 1, 1000, i, w, params.comm);
+        const auto result = ValueOf(Simulate(schedule, costs));
+        EXPECT_LE(result.makespan, ShortestOfAllDelays(schedule, costs) * (1 + 1e-9))
             << fmt::format("p={} m={} I={} W={}", ranks, microbatches, i, w);
-        EXPECT_EQ(result->peak_memory, std::min(microbatches, ranks));
+        EXPECT_EQ(result.peak_memory, std::min(microbatches, ranks));
       }
     }
   }
@@ -130,4 +122,4 @@ TEST(UniformBlocks, StayWithinTheMemoryLimit) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::testing

@@ -10,14 +10,8 @@
 #include "tests/schedules/schedule/draw.h"
 #include "tests/schedules/schedule/figures.h"
 
-namespace penstock {
+namespace penstock::testing {
 namespace {
-
-using testing::Cases;
-using testing::Draw;
-using testing::Figures;
-using testing::FiguresOf;
-using testing::FirstFault;
 
 constexpr double kAbout = 1 + 1e-9;
 
@@ -76,10 +70,8 @@ TEST(Objective, EachSearchIsBestInItsOwn) {
 // (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 3.2).
 TEST(Objective, SpansHaveNoIdleTimeWithTwiceTheMemory) {
   for (const int ranks : {2, 4, 8}) {
-    ScheduleParams params;
-    params.ranks = ranks;
-    params.microbatches = 3 * ranks;
-    params.memory_limit = 2.0 * ranks;
+    ScheduleParams params = {
+        .ranks = ranks, .microbatches = 3 * ranks, .memory_limit = 2.0 * ranks};
     const double work = 3.0 * params.microbatches;
     for (const Objective objective : {Objective::kMakespan, Objective::kSpan}) {
       const Found found = Search("zb-auto", params, objective);
@@ -92,12 +84,8 @@ TEST(Objective, SpansHaveNoIdleTimeWithTwiceTheMemory) {
 // On a vee, times that differ leave idle time within spans.
 TEST(Objective, NamedVeesTakeIt) {
   for (const char* const algorithm : {"zbv", "v-half", "v-min", "v-1f1b"}) {
-    ScheduleParams params;
-    params.ranks = 4;
-    params.microbatches = 12;
-    params.backward_input = 1.3;
-    params.backward_weight = 0.6;
-    params.comm = 0.2;
+    ScheduleParams params = {
+        .ranks = 4, .microbatches = 12, .backward_input = 1.3, .backward_weight = 0.6, .comm = 0.2};
     Figures figures[2];
     for (const Objective objective : {Objective::kMakespan, Objective::kSpan}) {
       params.objective = objective;
@@ -116,8 +104,7 @@ TEST(Objective, IsReadAsText) {
 }
 
 TEST(Objective, OnlySearchesTakeIt) {
-  ScheduleParams params;
-  params.objective = Objective::kSpan;
+  ScheduleParams params = {.objective = Objective::kSpan};
   for (const Algorithm& algorithm : Catalog()) {
     if (algorithm.supported.objective) continue;
     const auto refused = CheckParams(algorithm, params);
@@ -127,4 +114,4 @@ TEST(Objective, OnlySearchesTakeIt) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::testing

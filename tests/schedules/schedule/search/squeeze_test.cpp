@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "simulate/simulate.h"
+#include "tests/results.h"
 #include "tests/schedules/schedule/make_schedules.h"
 
 namespace penstock {
@@ -24,10 +25,9 @@ TEST(Squeezer, InOrderMatchesTheSimulator) {
     const Problem problem = {schedule.placement, costs, 13, 1, true, kNever};
     Squeezer squeezer(problem);
     const double makespan = squeezer.Run(schedule.lanes, InOrder());
-    const auto result = Simulate(schedule, costs);
-    ASSERT_TRUE(result) << result.error().line();
-    EXPECT_DOUBLE_EQ(makespan, result->makespan) << name;
-    EXPECT_DOUBLE_EQ(squeezer.peak_memory(), result->peak_memory) << name;
+    const auto result = ValueOf(Simulate(schedule, costs));
+    EXPECT_DOUBLE_EQ(makespan, result.makespan) << name;
+    EXPECT_DOUBLE_EQ(squeezer.peak_memory(), result.peak_memory) << name;
     EXPECT_EQ(squeezer.lanes(), schedule.lanes) << name;
   }
 }

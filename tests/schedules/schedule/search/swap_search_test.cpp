@@ -9,10 +9,8 @@
 #include "schedule/validate/validate.h"
 #include "tests/schedules/schedule/draw.h"
 
-namespace penstock {
+namespace penstock::testing {
 namespace {
-
-using testing::Draw;
 
 constexpr double kRounded = 1e-9;
 
@@ -45,4 +43,4 @@ TEST(SwapSearchTest, ResultsAreValidWithinTheMemoryAndNotLonger) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::testing

@@ -8,10 +8,8 @@
 #include "schedule/search/problem/price_lanes.h"
 #include "tests/schedules/schedule/make_schedules.h"
 
-namespace penstock {
+namespace penstock::testing {
 namespace {
-
-using testing::FirstFault;
 
 struct Times {
   double forward, backward_input, backward_weight, comm;
@@ -22,15 +20,13 @@ struct Case {
 };
 
 ScheduleParams ParamsOf(const Case& each, Objective objective) {
-  ScheduleParams params;
-  params.ranks = each.ranks;
-  params.microbatches = each.microbatches;
-  params.forward = each.times.forward;
-  params.backward_input = each.times.backward_input;
-  params.backward_weight = each.times.backward_weight;
-  params.comm = each.times.comm;
-  params.objective = objective;
-  return params;
+  return {.ranks = each.ranks,
+          .microbatches = each.microbatches,
+          .forward = each.times.forward,
+          .backward_input = each.times.backward_input,
+          .backward_weight = each.times.backward_weight,
+          .comm = each.times.comm,
+          .objective = objective};
 }
 
 LanePrice PriceOf(std::string_view name, const ScheduleParams& params) {
@@ -127,4 +123,4 @@ TEST(WithinLimit, MoreMemoryIsNeverWorse) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::testing

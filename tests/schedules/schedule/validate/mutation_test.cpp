@@ -11,17 +11,8 @@
 #include "tests/schedules/schedule/random_catalog.h"
 #include "tests/schedules/schedule/slow_checker.h"
 
-namespace penstock {
+namespace penstock::testing {
 namespace {
-
-using testing::Cases;
-using testing::Draw;
-using testing::DrawCatalog;
-using testing::DrawPassCosts;
-using testing::DrawPasses;
-using testing::Mutate;
-using testing::Name;
-using testing::SlowlyValid;
 
 // Returns the schedule after all passes that do not refuse it.
 Schedule WithPasses(Schedule schedule, const std::vector<std::string>& passes, const Costs& costs) {
@@ -80,4 +71,4 @@ TEST(Mutation, EveryFaultNamesItsPlaceAndReason) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::testing

@@ -6,10 +6,8 @@
 
 #include "tests/schedules/schedule/make_schedules.h"
 
-namespace penstock {
+namespace penstock::testing {
 namespace {
-
-using testing::Make;
 
 Schedule Parse(std::string_view csv, const CsvOptions& options = {}) {
   auto schedule = ParseCsv(csv, options);
@@ -213,7 +211,7 @@ TEST(Validate, ALineNamesOnlyWhatAFaultHas) {
 }
 
 TEST(Validate, RequireValidNamesTheFirstFault) {
-  Schedule schedule = testing::Make("1f1b", {2, 0, 2});
+  Schedule schedule = Make("1f1b", {2, 0, 2});
   EXPECT_TRUE(RequireValid(schedule, "it"));
   schedule.lanes[1].pop_back();
   const Status refused = RequireValid(schedule, "mine.csv");
@@ -223,4 +221,4 @@ TEST(Validate, RequireValidNamesTheFirstFault) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::testing

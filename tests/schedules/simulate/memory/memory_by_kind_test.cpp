@@ -181,9 +181,7 @@ TEST(MemoryByKindTest, WhatARankAlwaysHoldsIsPartOfItsPeak) {
 
 TEST(MemoryByKindTest, NamesTheActionAndTheMicrobatchesInFlight) {
   const Placement placement = Placement::Looped(4, 1);
-  ScheduleParams params;
-  params.ranks = 4;
-  params.microbatches = 8;
+  ScheduleParams params = {.ranks = 4, .microbatches = 8};
   const Simulation run =
       SimulationOf(Generate("1f1b", params).value(), Costs::Uniform(placement, 1, 1, 1, 1));
   const std::vector<RankMemory> memory = MemoryByKind(run.input());
@@ -198,9 +196,7 @@ TEST(MemoryByKindTest, NamesTheActionAndTheMicrobatchesInFlight) {
 
 // Sent at 1, arrived at 3, and read when the second rank is free.
 TEST(MemoryByKindTest, MessagesAreHeldBySenderAndReceiver) {
-  ScheduleParams params;
-  params.ranks = 2;
-  params.microbatches = 1;
+  ScheduleParams params = {.ranks = 2, .microbatches = 1};
   Costs costs = Costs::Uniform(Placement::Looped(2, 1), 1, 1, 1, 1, 2);
   costs.message_bytes = 5;
   const Simulation run = SimulationOf(Generate("1f1b", params).value(), std::move(costs));
@@ -217,9 +213,7 @@ TEST(MemoryByKindTest, MessagesAreHeldBySenderAndReceiver) {
 
 // Messages that share a link or keep ranks waiting are reported as well.
 TEST(MemoryByKindTest, ReportsEveryMessageOfEveryKindOfTransfer) {
-  ScheduleParams params;
-  params.ranks = 4;
-  params.microbatches = 6;
+  ScheduleParams params = {.ranks = 4, .microbatches = 6};
   const Schedule schedule = Generate("zbv", params).value();
   for (const Transfers transfers :
        {Transfers::kAsynchronous, Transfers::kBlocking, Transfers::kBatched}) {

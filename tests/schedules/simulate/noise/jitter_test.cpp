@@ -131,9 +131,7 @@ Costs WithFactors(const Schedule& schedule, const Costs& costs, const Jitter& ji
 TEST(Jitter, RunsAreThoseOfThePerturbedCosts) {
   std::mt19937 random(6);
   for (int i = 0; i < testing::Cases(300); ++i) {
-    RandomShape shape;
-    shape.placement = RandomPlacement(random);
-    shape.microbatches = static_cast<int>(1 + random() % 5) * shape.placement.replicas();
+    const RandomShape shape = DrawShape(5, random);
     const Schedule schedule = RandomSchedule(shape, random);
     Costs costs = RandomCosts(shape.placement, random);
     for (StageCosts& stage : costs.stages) {

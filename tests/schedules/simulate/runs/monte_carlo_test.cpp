@@ -15,9 +15,7 @@ namespace penstock {
 namespace {
 
 Schedule Made(const char* name, int ranks, int microbatches) {
-  ScheduleParams params;
-  params.ranks = ranks;
-  params.microbatches = microbatches;
+  ScheduleParams params = {.ranks = ranks, .microbatches = microbatches};
   return Generate(name, params).value();
 }
 
