@@ -37,11 +37,11 @@ Status CheckGroups(const ModelOnCluster& model) {
   for (const NodeGroup& group : cluster.groups) {
     const int devices = group.nodes * cluster.devices_per_node;
     if (devices % model.ranks_per_stage() == 0) continue;
-    return InvalidParameter("device",
-                            "{}: the {} devices of a stage (`tensor` times `context` times "
-                            "`data_parallel`) do not divide its {}, and those of a stage must be "
-                            "alike",
-                            group.device.name, model.ranks_per_stage(), devices);
+    return InvalidParameter(
+        "device",
+        "{}: the {} devices of a stage (`tensor` times `context` times "
+        "`data_parallel`) do not divide its {}; all devices of a stage must be alike",
+        group.device.name, model.ranks_per_stage(), devices);
   }
   return {};
 }
@@ -69,6 +69,51 @@ Status CheckSites(const ModelOnCluster& model) {
                           model.site_ranks_per_stage(), sites.count);
 }
 
+Status CheckDevices(const ModelOnCluster& model) {
+  const int devices = model.cluster.devices();
+  if (devices % model.ranks_per_stage() == 0) return {};
+  const std::int64_t tensor = model.batch.tensor, context = model.batch.context;
+  const char* field = "data_parallel";
+  std::int64_t value = model.data;
+  if (tensor > 1) {
+    field = "tensor", value = tensor;
+  } else if (context > 1) {
+    field = "context", value = context;
+  }
+  return InvalidParameter(field,
+                          "{}: {} ranks per stage (`tensor` {} times `context` {} times "
+                          "`data_parallel` {}) do not divide {} devices",
+                          value, model.ranks_per_stage(), tensor, context, model.data, devices);
+}
+
+Status CheckHeads(const ModelOnCluster& model) {
+  const ModelShape& shape = model.shape;
+  const std::int64_t tensor = model.batch.tensor;
+  const std::int64_t heads = shape.latent ? shape.heads : shape.kv_heads;
+  if (heads % tensor == 0) return {};
+  const bool has_copies =
+      model.batch.profile.get().copies_heads && tensor % heads == 0 && shape.heads % tensor == 0;
+  if (has_copies) return {};
+  return InvalidParameter("tensor", "{}: does not divide the {} {} of {}", tensor, heads,
+                          shape.latent ? "heads" : "heads of keys and values", shape.name);
+}
+
+Status CheckSequence(const ModelOnCluster& model) {
+  const std::int64_t sequence = model.batch.sequence, context = model.batch.context;
+  if (sequence % context != 0) {
+    return InvalidParameter("context", "{}: does not divide `sequence`, {}", context, sequence);
+  }
+  if (sequence / context % model.batch.tensor != 0) {
+    return InvalidParameter("tensor", "{}: does not divide `sequence`, {}", model.batch.tensor,
+                            sequence / context);
+  }
+  if (model.shape.positions != 0 && sequence > model.shape.positions) {
+    return InvalidParameter("sequence", "{}: {} has {} positions", sequence, model.shape.name,
+                            model.shape.positions);
+  }
+  return {};
+}
+
 }  // namespace
 
 int Cluster::linked_devices() const {
@@ -81,41 +126,12 @@ int Cluster::linked_devices() const {
 }
 
 Status CheckDivision(const ModelOnCluster& model) {
-  const std::int64_t tensor = model.batch.tensor;
-  const std::int64_t group = model.ranks_per_stage(), context = model.batch.context;
-  const int devices = model.cluster.devices();
-  if (devices % group != 0) {
-    return InvalidParameter(tensor > 1 ? "tensor" : (context > 1 ? "context" : "data_parallel"),
-                            "{}: {} ranks per stage (`tensor` {} times `context` {} times "
-                            "`data_parallel` {}) do not divide {} "
-                            "devices",
-                            tensor > 1 ? tensor : (context > 1 ? context : model.data), group,
-                            tensor, context, model.data, devices);
-  }
+  PENSTOCK_TRY_STATUS(CheckDevices(model));
   PENSTOCK_TRY_STATUS(CheckExpertDivision(model));
   PENSTOCK_TRY_STATUS(CheckSites(model));
   PENSTOCK_TRY_STATUS(CheckGroups(model));
-  const ModelShape& shape = model.shape;
-  const std::int64_t heads = shape.latent ? shape.heads : shape.kv_heads;
-  const bool has_copies =
-      model.batch.profile.get().copies_heads && tensor % heads == 0 && shape.heads % tensor == 0;
-  if (heads % tensor != 0 && !has_copies) {
-    return InvalidParameter("tensor", "{}: does not divide the {} {} of {}", tensor, heads,
-                            shape.latent ? "heads" : "heads of keys and values", shape.name);
-  }
-  if (model.batch.sequence % context != 0) {
-    return InvalidParameter("context", "{}: does not divide `sequence`, {}", context,
-                            model.batch.sequence);
-  }
-  if (model.batch.sequence / context % tensor != 0) {
-    return InvalidParameter("tensor", "{}: does not divide `sequence`, {}", tensor,
-                            model.batch.sequence / context);
-  }
-  if (shape.positions != 0 && model.batch.sequence > shape.positions) {
-    return InvalidParameter("sequence", "{}: {} has {} positions", model.batch.sequence, shape.name,
-                            shape.positions);
-  }
-  return {};
+  PENSTOCK_TRY_STATUS(CheckHeads(model));
+  return CheckSequence(model);
 }
 
 int PipelineRanks(const ModelOnCluster& model) {

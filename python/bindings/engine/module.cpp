@@ -117,12 +117,7 @@ std::int64_t SavedBytes(const char* key, const std::string& text) {
   return *bytes;
 }
 
-}  // namespace
-
-NB_MODULE(_engine, module) {
-  nb::set_leak_warnings(false);  // modules of torch may outlive the interpreter
-  nb::exception<PythonError>(module, "Error", PyExc_RuntimeError);
-
+void AddOptions(nb::module_& module) {
   nb::class_<PipelineOptions>(module, "PipelineOptions")
       .def(nb::init<>())
       .def_rw("threads", &PipelineOptions::threads)
@@ -169,6 +164,9 @@ NB_MODULE(_engine, module) {
       .def_rw("watchdog", &PipelineOptions::watchdog)
       .def_rw("first_step", &PipelineOptions::first_step)
       .def_rw("offload_folder", &PipelineOptions::offload_folder);
+}
+
+void AddProcesses(nb::module_& module) {
   nb::class_<TcpListener>(module, "TcpListener").def_ro("address", &TcpListener::address);
   module.def("listen", [](const std::string& at) { return ValueOf(OpenTcpListener(at)); });
   nb::class_<Processes>(module, "Processes")
@@ -196,6 +194,9 @@ NB_MODULE(_engine, module) {
         const std::string letter = ValueOf(receive());
         return nb::bytes(letter.data(), letter.size());
       });
+}
+
+void AddStages(nb::module_& module) {
   nb::class_<StageFunctions>(module, "StageFunctions")
       .def(
           "__init__",
@@ -228,6 +229,9 @@ NB_MODULE(_engine, module) {
         };
         self.after_step = [adamw] { adamw->EndStep(); };
       });
+}
+
+void AddAdamW(nb::module_& module) {
   nb::class_<FusedAdamW>(module, "FusedAdamW")
       .def(nb::init<>())
       .def("add_group",
@@ -250,6 +254,9 @@ NB_MODULE(_engine, module) {
             self.Add(group, {lr, beta1, beta2, eps, weight_decay});
           },
           "group"_a, "lr"_a, "beta1"_a, "beta2"_a, "eps"_a, "weight_decay"_a);
+}
+
+void AddPipeline(nb::module_& module) {
   nb::class_<EnginePipeline>(module, "Pipeline")
       .def("__init__", &MakePipeline)
       .def("set_shared", &EnginePipeline::SetShared)
@@ -294,6 +301,9 @@ NB_MODULE(_engine, module) {
         }
         return list;
       });
+}
+
+void AddWatch(nb::module_& module) {
   nb::class_<Watch>(module, "Watch")
       .def(nb::init<>())
       .def("add_item", &Watch::AddItem)
@@ -302,6 +312,9 @@ NB_MODULE(_engine, module) {
       .def("add_content", &Watch::AddContent)
       .def("add_watch", &Watch::AddWatch)
       .def("is_unchanged", &Watch::IsUnchanged);
+}
+
+void AddFunctions(nb::module_& module) {
   module.def("without_memory", &WithoutMemory);
   module.def("keep_for_caller", &KeepForCaller);
   module.def("is_capturing", &IsCapturing);
@@ -323,4 +336,18 @@ NB_MODULE(_engine, module) {
     const KeysValues all = slice->Extend({keys, values});
     return std::pair(all.keys, all.values);
   });
+}
+
+}  // namespace
+
+NB_MODULE(_engine, module) {
+  nb::set_leak_warnings(false);  // modules of torch may outlive the interpreter
+  nb::exception<PythonError>(module, "Error", PyExc_RuntimeError);
+  AddOptions(module);
+  AddProcesses(module);
+  AddStages(module);
+  AddAdamW(module);
+  AddPipeline(module);
+  AddWatch(module);
+  AddFunctions(module);
 }

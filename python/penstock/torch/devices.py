@@ -50,7 +50,7 @@ def of_stages(stages: Sequence[nn.Module | None], given: Any = None) -> list[tor
 def of_ranks(devices: Sequence[torch.device], rank_of_stage: Sequence[int], local: Sequence[int]) -> list[torch.device]:
     """Returns the device of each rank that runs one of the ``local`` stages, others the first.
 
-    ``devices`` are those of the model's stages.
+    ``devices`` are the devices of the model's stages.
     """
     of_rank: dict[int, tuple[int, torch.device]] = {}
     for stage in local:

@@ -62,7 +62,7 @@ def current() -> Slice | None:
 
 
 class _Trial(Slice):
-    """A slice whose forward runs as it is, without the engine."""
+    """A slice whose forward runs directly, without the engine."""
 
     def __init__(self, start: int, kept: list[list[KeysValues]]) -> None:
         self._start, self._kept, self._layer = start, kept, 0

@@ -121,7 +121,7 @@ Result<Json> StateOf(const Scenario& scenario, const Simulated& simulated) {
   Json state = StateInFull(simulated.chosen);
   if (Reproduces(state, simulated)) return state;
   return InvalidArgument(
-      "{}: the playground has no fields for these costs, such as those that differ by slice, and "
+      "{}: the playground has no fields for these costs, such as costs that differ by slice, and "
       "would show other figures; the usual report has them",
       simulated.chosen.label);
 }

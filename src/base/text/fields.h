@@ -32,6 +32,11 @@ struct FieldRange {
   bool automatic = false;         // "auto" is 0
   std::string_view choices = {};  // of text, with spaces between them; empty: any
 };
+inline constexpr FieldRange kFromZero = {};  // of text: any
+inline constexpr FieldRange kFromOne = {.least = 1};
+inline constexpr FieldRange kUpToOne = {.most = 1};
+inline constexpr FieldRange kAutomatic = {.automatic = true};
+constexpr FieldRange OneOf(std::string_view choices) { return {.choices = choices}; }
 
 struct Field {
   std::string key;

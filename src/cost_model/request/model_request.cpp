@@ -83,84 +83,115 @@ Status CheckCountOf(const char* name, const std::optional<int>& value, int least
   return InvalidParameter(name, "{}: {} to {} is needed", *value, least, most);
 }
 
+Status CheckCounts(const ModelRequest& request, std::int64_t layers) {
+  const std::pair<const char*, const std::optional<int>*> counts[] = {
+      {"micro_batch_size", &request.micro_batch_size},
+      {"sequence", &request.sequence},
+      {"tensor", &request.tensor},
+      {"data_parallel", &request.data},
+      {"expert", &request.expert},
+      {"context", &request.context},
+      {"expert_tensor", &request.expert_tensor},
+      {"zero_ranks", &request.zero_ranks}};
+  for (const auto& [name, value] : counts) {
+    PENSTOCK_TRY_STATUS(CheckCountOf(name, *value, 1, static_cast<int>(kMostShapeSize)));
+  }
+  const int most = static_cast<int>(layers);
+  PENSTOCK_TRY_STATUS(CheckCountOf("zero", request.zero, 0, 3));
+  PENSTOCK_TRY_STATUS(CheckCountOf("offloaded_layers", request.offloaded_layers, 0, most));
+  return CheckCountOf("layers_at_end_in_bf16", request.layers_at_end_in_bf16, 0, most);
+}
+
+Result<ModelShape> ShapeOf(const ModelRequest& request) {
+  if (request.shape) return *request.shape;
+  if (auto base = ShapeWithoutName(*request.model)) return *std::move(base);
+  return LoadShape(*request.model);
+}
+
+// Sets what multiplies all times, by device.
+Status SetTimeFactors(const ModelRequest& request, ModelOnCluster& loaded) {
+  Cluster& cluster = loaded.cluster;
+  if (request.time_factor && *request.time_factor <= 0) {
+    return InvalidParameter("time_factor", "{}: more than 0 is needed", *request.time_factor);
+  }
+  cluster.time_factor = TimeFactorOf(request, loaded.batch, cluster.device);
+  for (NodeGroup& group : cluster.groups) {
+    group.generation = GenerationOf(group.device);
+    group.time_factor = TimeFactorOf(request, loaded.batch, group.device);
+  }
+  return {};
+}
+
+// Sets how devices divide a microbatch.
+Status SetDivision(const ModelRequest& request, Microbatch& batch) {
+  const int expert = request.expert.value_or(1);
+  const double imbalance = request.expert_imbalance.value_or(1);
+  if (imbalance < 1 || imbalance > expert) {
+    return InvalidParameter("expert_imbalance", "{}: 1 to `expert` ({}) is needed", imbalance,
+                            expert);
+  }
+  batch.expert_imbalance = imbalance;
+  PENSTOCK_TRY(
+      batch.context_exchange,
+      ReadName<ContextExchange>("context_exchange", request.context_exchange.value_or("ring"),
+                                kContextExchangeNames));
+  batch.tensor = request.tensor.value_or(1);
+  batch.context = request.context.value_or(1);
+  batch.expert = expert;
+  batch.expert_tensor = request.expert_tensor.value_or(0);
+  batch.sequence_parallel = request.sequence_parallel.value_or(true);
+  return {};
+}
+
+// Sets what is offloaded, and what is computed again.
+Status SetMemorySavings(const ModelRequest& request, ModelOnCluster& loaded) {
+  if (request.offload_modules) {
+    auto parsed = ParseOffloadedModules(*request.offload_modules);
+    if (!parsed) return InvalidParameter("offload_modules", "{}", parsed.error().line());
+    loaded.batch.profile.offloaded_modules = *parsed;
+  }
+  if (request.recompute) {
+    auto parsed = ParseRecompute(*request.recompute);
+    if (!parsed) {
+      return tl::unexpected(About("recompute", *request.recompute, std::move(parsed).error()));
+    }
+    loaded.recompute = *parsed;
+  }
+  return {};
+}
+
+void SetTokens(const ModelRequest& request, ModelOnCluster& loaded) {
+  std::int64_t& positions = loaded.shape.positions;
+  if (ShapeWithoutName(loaded.shape.name) && positions == kMostShapeSize) {
+    positions = request.sequence.value_or(kGptPositions);
+  }
+  const std::int64_t usual =
+      positions > 0 ? std::min<std::int64_t>(positions, kDefaultSequence) : kDefaultSequence;
+  loaded.batch.samples = request.micro_batch_size.value_or(1);
+  loaded.batch.sequence = request.sequence ? *request.sequence : usual;
+}
+
 }  // namespace
 
 Result<ModelOnCluster> ModelRequest::Load() const {
   ModelOnCluster loaded;
-  if (shape) {
-    loaded.shape = *shape;
-  } else if (const auto base = ShapeWithoutName(*model)) {
-    loaded.shape = *base;
-  } else {
-    PENSTOCK_TRY(loaded.shape, LoadShape(*model));
-  }
+  Microbatch& batch = loaded.batch;
+  PENSTOCK_TRY(loaded.shape, ShapeOf(*this));
   PENSTOCK_TRY_STATUS(SetSizes(*this, loaded.shape));
   PENSTOCK_TRY(loaded.cluster, ReadCluster(*this));
-  Cluster& cluster = loaded.cluster;
-  const std::pair<const char*, const std::optional<int>*> counts[] = {
-      {"micro_batch_size", &micro_batch_size},
-      {"sequence", &sequence},
-      {"tensor", &tensor},
-      {"data_parallel", &data},
-      {"expert", &expert},
-      {"context", &context},
-      {"expert_tensor", &expert_tensor},
-      {"zero_ranks", &zero_ranks}};
-  for (const auto& [name, value] : counts) {
-    PENSTOCK_TRY_STATUS(CheckCountOf(name, *value, 1, static_cast<int>(kMostShapeSize)));
-  }
-  PENSTOCK_TRY_STATUS(CheckCountOf("zero", zero, 0, 3));
-  PENSTOCK_TRY_STATUS(CheckCountOf("offloaded_layers", offloaded_layers, 0, loaded.shape.layers));
-  PENSTOCK_TRY_STATUS(
-      CheckCountOf("layers_at_end_in_bf16", layers_at_end_in_bf16, 0, loaded.shape.layers));
-  Microbatch& batch = loaded.batch;
+  PENSTOCK_TRY_STATUS(CheckCounts(*this, loaded.shape.layers));
   PENSTOCK_TRY(batch.profile, ReadProfile(*this));
-  batch.profile.generation = GenerationOf(cluster.device);
+  batch.profile.generation = GenerationOf(loaded.cluster.device);
   PENSTOCK_TRY(batch.precision,
                ReadName<Precision>("precision", precision.value_or("bf16"), kPrecisionNames));
   PENSTOCK_TRY_STATUS(CheckPrecision(loaded));
-  PENSTOCK_TRY(cluster.speeds, ReadSpeeds(*this, batch));
-  if (time_factor && *time_factor <= 0) {
-    return InvalidParameter("time_factor", "{}: more than 0 is needed", *time_factor);
-  }
-  cluster.time_factor = TimeFactorOf(*this, batch, cluster.device);
-  for (NodeGroup& group : cluster.groups) {
-    group.generation = GenerationOf(group.device);
-    group.time_factor = TimeFactorOf(*this, batch, group.device);
-  }
-  if (expert_imbalance && (*expert_imbalance < 1 || *expert_imbalance > expert.value_or(1))) {
-    return InvalidParameter("expert_imbalance", "{}: 1 to `expert` ({}) is needed",
-                            *expert_imbalance, expert.value_or(1));
-  }
-  batch.expert_imbalance = expert_imbalance.value_or(1);
-  PENSTOCK_TRY(batch.context_exchange,
-               ReadName<ContextExchange>("context_exchange", context_exchange.value_or("ring"),
-                                         kContextExchangeNames));
-  batch.context = context.value_or(1);
-  batch.expert_tensor = expert_tensor.value_or(0);
-  batch.sequence_parallel = sequence_parallel.value_or(true);
-  loaded.zero_ranks = zero_ranks.value_or(0);
+  PENSTOCK_TRY(loaded.cluster.speeds, ReadSpeeds(*this, batch));
+  PENSTOCK_TRY_STATUS(SetTimeFactors(*this, loaded));
+  PENSTOCK_TRY_STATUS(SetDivision(*this, batch));
+  PENSTOCK_TRY_STATUS(SetMemorySavings(*this, loaded));
+  SetTokens(*this, loaded);
   loaded.layout = layout.value_or("");
-  if (offload_modules) {
-    auto parsed = ParseOffloadedModules(*offload_modules);
-    if (!parsed) return InvalidParameter("offload_modules", "{}", parsed.error().line());
-    batch.profile.offloaded_modules = *parsed;
-  }
-  if (recompute) {
-    auto parsed = ParseRecompute(*recompute);
-    if (!parsed) return tl::unexpected(About("recompute", *recompute, std::move(parsed).error()));
-    loaded.recompute = *parsed;
-  }
-  if (ShapeWithoutName(loaded.shape.name) && loaded.shape.positions == kMostShapeSize) {
-    loaded.shape.positions = sequence.value_or(kGptPositions);
-  }
-  const std::int64_t positions = loaded.shape.positions;
-  const std::int64_t usual =
-      positions > 0 ? std::min<std::int64_t>(positions, kDefaultSequence) : kDefaultSequence;
-  batch.samples = micro_batch_size.value_or(1);
-  batch.sequence = sequence ? *sequence : usual;
-  batch.tensor = tensor.value_or(1);
-  batch.expert = expert.value_or(1);
+  loaded.zero_ranks = zero_ranks.value_or(0);
   loaded.data = data.value_or(1);
   loaded.zero = zero.value_or(0);
   if (loaded.zero > 0 && loaded.data * batch.context == 1) {

@@ -151,6 +151,23 @@ std::string InFlow(const std::vector<std::pair<std::string, std::string>>& colum
   return text;
 }
 
+// Returns the lines of a text as comments.
+std::string CommentText(std::string_view text) {
+  std::string comment;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    comment += fmt::format("# {}\n", text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return comment;
+}
+
+std::string ConstantText(const MachineConstant& constant) {
+  if (constant.error.empty()) return fmt::format("{}: {}\n", constant.field, constant.value);
+  return fmt::format("{}: {{value: {}, error: {}}}\n", constant.field, constant.value,
+                     constant.error);
+}
+
 }  // namespace
 
 std::string EffectiveValue(std::string_view name, const Scenario& scenario) {
@@ -164,26 +181,18 @@ std::string EffectiveValue(std::string_view name, const Scenario& scenario) {
 }
 
 std::string ToYaml(const MachineFile& machine) {
-  std::string text;
-  for (std::size_t begin = 0; begin < machine.remark.size();) {
-    const std::size_t end = std::min(machine.remark.find('\n', begin), machine.remark.size());
-    text += fmt::format("# {}\n", machine.remark.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  std::string text = CommentText(machine.remark);
   if (!machine.constants.empty() || !machine.profile) text += "constants:\n";
-  const std::vector<std::pair<std::string, std::string>>* last = nullptr;
-  for (const MachineConstant& constant : machine.constants) {
+  for (std::size_t i = 0; i < machine.constants.size(); ++i) {
+    const MachineConstant& constant = machine.constants[i];
     if (constant.of.empty()) {
       text += "  - ";
-    } else if (last == nullptr || *last != constant.of) {
-      text += fmt::format("  - for: {{{}}}\n    ", InFlow(constant.of));
+    } else if (i > 0 && machine.constants[i - 1].of == constant.of) {
+      text += "    ";  // in the entry of the constant before
     } else {
-      text += "    ";
+      text += fmt::format("  - for: {{{}}}\n    ", InFlow(constant.of));
     }
-    last = &constant.of;
-    text += constant.error.empty() ? fmt::format("{}: {}\n", constant.field, constant.value)
-                                   : fmt::format("{}: {{value: {}, error: {}}}\n", constant.field,
-                                                 constant.value, constant.error);
+    text += ConstantText(constant);
   }
   if (machine.profile) text += ToYaml(*machine.profile);
   return text;

@@ -54,7 +54,7 @@ std::vector<double> StatesOf(const Costs& costs, const Placement& placement) {
 
 // Returns where the costs are from, and whether the machine has a core for each rank.
 std::string DescribeProfile(const StageProfile& profile, int ranks) {
-  std::string text = fmt::format("times are those that 'penstock profile' measured on {} core{}",
+  std::string text = fmt::format("times were measured by 'penstock profile' on {} core{}",
                                  profile.cores, profile.cores == 1 ? "" : "s");
   if (ranks * profile.threads > profile.cores) {
     text +=

@@ -52,7 +52,7 @@ Status CheckLevel(const Topology& topology, std::size_t index) {
   if (before == nullptr && level.shared) {
     return RefuseLevel(
         level, "links",
-        ": the innermost ones belong to one rank each; share those of an outer level");
+        ": the innermost ones belong to one rank each; share the links of an outer level");
   }
   if (before != nullptr && before->ranks == LinkLevel::kAllRanks) {
     return RefuseLevel(*before, "ranks", ": it connects all ranks already; give their number");

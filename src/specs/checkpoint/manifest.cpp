@@ -41,7 +41,7 @@ Status ParseFiles(const json& files, Manifest& manifest) {
   if (!files.is_object()) return InvalidArgument("its 'files' are not an object");
   for (const auto& [name, entry] : files.items()) {
     const std::string what = "file " + Quote(name);
-    if (!IsPlainName(name)) return InvalidArgument("{}: its name is not that of a file", what);
+    if (!IsPlainName(name)) return InvalidArgument("{}: its name is not a plain file name", what);
     ManifestFile& file = manifest.files[name];
     PENSTOCK_TRY(file.bytes, CountMember(entry, "bytes", what, kMostBytes));
     PENSTOCK_TRY(const json* const checksum, MemberOf(entry, "crc32", what));

@@ -43,6 +43,9 @@ class ModelOptions {
 
 // An upper limit of every size, so that products of several sizes fit in 64 bits.
 inline constexpr double kMostModelSize = 1e9;
+inline constexpr FieldRange kModelSize = {.least = 1, .most = kMostModelSize};
+inline constexpr FieldRange kModelCount = {.most = kMostModelSize};
+inline constexpr FieldRange kAutomaticModelSize = {.most = kMostModelSize, .automatic = true};
 
 // Sets `options` from config.options. Errors: kInvalidArgument for an unknown key or an invalid
 // value.

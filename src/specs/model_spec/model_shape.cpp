@@ -38,7 +38,7 @@ Status CheckExperts(const ExpertShape& experts) {
 Status CheckPattern(const ModelShape& shape) {
   if (shape.pattern.empty()) return {};
   if (std::ssize(shape.pattern) != shape.layers) {
-    return InvalidArgument("{} letters of layers: {} are needed", shape.pattern.size(),
+    return InvalidArgument("pattern: {} letters, but the model has {} layers", shape.pattern.size(),
                            shape.layers);
   }
   for (const LayerKind kind : {LayerKind::kMamba, LayerKind::kExperts}) {

@@ -47,8 +47,7 @@ Json CaseJson(const Case& one) {
           {"comm", one.costs.comm},
           {"act", first.activation},
           {"act_after_i", first.activation > 0 ? first.activation_after_i / first.activation : 1},
-          {"overlap", one.costs.overlap.kind == OverlapRule::Kind::kMax},
-          {"timeline", true}};
+          {"overlap", one.costs.overlap.kind == OverlapRule::Kind::kMax}};
 }
 
 // Returns one verdict per case, from a single run of Python.
@@ -62,7 +61,7 @@ std::vector<Json> Judge(const std::vector<Case>& cases) {
     for (const Case& one : cases) file << CaseJson(one).dump() << '\n';
   }
   const std::string command = "/usr/bin/python3 '" PENSTOCK_TESTS_DIR
-                              "/schedules/referee/judge_cases.py' '" +
+                              "/schedules/referee/referee.py' '" +
                               input.string() + "' > '" + output.string() + "'";
   EXPECT_EQ(std::system(command.c_str()), 0);
   std::vector<Json> verdicts;
@@ -96,12 +95,12 @@ void ExpectSame(const Case& one, const Json& verdict) {
   EXPECT_EQ(verdict["makespan"], result.makespan);
   EXPECT_EQ(verdict["bubble"], result.bubble);
   EXPECT_EQ(verdict["span_bubble"], result.span_bubble);
-  EXPECT_EQ(verdict["peak_memory_split"], result.peak_memory);
+  EXPECT_EQ(verdict["peak_memory"], result.peak_memory);
   for (std::size_t r = 0; r < result.ranks.size(); ++r) {
     EXPECT_EQ(verdict["rank_busy"][r], result.ranks[r].busy);
     EXPECT_EQ(verdict["rank_start"][r], result.ranks[r].first_start);
     EXPECT_EQ(verdict["rank_end"][r], result.ranks[r].last_end);
-    EXPECT_EQ(verdict["rank_peak_memory_split"][r], result.ranks[r].peak_memory);
+    EXPECT_EQ(verdict["rank_peak_memory"][r], result.ranks[r].peak_memory);
   }
   ExpectSameTimes(one.schedule, timeline, verdict);
 }

@@ -68,7 +68,7 @@ TEST(Manifest, RefusesSizesBeyondItsFiles) {
 }
 
 TEST(Manifest, RefusesFilesOutsideOfItsFolder) {
-  EXPECT_NE(ErrorWith("{\"shard-1-of-2", "{\"../shard-1-of-2").find("not that of a file"),
+  EXPECT_NE(ErrorWith("{\"shard-1-of-2", "{\"../shard-1-of-2").find("not a plain file name"),
             std::string::npos);
   EXPECT_NE(ErrorWith("\"file\":\"shard-1", "\"file\":\"shard-9").find("not one of its files"),
             std::string::npos);

@@ -94,8 +94,8 @@ def check(
     """Returns the tensors of a batch, which divide into microbatches and slices.
 
     A tensor without dimensions belongs to every microbatch. Tensors are on the CPU, from which the
-    engine copies microbatches, or inputs on the device of the first stage and targets on that of
-    the last one. ``devices`` are those of the stages.
+    engine copies microbatches, or inputs on the device of the first stage and targets on the last
+    one's. ``devices`` are the stages' devices.
     """
     samples = sample_lists.count(inputs, targets) if microbatches > 1 else None
     if samples is not None and sample_lists.is_one(inputs, "inputs", samples):

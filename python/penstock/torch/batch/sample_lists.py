@@ -17,7 +17,7 @@ from penstock import Error
 def count(inputs: Any, targets: Any) -> int | None:
     """Returns the samples of the batch: dimension 0 of the first tensor that is in no list.
 
-    If all are in lists, that of the arguments in a list of all of them. None without any.
+    If ``inputs`` is a list of tensors, their dimension 0. None without tensors.
     """
     for value in (inputs, targets):
         for leaf in pytree.tree_leaves(value, is_leaf=lambda each: type(each) is list):

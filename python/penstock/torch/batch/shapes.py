@@ -61,7 +61,7 @@ def of_processes(
 
     Args:
         kinds: by process and batch, of the inputs and targets that it was given.
-        readers: the processes that read inputs, and those that read targets.
+        readers: the processes that read inputs, and the processes that read targets.
 
     Raises:
         Error: processes were given different batches.

@@ -1,4 +1,4 @@
-"""The weights of microbatches, with which their mean loss is that of the whole batch."""
+"""The weights of microbatches, with which their mean loss equals the whole batch's."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Unused:
 
 
 def leaves(result: torch.Tensor) -> Iterable[torch.Tensor]:
-    """Returns the leaves whose gradients autograd computes from that of a result."""
+    """Returns the leaves whose gradients autograd computes from a result's gradient."""
     if result.grad_fn is None:
         return [result] if result.requires_grad else []
     found: dict[int, torch.Tensor] = {}

@@ -39,7 +39,7 @@ class Model:
     local: Sequence[int]  # the schedule's stages that this process runs
     processes: Processes
     options: Any
-    # By stage of the schedule; None for those of other processes.
+    # By stage of the schedule; None for other processes' stages.
     weights: Sequence[StageWeights | None]
     steppers: Sequence[StageOptimizer | None]
     loss: losses.Loss | None
@@ -57,7 +57,7 @@ class Model:
 
 
 def sharing_of(model: Model, unused: Unused | None) -> list[SharedParameter]:
-    """Returns the parameters that stages share, without those that the loss does not depend on."""
+    """Returns the parameters that stages share, if the loss depends on them."""
     named = parameters_of(model.modules, model.loss_tensors)
     return share_weights(named, unused.used if unused else None)
 
@@ -151,7 +151,7 @@ class Compiled:
         self._compile(self._model.processes.next_pipeline(), batch, shape, self._build_shape)
 
     def _compile(self, number: int, batch: Tensors, shape: Shape, build: Callable[[int, StageCode, Tensors], Any]) -> None:
-        """Compiles the stages in order, of which each sends examples of its outputs to the next."""
+        """Compiles the stages in order; each sends examples of its outputs to the next."""
         model, chain = self._model, len(self._model.modules)
         self._trained = Trained(parameters_of(model.modules, model.loss_tensors))
         inputs, targets = self._examples(batch, shape)

@@ -31,7 +31,7 @@ def prove(
 
     Args:
         index: of the stage in the model.
-        examples: inputs of the first slice, of which a sliced stage has one.
+        examples: inputs of the first slice; a sliced stage has one.
         targets: likewise, of a last stage whose loss is a mean over tokens; else None.
         count: slices of a sequence.
     """

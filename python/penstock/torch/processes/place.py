@@ -1,4 +1,4 @@
-"""Where this process is among those that torchrun or mpirun started."""
+"""Where this process is among the processes that torchrun or mpirun started."""
 
 from __future__ import annotations
 

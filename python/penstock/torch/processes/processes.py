@@ -1,4 +1,4 @@
-"""The processes of a run: one, or those that torchrun or mpirun started."""
+"""The processes of a run: one, or several that torchrun or mpirun started."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SECONDS = 300.0  # for all processes to start, and for a stage to be compiled
 
 
 class Processes:
-    """This process among those of the run. Each runs about the same number of consecutive ranks."""
+    """This process among the run's. Each runs about the same number of consecutive ranks."""
 
     def __init__(self, handle: Any, process: int = 0, processes: int = 1, store: Store | None = None) -> None:
         self.handle, self.process, self.processes, self._own_store = (handle, process, processes, store)

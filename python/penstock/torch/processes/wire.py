@@ -34,7 +34,7 @@ def dumps(value: Any, *, with_data: bool = True) -> bytes:
 
 
 def loads(message: bytes) -> Any:
-    """Returns the value of which `dumps` made the bytes; tensors without data are zeros.
+    """Returns the value that `dumps` encoded; tensors without data are zeros.
 
     Raises:
         Error: the bytes are not what `dumps` makes, or name a type that this process does not have.

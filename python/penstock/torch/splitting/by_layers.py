@@ -2,7 +2,7 @@
 
 A decoder computes h = layer(h, ...) for each of its layers. A stage runs all of the model's
 forward, but layers before its own return the tensor that the previous stage sent, and the first
-layer after its own ends the forward. What the code computes besides (position tables, masks) is
+layer after its own ends the forward. What else the code computes (position tables, masks) is
 computed in each stage; what no own layer reads (the embedding) is dead code, which the graph
 compiler removes.
 """

@@ -22,8 +22,8 @@ def split(model: nn.Module, inputs: Any, stages: int | Sequence[str], *, by: str
     other stages, each stage runs the model's own code with the other layers left out. Otherwise the
     model is traced by torch.export, and its graph is cut; values that later stages read (skip
     connections, a position table) are carried along the chain. Either way the outputs and the
-    gradients of all parameters are compared with those of the model, on random inputs. The model
-    stays as it was.
+    gradients of all parameters are compared with the model's, on random inputs. The model stays
+    unchanged.
 
     Args:
         model: on the CPU, in the mode (``train()`` or ``eval()``) in which it will run.

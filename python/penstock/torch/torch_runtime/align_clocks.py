@@ -44,7 +44,7 @@ def clock_offsets(
 def offset_of(rounds: Iterable[tuple[int, int, int]]) -> float:
     """Returns how far the other clock is ahead, of (asked here, time there, answered here).
 
-    0 if the clocks may be the same one, as those of processes on one machine are.
+    0 if the clocks may be the same one, as for processes on one machine.
     """
     asked, there, answered = min(rounds, key=lambda each: each[2] - each[0])
     offset = there - (asked + answered) / 2

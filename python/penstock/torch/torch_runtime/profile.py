@@ -36,8 +36,8 @@ def profile(
     """Returns what each stage takes, in seconds and bytes, as ``Schedule.simulate`` reads it.
 
     The stages run one after the other, each on the device where its parameters are. On an
-    accelerator, times are those of its stream. Gradients, buffers and random states of the
-    modules are as before when it returns.
+    accelerator, times are taken on its stream. Gradients, buffers and random states of the modules
+    are as before when it returns.
 
     I and W are measured as torch's runtime executes them: by its own split of the backward. The
     first stage has no input gradient, so its I takes no time and its W is the whole backward.
@@ -239,7 +239,7 @@ class _Saved:
 def _measure_bytes(stage: _Stage, split: bool, measured: _Measured) -> None:
     """Counts what F keeps for the backward, and what of it I leaves for W.
 
-    Counts storages, each once, without those of parameters and buffers: the same on all devices,
+    Counts storages, each once, without parameters and buffers: the same on all devices,
     whatever their allocators round up.
     """
     saved: list[weakref.ref[_Saved]] = []
@@ -262,7 +262,7 @@ def _measure_bytes(stage: _Stage, split: bool, measured: _Measured) -> None:
     if split and stage.number > 0:
         groups = _backward_input(stage, output, inputs)
         del output, outputs
-        # W reads the gradients at the operations that it starts from, besides what F kept.
+        # W reads the gradients at the operations that it starts from, in addition to what F kept.
         kept = [leaf for group in groups for leaf in tree_leaves(group.get("grads"))]
         after = _bytes_of([*alive(), *kept], without=persistent)
         measured.activation_after_i = min(after, measured.activation)

@@ -26,9 +26,9 @@ class record:
     rank 0, by its clock. The properties are of rank 0 then; ``report`` does nothing on others. If
     the block raises, nothing is gathered.
 
-    An action starts when its input has arrived and ends when its work is done, of which the loss is
-    a part. On an accelerator, these are times of its stream. Steps without a loss function, and
-    those of ``eval``, are not recorded.
+    An action starts when its input has arrived and ends when its work, including the loss, is done.
+    On an accelerator, these are times of its stream. Steps without a loss function, and steps of
+    ``eval``, are not recorded.
 
     Args:
         runtime: of this rank.
@@ -154,7 +154,7 @@ class record:
 
         Args:
             path: its ending says what is written; see ``penstock.Timeline.report``.
-            costs: of the prediction, and what actions hold. Default: ``self.costs``. With those of
+            costs: of the prediction, and what actions hold. Default: ``self.costs``. With costs of
                 ``profile``, memory is in bytes.
             title: of the report. Default: the schedule's name.
 

@@ -34,18 +34,18 @@ def runtime(
 ) -> _PipelineScheduleRuntime:
     """Returns torch's ``_PipelineScheduleRuntime``, loaded with any schedule that torch can run.
 
-    Call it on every rank of the process group. The runtime is used as those of torch are:
+    Call it on every rank of the process group. The runtime is used like torch's own:
     ``runtime.step(batch, target=target, losses=losses)``.
 
     Args:
-        stages: the modules by stage number, as a list or a mapping. Only those of this rank are
-            needed: ``{s: build(s) for s, r in enumerate(schedule.rank_of_stage) if r == rank}``.
-            Or the ``PipelineStage`` objects of this rank.
-        schedule: its ranks are those of the group.
+        stages: the modules by stage number, as a list or a mapping. Only this rank's are needed:
+            ``{s: build(s) for s, r in enumerate(schedule.rank_of_stage) if r == rank}``. Or the
+            ``PipelineStage`` objects of this rank.
+        schedule: its ranks are the group's.
         loss_fn: takes the last stage's output and the target of a microbatch. It returns a scalar.
             Without one, steps run no backward.
         group: the ranks of the pipeline. Default: all. ``PipelineStage`` objects have their own.
-        device: of the messages. Default: that of each module's parameters.
+        device: of the messages. Default: the device of each module's parameters.
         options: of ``_PipelineScheduleRuntime``. Gradients are divided by the number of
             microbatches unless ``scale_grads=False``.
 

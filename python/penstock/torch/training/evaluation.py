@@ -1,4 +1,4 @@
-"""Forward-only steps: the modules as they are, microbatch by microbatch, on all processes."""
+"""Forward-only steps: the modules' own forward, microbatch by microbatch, on all processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from penstock.torch.weights.weights import Casts
 class Evaluated:
     """A Pipeline as forward-only steps need it."""
 
-    modules: Sequence[nn.Module | None]  # by stage; those of other processes may be None
+    modules: Sequence[nn.Module | None]  # by stage; other processes' may be None
     processes_of_stages: Sequence[int]  # by stage: the process that runs it
     processes: Processes
     loss: losses.Loss | None

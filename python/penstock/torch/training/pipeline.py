@@ -39,20 +39,20 @@ _Tensors = tuple[list[torch.Tensor], list[torch.Tensor]]  # inputs and targets o
 class Pipeline(Views):
     """Trains stages of a model as a schedule's ranks: threads of this process, or processes.
 
-    Each stage is captured once, forward and backward, and compiled. Parameters stay those of the
-    modules: ``state_dict()``, evaluation and checkpoints work as before, between steps.
+    Each stage is captured once, forward and backward, and compiled. Parameters stay the modules'
+    own: ``state_dict()``, evaluation and checkpoints work as before, between steps.
 
     Args:
         stages: the modules, by stage number. A stage is called with what the one before it
             returned: with a tensor, or with the elements of a tuple or a list as arguments, or
-            with those of a dict as keyword arguments. Under ``mpirun`` or ``torchrun``, those of
-            other processes may be None, except for stages that share weights with a local one:
-            only weights of modules that are passed are recognized as shared.
-            `penstock.torch.split` divides a whole model.
+            with the values of a dict as keyword arguments. Under ``mpirun`` or ``torchrun``, stages
+            of other processes may be None, unless they share weights with a local one: only weights
+            of modules that are passed are recognized as shared. `penstock.torch.split` divides a
+            whole model.
         schedule: a name of the catalog (``penstock.schedules()``), a ``penstock.Schedule``, or the
             path of a ``.csv`` file.
         ranks: the number of ranks of each replica. Given by a Schedule.
-        microbatches: of one step, of all replicas together. A Schedule gives those of one replica.
+        microbatches: of one step, of all replicas together. A Schedule gives one replica's.
         loss: ``loss(output, targets)`` of one microbatch, a scalar; the step's loss is their mean,
             weighted by samples. It may return a pair of the loss and a dict of metrics, scalars
             whose means `last` has. It is called ``loss(output)`` if ``step`` gets no targets.
@@ -65,7 +65,7 @@ class Pipeline(Views):
             ``torch.optim.Optimizer``, which updates them on the rank's thread. If its argument is
             called ``named_parameters``, it gets a list of pairs (name, parameter). Default:
             ``penstock.torch.AdamW``. None: the step leaves gradients in ``parameter.grad``, added
-            to those that are there.
+            to existing ones.
         lr_scheduler: called with each optimizer, returns its scheduler, which steps after each
             step. May be None.
         clip_grad_norm: the largest norm of all gradients together; inf only measures it (`last`);
@@ -78,8 +78,7 @@ class Pipeline(Views):
             ``exact``, ``torch.get_num_threads()``, because sums depend on it.
         seed: of dropout and other random ops. Default: torch's initial seed.
         data_parallel: replicas of the pipeline, each on ranks of its own, which divide the
-            microbatches of a step. After a step all replicas have the same parameters, those of the
-            modules.
+            microbatches of a step. After a step all replicas have the modules' parameters.
         zero: what the replicas of a stage divide among themselves. 1: the states of optimizers;
             2: also gradients; 3: also weights. With ``precision``, also the weights that optimizers
             update. Needs ``penstock.torch.AdamW``. Weights that are divided are in the modules only
@@ -252,8 +251,8 @@ class Pipeline(Views):
         Args:
             inputs: what the first stage takes: a tensor, or a tuple (positional arguments) or dict
                 (keyword arguments) that contains tensors. Tensors are of the whole batch: they are
-                divided along dimension 0 into microbatches, of which the first ones have one sample
-                more if they cannot be equal. A list with a tensor per sample is divided likewise.
+                divided along dimension 0 into microbatches; the first ones have one sample more if
+                they cannot be equal. A list with a tensor per sample is divided likewise.
             targets: likewise, for the loss.
 
         Returns:
@@ -276,9 +275,9 @@ class Pipeline(Views):
         """Runs a training step per batch without a pause in between.
 
         Computes the same numbers as `step`, for short steps in less time: a rank begins a step
-        while others end the one before, and no Python code runs in between, except that of
-        optimizers other than ``penstock.torch.AdamW``. With such an optimizer and a
-        learning-rate scheduler, steps run one by one.
+        while others end the one before, and no Python code runs in between, except for optimizers
+        other than ``penstock.torch.AdamW``. With such an optimizer and a learning-rate scheduler,
+        steps run one by one.
 
         Args:
             batches: ``(inputs, targets)`` or ``(inputs,)`` of each step, as `step` takes them, in
@@ -357,7 +356,7 @@ class Pipeline(Views):
         return losses
 
     def _run_checked(self, batches: list[_Tensors], of_shapes: list[list[int]]) -> list[float]:
-        """The same if nothing of it has changed since the last step."""
+        """Runs the batches if nothing that was captured has changed since the last step."""
         for weights in self._copied:
             weights.refresh()
         if self._storage.shards_weights:
@@ -452,7 +451,7 @@ class Pipeline(Views):
 
     @exclusive
     def state_dict(self) -> dict[str, Any]:
-        """Returns what a checkpoint needs besides the modules' ``state_dict()``.
+        """Returns what a checkpoint needs in addition to the modules' ``state_dict()``.
 
         It does not depend on ``data_parallel``, ``zero`` and the schedule. With ``zero``, every
         process calls this.
@@ -480,7 +479,7 @@ class Pipeline(Views):
     def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
         """Continues after the step at which `state_dict` was called.
 
-        Load the modules' states, too. The results are then those of an uninterrupted run; bitwise,
+        Load the modules' states, too. The results are then as in an uninterrupted run; bitwise,
         if ``data_parallel``, the schedule and the arguments that say how to compute are the same.
 
         Args:

@@ -1,4 +1,4 @@
-"""What a Pipeline does besides training: evaluation, and views of its last step and graphs."""
+"""What a Pipeline does apart from training: evaluation, and views of its last step and graphs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Views:
 
     @exclusive
     def eval_step(self, inputs: Any, targets: Any = None) -> Any:
-        """Runs the forward of the modules as they are: nothing is compiled, trained or changed.
+        """Runs the modules' own forward: nothing is compiled, trained or changed.
 
         Call ``eval()`` on the modules before, and ``train()`` before the next `step`: in training
         mode, dropout is active. Buffers and random numbers of later steps stay the same. Every
@@ -174,7 +174,7 @@ class Views:
     @property
     @exclusive
     def last(self) -> LastStep:
-        """What the last `step`, `steps` or `eval_step` computed besides what it returned.
+        """What the last `step`, `steps` or `eval_step` computed but did not return.
 
         Raises:
             Error: none has run.

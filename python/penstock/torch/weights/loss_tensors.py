@@ -18,7 +18,7 @@ _LONGEST, _MOST = 10_000, 1_000_000  # entries of a container, and objects, that
 
 @dataclasses.dataclass(frozen=True)
 class LossTensors:
-    """What the last stage owns besides the tensors of its module, by name."""
+    """What the last stage owns in addition to the tensors of its module, by name."""
 
     #: Leaves that require a gradient and that no stage has.
     parameters: tuple[tuple[str, nn.Parameter], ...] = ()
@@ -29,8 +29,8 @@ class LossTensors:
 def loss_tensors(loss: Any, stages: Sequence[nn.Module | None]) -> LossTensors:
     """Returns the tensors of a loss that are not in a stage.
 
-    They are those of a module; and those in a function's closure, globals, defaults and bound
-    object. A loss may read others, which its capture refuses.
+    They are a module's tensors; and the tensors in a function's closure, globals, defaults and
+    bound object. A loss may read others, which its capture refuses.
     """
     known: set[int] = set()
     for stage in stages:

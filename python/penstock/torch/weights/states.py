@@ -35,7 +35,7 @@ def joined(
     Every process calls it.
 
     Args:
-        parts: by stage of the schedule, those of this process.
+        parts: this process's, by stage of the schedule.
     """
     chain = schedule.stages // schedule.replicas
     stages = sorted({stage % chain for stage in parts})

@@ -36,7 +36,7 @@ class SharedParameter:
 
 
 def parameters_of(stages: Sequence[nn.Module | None], loss: LossTensors) -> list[list[tuple[str, nn.Parameter]]]:
-    """Returns the parameters of each stage, by name; those of the loss in the last one."""
+    """Returns the parameters of each stage, by name; the loss's in the last one."""
     named = [[] if module is None else list(module.named_parameters()) for module in stages]
     named[-1].extend(loss.parameters)
     return named
@@ -68,7 +68,7 @@ def share_weights(
 class Storage:
     """How a Pipeline stores weights."""
 
-    #: The dtype that stages compute in; None: that of the weights.
+    #: The dtype that stages compute in; None: the weights' dtype.
     compute: torch.dtype | None = None
     #: What replicas divide (ZeRO): from 1 on the states of optimizers, from 3 on all weights.
     zero: int = 0
@@ -113,7 +113,7 @@ class Casts:
         return parameter.detach().to(dtype, copy=True)
 
     def input(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Returns an input of the first stage as it is computed with."""
+        """Returns an input of the first stage in the dtype that stages compute in."""
         return tensor.to(self._dtype) if tensor.is_floating_point() else tensor
 
     @contextlib.contextmanager
@@ -186,43 +186,46 @@ class StageWeights:
                 f"precision: the loss trains '{loss.parameters[0][0]}', which stages do not cast: put it into the last stage"
             )
         for name, parameter in (*module.named_parameters(), *loss.parameters):
-            what = f"stage {stage}: parameter '{name}'"
-            _check(what, parameter, device)
+            _check(f"stage {stage}: parameter '{name}'", parameter, device)
             read = parameter if casts is None else casts.of(parameter)
-            if not parameter.requires_grad:
+            if parameter.requires_grad:
+                self._train(name, parameter, read, trained)
+            else:
                 self.state.append((name, read))
                 if read is not parameter:
-                    self._copied.append(parameter.detach())
-                    self._copies.append(read.detach())
-                continue
-            storage.check(what, parameter)
-            self.parameters.append((name, read))
-            self.own.append(parameter)
-            self.is_first.append(id(parameter) not in trained)
-            master = parameter
-            if storage.has_updates and not storage.shards_weights and not self.is_first[-1]:
-                master = nn.Parameter(parameter.detach().clone())
-                self._copied.append(parameter.detach())
-                self._copies.append(master.detach())
-            trained.add(id(parameter))
-            self.masters.append(master)
+                    self._copy(parameter, read)
         if storage.zero > 0 and not self.parameters:
             raise Error(f"stage {stage} has no weights to train, as zero requires: join it with another one")
-        for prefix, each in module.named_modules():
-            for name, buffer in each.named_buffers(recurse=False):
-                if name in each._non_persistent_buffers_set or buffer is None:
-                    continue
-                full = f"{prefix}.{name}" if prefix else name
-                _check(f"stage {stage}: buffer '{full}'", buffer, device)
-                if buffer.requires_grad:
-                    raise Error(f"stage {stage}: buffer '{full}' requires a gradient: make it a parameter")
-                self.state.append((full, buffer))
+        for name, buffer in _saved_buffers(module):
+            _check(f"stage {stage}: buffer '{name}'", buffer, device)
+            if buffer.requires_grad:
+                raise Error(f"stage {stage}: buffer '{name}' requires a gradient: make it a parameter")
+            self.state.append((name, buffer))
         for name, tensor in loss.state:
             _check(f"the loss: '{name}'", tensor, device)
             self.state.append((name, tensor))
 
+    def _train(
+        self, name: str, parameter: nn.Parameter, read: nn.Parameter, trained: set[int]
+    ) -> None:
+        self._storage.check(f"stage {self.stage}: parameter '{name}'", parameter)
+        self.parameters.append((name, read))
+        self.own.append(parameter)
+        self.is_first.append(id(parameter) not in trained)
+        master = parameter
+        storage = self._storage
+        if storage.has_updates and not storage.shards_weights and not self.is_first[-1]:
+            master = nn.Parameter(parameter.detach().clone())
+            self._copy(parameter, master)
+        trained.add(id(parameter))
+        self.masters.append(master)
+
+    def _copy(self, own: nn.Parameter, copy: nn.Parameter) -> None:
+        self._copied.append(own.detach())
+        self._copies.append(copy.detach())
+
     def check_shared(self, shared: Collection[int]) -> None:
-        """Raises Error if no weight can be divided. ``shared``: ids of those that stages share."""
+        """Raises Error if no weight can be divided. ``shared``: ids of what stages share."""
         if self._storage.zero == 3 and all(id(parameter) in shared for parameter in self.own):
             raise Error(f"stage {self.stage} shares all of its weights with other stages, which zero=3 cannot divide: use zero=2")
 
@@ -279,6 +282,14 @@ def checksum(tensor: torch.Tensor) -> int:
         return 0
     size = whole.numel() * whole.element_size()
     return zlib.crc32((ctypes.c_char * size).from_address(whole.data_ptr()))
+
+
+def _saved_buffers(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yields the buffers that `state_dict` contains, by name."""
+    for prefix, each in module.named_modules():
+        for name, buffer in each.named_buffers(recurse=False):
+            if name not in each._non_persistent_buffers_set and buffer is not None:
+                yield f"{prefix}.{name}" if prefix else name, buffer
 
 
 def _check(what: str, tensor: torch.Tensor, device: torch.device) -> None:

@@ -92,7 +92,7 @@ class CalibrateCommand : public Command {
             return offered;
           });
     Offer(app.add_option("--fit", fit_,
-                         fmt::format("Fit these constants by least errors, or auto for those that "
+                         fmt::format("Fit these constants by least errors, or auto for all that "
                                      "the rows determine: {}",
                                      fmt::join(MachineFieldNames(), ", ")))
               ->delimiter(',')

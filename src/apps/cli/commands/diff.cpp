@@ -58,7 +58,7 @@ class DiffCommand : public Command {
     options_.DefineSchedules(app);
     app.option_defaults()->group("Output");
     AddInt(app, "--moves", moves_,
-           fmt::format("Actions to list, those that moved farthest (default {})", kDefaultMoves),
+           fmt::format("Actions to list, which moved farthest (default {})", kDefaultMoves),
            {.least = 0});
     app.add_flag("--json", json_, "Print the differences as JSON");
     app.footer("Each schedule may have its own options: penstock diff 1f1b zbv:comm=0.1 -p 8");

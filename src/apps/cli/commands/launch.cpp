@@ -83,7 +83,7 @@ class LaunchCommand final : public Command {
 
   std::string ExitCodes() const override {
     return "0 success; 1 the job failed; 2 bad usage or input; 130 stopped by SIGINT; 143 stopped "
-           "by SIGTERM; otherwise that of the last run of COMMAND";
+           "by SIGTERM; otherwise the exit status of the last run of COMMAND";
   }
 
   Result<int> Run() override {

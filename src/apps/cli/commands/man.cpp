@@ -28,8 +28,8 @@ class ManCommand final : public Command {
             return offered;
           });
     app.add_option("--directory", folder_,
-                   "Write pages to this folder: those of these commands (default: all and the "
-                   "program's), as FOLDER/penstock-COMMAND.1")
+                   "Write the pages of these commands (default: all and the program's) to this "
+                   "folder, as FOLDER/penstock-COMMAND.1")
         ->type_name("FOLDER");
     app.footer("To read a page: penstock man simulate | man -l -");
   }

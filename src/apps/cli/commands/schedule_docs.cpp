@@ -28,8 +28,8 @@ and its pictures; run it again after you change a schedule:
 rank's share of one microbatch: forward, backward for the input, backward for the weights. B = I + W is
 the whole backward. The *bubble* is the share of the makespan in which the busiest rank is idle. The *span bubble*
 leaves out the time before a rank's first action and after its last one, which the next step fills where there is no
-flush. *Peak memory* is that of the worst rank, in activations of one rank's share of one microbatch. *Messages*
-are those of the whole batch in both directions. More in the [glossary](glossary.md).
+flush. *Peak memory* is the worst rank's, in activations of one rank's share of one microbatch. *Messages* counts
+the whole batch in both directions. More in the [glossary](glossary.md).
 
 **Placements.** *linear*: stage s on rank s. *looped*: stage s on rank s mod p. *vee*: two chunks, down the ranks and up
 again; a *zigzag* has more of them. *bidirectional*: two chains in opposite directions over two replicas of the weights.

@@ -126,8 +126,8 @@ class WatchCommand final : public Command {
     app.add_flag("--json", json_, "Print the present status as one JSON object and exit");
     app.footer(
         "Reads only files, so it works on any machine that sees the folder, and before, during and "
-        "after the run. Waits for a run that has not started, unless its name is close to that of "
-        "another run; then give its folder. Ends when all steps are done; Ctrl-C ends it earlier. "
+        "after the run. Waits for a run that has not started, unless its name is close to another "
+        "run's; then give its folder. Ends when all steps are done; Ctrl-C ends it earlier. "
         "Figures are over the "
         "last 20 steps. A straggler is a rank that takes more than 1.25 times as long as the "
         "median of the ranks with the same layers, or, relative to the other ranks, as in its "

@@ -88,8 +88,8 @@ void TrainDefinition::Define(CLI::App& app) {
   add("--trace-steps", "trace_steps", "N,N");
   app.add_flag("--json", json_, "Print one JSON object to stdout and all else to stderr");
   app.footer(
-      "Files go to runs/NAME, which only one run at a time may use; those of an earlier run "
-      "there are moved to runs/NAME/superseded-N. Each line of metrics.jsonl "
+      "Files go to runs/NAME, which only one run at a time may use; files of an earlier run there "
+      "are moved to runs/NAME/superseded-N. Each line of metrics.jsonl "
       "has step, loss, lr, grad_norm, clipped, skipped, bubble and seconds, and by rank busy (in "
       "seconds), rank_bubble and peak_activation_bytes; with validation.freq, further lines have "
       "step "

@@ -168,7 +168,7 @@ std::string MicrobatchesText(std::span<const Simulated* const> all) {
     totals.insert(std::int64_t{each->chosen.params.microbatches} * each->chosen.data);
   }
   if (data == 1) return "";
-  return fmt::format(";\nmicrobatches are those of each of the {} replicas, {} in all", data,
+  return fmt::format(";\nmicrobatches are counted for each of the {} replicas, {} in all", data,
                      fmt::join(totals, ", "));
 }
 
@@ -236,11 +236,11 @@ std::string WhoseActivations(const PricedSchedule& chosen) {
   if (!chosen.model) return "activations are measured ones, too (docs/profile.md)";
   const Implementation& implementation = chosen.model->batch.profile.get();
   if (&implementation != &Implementations().front()) {
-    return fmt::format("activations are those that {} saves (docs/cost_model.md)",
+    return fmt::format("activations are counted as {} saves them (docs/cost_model.md)",
                        implementation.name);
   }
-  return "activations are those that Penstock's stages save; kernels that fuse norms save less "
-         "(docs/cost_model.md)";
+  return "activations are counted as Penstock's stages save them; kernels that fuse norms save "
+         "less (docs/cost_model.md)";
 }
 
 }  // namespace
@@ -248,8 +248,9 @@ std::string WhoseActivations(const PricedSchedule& chosen) {
 std::string UnitsText(std::span<const Simulated* const> all) {
   const bool in_bytes = !all.empty() && !all.front()->chosen.memory_unit.empty();
   const bool of_model = !all.empty() && !all.front()->chosen.about.empty();
-  std::string text = of_model ? "Peak memory is that of activations; " + all.front()->chosen.about +
-                                    ";\n" + WhoseActivations(all.front()->chosen)
+  std::string text = of_model
+                         ? "Peak memory counts activations only; " + all.front()->chosen.about +
+                               ";\n" + WhoseActivations(all.front()->chosen)
                      : !all.empty() && all.front()->chosen.time_unit == "s"
                          ? "Times are medians of the recorded run"
                          : "Time in the unit of --cost";

@@ -150,7 +150,7 @@ std::string ProgramExitCodes() {
 std::vector<HelpGroup> CommandGroups(const std::vector<std::unique_ptr<Command>>& commands) {
   std::vector<HelpGroup> groups = {{"Training", {}}, {"Schedules", {}}, {"Help", {}}};
   HelpGroup& help = groups.back();
-  help.entries = {{"help", "Print this help, or that of a command: penstock help simulate"},
+  help.entries = {{"help", "Print this help, or a command's: penstock help simulate"},
                   {"version", "Print the version"}};
   constexpr std::string_view kOfSchedules[] = {"schedules", "schedule", "validate",
                                                "simulate",  "plan",     "show",

@@ -60,16 +60,21 @@ std::string OtherValues(const SweepPlan& plan, std::size_t x_axis, std::size_t c
   return fmt::format("{}", fmt::join(values, ", "));
 }
 
+// Requires: there are combinations, and all were simulated.
 Plot PlotOf(const SweepPlan& plan, const std::vector<SweptSchedule>& swept, const Chart& chart,
             std::size_t x_axis, const std::vector<std::size_t>& combinations) {
-  Plot plot{chart.title, NameOf(plan.axes()[x_axis]), "", {}, plan.axes()[x_axis].values};
+  const SweepAxis& axis = plan.axes()[x_axis];
+  Plot plot{chart.title,
+            NameOf(axis),
+            chart.axis(*swept[combinations.back()].simulated),
+            {},
+            axis.values};
   std::vector<Series> series(plan.schedules().size());
   for (const std::size_t combination : combinations) {
     const Simulated& simulated = *swept[combination].simulated;
     Series& line = series[plan.ScheduleOf(combination)];
     line.name = simulated.chosen.label;
     line.points.emplace_back(plan.ValueOf(combination, x_axis), chart.value(simulated));
-    plot.y_name = chart.axis(simulated);
   }
   for (Series& line : series) {
     if (!line.points.empty()) plot.series.push_back(std::move(line));

@@ -18,7 +18,7 @@ const LESSONS = [
    learned: 'With v chunks, the pipeline fills v times faster. Its price is v times as many messages, and more activations.'},
   {name: 'Two backwards', state: {schedule: 'zb-h1', fields: {ranks: '4', microbatches: '6', cost: '1,1,1'}, spoil: true},
    task: 'A backward has two parts: I, which other ranks wait for, and W, which nobody waits for. Here each W follows its I. Move actions, ' +
-         'or let the page improve the order, until the makespan is that of ZB-H1.',
+         'or let the page improve the order, until the makespan is as short as in ZB-H1.',
    of: {schedule: 'zb-h1', figure: 'makespan'}, done: (figures, target) => figures.makespan <= target * (1 + 1e-9),
    hint: 'Drag W to the right, into the idle time at the end. Improve does it for you.',
    learned: 'W can wait. It fills the gaps in which a rank would have to wait for another one (Zero Bubble, section 2).'},
@@ -27,7 +27,7 @@ const LESSONS = [
    done: (figures) => figures.span_bubble < 0.01, hint: 'ZB-H2 starts more forwards before the first backward.',
    learned: 'With twice the activations of 1F1B, ranks need not wait at all. Optimizer steps then must not wait for each other (post-validation).'},
   {name: 'The V shape', state: {schedule: 'zb-h2', fields: {ranks: '4', microbatches: '8', cost: '1,1,1'}},
-   task: 'Keep the span bubble below 1% with a peak memory of at most 4, that of 1F1B.',
+   task: 'Keep the span bubble below 1% with a peak memory of at most 4, as much as 1F1B.',
    done: (figures) => figures.span_bubble < 0.01 && figures.peak_memory <= 4 + 1e-9,
    hint: 'In ZBV, a rank has one stage of the way there and one of the way back, so that the last stage is on the first rank.',
    learned: 'In a V, ranks that keep many activations of one stage keep few of the other. Memory is balanced, and the gaps are closed.'},

@@ -11,9 +11,9 @@
 namespace penstock {
 namespace {
 
-// These register their parameters in the block.
-std::unique_ptr<AttentionLayer> MakeAttention(torch::nn::Module& block, std::int64_t dim,
-                                              const DecoderOptions& options) {
+// Returns the block's attention, whose parameters it registers in the block.
+std::unique_ptr<AttentionLayer> AddAttention(torch::nn::Module& block, std::int64_t dim,
+                                             const DecoderOptions& options) {
   const auto latent = options.Latent(dim);
   if (!latent) return std::make_unique<Attention>(block, options.AttentionOf(dim));
   const double root = std::sqrt(static_cast<double>(latent->query_dim()));
@@ -21,9 +21,10 @@ std::unique_ptr<AttentionLayer> MakeAttention(torch::nn::Module& block, std::int
       block, LatentSizes{*latent, dim, options.heads, options.rope.ScoreScale() / root});
 }
 
-std::unique_ptr<FeedForward> MakeFeedForward(torch::nn::Module& block, std::int64_t layer,
-                                             std::int64_t dim, const DecoderOptions& options,
-                                             const LayerRange& range) {
+// Likewise for the feed-forward part.
+std::unique_ptr<FeedForward> AddFeedForward(torch::nn::Module& block, std::int64_t layer,
+                                            std::int64_t dim, const DecoderOptions& options,
+                                            const LayerRange& range) {
   const ExpertOptions* const experts = options.Experts();
   if (experts == nullptr || layer < experts->dense_layers) {
     return std::make_unique<SwiGlu>(block, dim, options.HiddenOf(dim));
@@ -38,9 +39,9 @@ DecoderBlock::DecoderBlock(std::int64_t layer, std::int64_t dim, const DecoderOp
                            const LayerRange& range)
     : dropout_(options.dropout),
       attention_norm_(Norm("attention_norm", dim, options)),
-      attention_(MakeAttention(*this, dim, options)),
+      attention_(AddAttention(*this, dim, options)),
       feed_forward_norm_(Norm("ffn_norm", dim, options)),
-      feed_forward_(MakeFeedForward(*this, layer, dim, options, range)) {}
+      feed_forward_(AddFeedForward(*this, layer, dim, options, range)) {}
 
 torch::Tensor DecoderBlock::forward(const torch::Tensor& input, const RotaryTable& rotary,
                                     SequenceContext& context) {

@@ -283,10 +283,10 @@ void AddCopies(const TrainConfig& config, const Schedule& schedule, const LocalR
   });
 }
 
-// Suggests the cheapest change that helps.
+// Suggests how to shrink the larger part: the state of the model, or the activations.
 std::string_view Remedy(const TrainConfig& config, const MemoryNeed& need) {
-  const double of_weights = need.weights + need.gradients + need.optimizer + need.checkpoint;
-  if (of_weights > need.activations + need.batches) {
+  const double state = need.weights + need.gradients + need.optimizer + need.checkpoint;
+  if (state > need.activations + need.batches) {
     return "use a smaller model.dim, model.layers or model.vocabulary";
   }
   if (config.recompute.hold != "all") return "use a smaller batch or model.sequence";

@@ -194,6 +194,142 @@ class SharedPrograms {
   std::vector<std::pair<LayerRange, Programs>> known_;
 };
 
+// Sets the calls to the optimizer of a stage, and returns the function that updates its parameters.
+TorchStage::Update UseOptimizer(const std::shared_ptr<Optimizer>& optimizer, const UpdateRule& rule,
+                                TorchStageOptions& options) {
+  options.optimizer = {
+      [optimizer](const std::vector<NamedParameter>& parameters) { optimizer->Save(parameters); },
+      [optimizer] { optimizer->Restore(); }, [optimizer] { optimizer->Skip(); }};
+  return [optimizer, rule](std::vector<NamedParameter>& parameters) {
+    // A rule that needs the norm of all gradients has already checked them.
+    if (!rule.needs_norm()) optimizer->RecordSquaredNorms(FiniteSquaredNorms(rule, parameters));
+    optimizer->Update(parameters);
+  };
+}
+
+// Builds the stages of a pipeline one after the other: each takes examples of the outputs of the
+// one before.
+class PipelineBuilder {
+ public:
+  PipelineBuilder(const RunContext& run, const BatchSource& source, Pipeline& pipeline,
+                  const StageAssembly& assembly)
+      : run_(run),
+        config_(run.config),
+        source_(source),
+        pipeline_(pipeline),
+        assembly_(assembly),
+        tokens_(at::zeros({config_.batch, SliceLengths(config_).front()},
+                          at::device(pipeline.device).dtype(at::kLong))),
+        examples_{{}, {at::zeros_like(tokens_)}},
+        shared_programs_(config_.model),
+        progress_(run.log()) {}
+
+  Status Add(int stage) {
+    if (!run_.ranks.has(placement().rank_of(stage))) {
+      pipeline_.stages.emplace_back();
+      pipeline_.optimizers.emplace_back();
+      examples_.inputs.clear();
+      return {};
+    }
+    PENSTOCK_TRY(TorchStageOptions options,
+                 OptionsOfStage(config_, run_.schedule, pipeline_.shared, stage));
+    const int model_stage = placement().model_stage(stage);
+    options.random.first_op = pipeline_.ranges[Index(model_stage)].begin * kRandomOpsPerLayer;
+    PENSTOCK_TRY_STATUS(SetCompiled(config_, model_stage, options));
+    PENSTOCK_TRY_STATUS(SetExamples(model_stage, options));
+    Report(stage, 0);
+    PENSTOCK_TRY(const std::shared_ptr<StageModule> module, BuildModule(stage, options));
+    PENSTOCK_TRY_STATUS(SetPrograms(stage, module, options));
+    PENSTOCK_TRY(const std::shared_ptr<Optimizer> optimizer, MakeOptimizer(*module, options));
+    const auto update = UseOptimizer(optimizer, UpdateRuleOf(config_.optimizer), options);
+    PENSTOCK_TRY(auto made, TorchStage::Make(module, examples_, source_, options, update));
+    pipeline_.stages.push_back(std::move(made));
+    optimizer->MakeState(pipeline_.stages.back()->Parameters());
+    options.rank.shards->optimizer.Add(optimizer->Bytes());
+    pipeline_.optimizers.push_back(optimizer);
+    examples_.inputs = pipeline_.stages.back()->ExampleOutputs();
+    return {};
+  }
+
+ private:
+  const Placement& placement() const { return run_.schedule.placement; }
+
+  void Report(int stage, int slice) {
+    progress_.Report("building stages", stage, run_.schedule.stages(), "slice", slice,
+                     run_.schedule.slices);
+  }
+
+  // Sets examples of the stage's inputs, unless the stage before has left them.
+  Status SetExamples(int model_stage, const TorchStageOptions& options) {
+    if (options.schedule.first) examples_.inputs = {tokens_};
+    if (!examples_.inputs.empty()) return {};
+    PENSTOCK_TRY(
+        examples_.inputs,
+        ExampleInputs(config_, std::span(pipeline_.ranges).first(model_stage), tokens_.size(1)));
+    for (at::Tensor& input : examples_.inputs) {
+      input = input.detach().to(pipeline_.device).requires_grad_(input.requires_grad());
+    }
+    return {};
+  }
+
+  LayerRange RangeOf(int stage, const TorchStageOptions& options) const {
+    return WithExpertPart(pipeline_.ranges[placement().model_stage(stage)], config_.parallel,
+                          run_.schedule, options.replicas.chain);
+  }
+
+  // Builds the module with its weights. Only now, because earlier stages may have freed all but a
+  // shard of theirs.
+  Result<std::shared_ptr<StageModule>> BuildModule(int stage, TorchStageOptions& options) {
+    const int chain = options.replicas.chain;
+    LanguageModel& model = chain == 0 ? pipeline_.model : pipeline_.replicas[chain - 1];
+    const LayerRange range = RangeOf(stage, options);
+    auto& module = model.stages[placement().model_stage(stage)];
+    PENSTOCK_TRY(module, BuildStage(config_.model, range));
+    assembly_.Join(stage, options);
+    if (config_.precision == "bf16") {
+      PENSTOCK_TRY(options.working, CastStage(*module, config_.model, range, at::kBFloat16));
+      MoveStage(*options.working, pipeline_.device);
+    }
+    MoveStage(*module, pipeline_.device);
+    options.rank.vocabulary = VocabularyOfStage(pipeline_.vocabulary, run_.schedule, stage);
+    return module;
+  }
+
+  // Compiles the stage, unless it was compiled before the run or is like an earlier one.
+  Status SetPrograms(int stage, const std::shared_ptr<StageModule>& module,
+                     TorchStageOptions& options) {
+    const LayerRange range = RangeOf(stage, options);
+    if (options.programs == nullptr) options.programs = shared_programs_.Find(range);
+    if (options.programs != nullptr) return {};
+    const auto report = [&](int slice) { Report(stage, slice); };
+    PENSTOCK_TRY(
+        std::vector<StageProgram> programs,
+        CompileSlices(options.working ? options.working : module, examples_, options, report));
+    options.programs = std::make_shared<const std::vector<StageProgram>>(std::move(programs));
+    shared_programs_.Add(range, options.programs);
+    return {};
+  }
+
+  Result<std::shared_ptr<Optimizer>> MakeOptimizer(const StageModule& module,
+                                                   const TorchStageOptions& options) const {
+    const int updates_per_step =
+        options.schedule.microbatches / options.schedule.versions.microbatches_per_update;
+    PENSTOCK_TRY(std::unique_ptr<MatrixExchange> exchange,
+                 MakeExchange(config_, ParametersOf(module), options));
+    return std::make_shared<Optimizer>(pipeline_.rate, updates_per_step, std::move(exchange));
+  }
+
+  const RunContext& run_;
+  const TrainConfig& config_;
+  const BatchSource& source_;
+  Pipeline& pipeline_;
+  const StageAssembly& assembly_;
+  at::Tensor tokens_;
+  StageExamples examples_;
+  SharedPrograms shared_programs_;
+  StartProgress progress_;
+};
+
 }  // namespace
 
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
@@ -206,104 +342,28 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
 Result<Pipeline> BuildPipeline(const RunContext& run, const BatchSource& source) {
   const TrainConfig& config = run.config;
   const Schedule& schedule = run.schedule;
-  const Placement& placement = schedule.placement;
-  const int length = placement.chain_length();
+  const int length = schedule.placement.chain_length();
   Pipeline pipeline;
   const LanguageModel empty{config.model, std::vector<std::shared_ptr<StageModule>>(Index(length))};
   pipeline.model = empty;
-  pipeline.replicas.assign(Index(placement.replicas() - 1), empty);
-  PENSTOCK_TRY(const c10::Device device, OpenDevice(config.device));
+  pipeline.replicas.assign(Index(schedule.placement.replicas() - 1), empty);
+  PENSTOCK_TRY(pipeline.device, OpenDevice(config.device));
   PENSTOCK_TRY(const StageAssembly assembly,
                StageAssembly::Make(schedule, config.parallel, OffloadFolder(config), run.ranks,
                                    run.processes.group(),
-                                   {device, config.device_graphs, config.device_parts}));
+                                   {pipeline.device, config.device_graphs, config.device_parts}));
   pipeline.zero = assembly.zero();
   pipeline.replicas_per_shard = assembly.replicas_per_shard();
   pipeline.rank_shards = assembly.rank_shards();
-  pipeline.device = device;
   pipeline.recorders = assembly.recorders();
   pipeline.rate = std::make_shared<LearningRate>(LearningRate{config.optimizer, config.steps});
-  PENSTOCK_TRY(const std::vector<LayerRange> ranges, StageRanges(config, length));
-  const at::Tensor tokens =
-      at::zeros({config.batch, SliceLengths(config).front()}, at::device(device).dtype(at::kLong));
-  StageExamples examples{{}, {at::zeros_like(tokens)}};
-  SharedPrograms shared_programs(config.model);
-  pipeline.ranges = ranges;
-  pipeline.shared = SharedParameters(config.model, ranges);
+  PENSTOCK_TRY(pipeline.ranges, StageRanges(config, length));
+  pipeline.shared = SharedParameters(config.model, pipeline.ranges);
   PENSTOCK_TRY_STATUS(CheckShared(pipeline.shared, schedule));
-  PENSTOCK_TRY(pipeline.vocabulary, MakeVocabularyShards(run, source, device));
-  StartProgress progress(run.log());
-  for (int stage = 0; stage < schedule.stages(); ++stage) {
-    if (run.stops()) break;
-    if (!run.ranks.has(placement.rank_of(stage))) {
-      pipeline.stages.emplace_back();
-      pipeline.optimizers.emplace_back();
-      examples.inputs.clear();
-      continue;
-    }
-    const int model_stage = placement.model_stage(stage);
-    PENSTOCK_TRY(TorchStageOptions options,
-                 OptionsOfStage(config, schedule, pipeline.shared, stage));
-    options.random.first_op = ranges[Index(model_stage)].begin * kRandomOpsPerLayer;
-    PENSTOCK_TRY_STATUS(SetCompiled(config, model_stage, options));
-    if (options.schedule.first) {
-      examples.inputs = {tokens};
-    } else if (examples.inputs.empty()) {
-      PENSTOCK_TRY(examples.inputs,
-                   ExampleInputs(config, std::span(ranges).first(model_stage), tokens.size(1)));
-      for (at::Tensor& input : examples.inputs) {
-        input = input.detach().to(device).requires_grad_(input.requires_grad());
-      }
-    }
-    const auto report = [&](int slice) {
-      progress.Report("building stages", stage, schedule.stages(), "slice", slice, schedule.slices);
-    };
-    report(0);
-    LanguageModel& model = options.replicas.chain == 0
-                               ? pipeline.model
-                               : pipeline.replicas[options.replicas.chain - 1];
-    const LayerRange range =
-        WithExpertPart(ranges[model_stage], config.parallel, schedule, options.replicas.chain);
-    auto& module = model.stages[model_stage];
-    // One after the other, since those before may have only a shard of their weights by now.
-    PENSTOCK_TRY(module, BuildStage(config.model, range));
-    assembly.Join(stage, options);
-    if (config.precision == "bf16") {
-      PENSTOCK_TRY(options.working, CastStage(*module, config.model, range, at::kBFloat16));
-      MoveStage(*options.working, device);
-    }
-    MoveStage(*module, device);
-    options.rank.vocabulary = VocabularyOfStage(pipeline.vocabulary, schedule, stage);
-    if (options.programs == nullptr) options.programs = shared_programs.Find(range);
-    if (options.programs == nullptr) {
-      PENSTOCK_TRY(
-          std::vector<StageProgram> programs,
-          CompileSlices(options.working ? options.working : module, examples, options, report));
-      options.programs = std::make_shared<const std::vector<StageProgram>>(std::move(programs));
-      shared_programs.Add(range, options.programs);
-    }
-    const int updates_per_step =
-        options.schedule.microbatches / options.schedule.versions.microbatches_per_update;
-    PENSTOCK_TRY(std::unique_ptr<MatrixExchange> exchange,
-                 MakeExchange(config, ParametersOf(*module), options));
-    const auto optimizer =
-        std::make_shared<Optimizer>(pipeline.rate, updates_per_step, std::move(exchange));
-    options.optimizer = {
-        [optimizer](const std::vector<NamedParameter>& parameters) { optimizer->Save(parameters); },
-        [optimizer] { optimizer->Restore(); }, [optimizer] { optimizer->Skip(); }};
-    const UpdateRule rule = UpdateRuleOf(config.optimizer);
-    const auto update = [optimizer, rule](std::vector<NamedParameter>& parameters) {
-      // A rule that needs the norm of all gradients has already checked them.
-      if (!rule.needs_norm()) optimizer->RecordSquaredNorms(FiniteSquaredNorms(rule, parameters));
-      optimizer->Update(parameters);
-    };
-    auto made = TorchStage::Make(module, examples, source, options, update);
-    if (!made) return tl::unexpected(std::move(made).error());
-    pipeline.stages.push_back(*std::move(made));
-    optimizer->MakeState(pipeline.stages.back()->Parameters());
-    options.rank.shards->optimizer.Add(optimizer->Bytes());
-    pipeline.optimizers.push_back(optimizer);
-    examples.inputs = pipeline.stages.back()->ExampleOutputs();
+  PENSTOCK_TRY(pipeline.vocabulary, MakeVocabularyShards(run, source, pipeline.device));
+  PipelineBuilder builder(run, source, pipeline, assembly);
+  for (int stage = 0; stage < schedule.stages() && !run.stops(); ++stage) {
+    PENSTOCK_TRY_STATUS(builder.Add(stage));
   }
   return pipeline;
 }

@@ -51,7 +51,7 @@ std::int64_t SliceState::TakeGradients(int microbatch, std::span<at::Tensor> to)
   for (at::Tensor& tensor : own.own) tensor.reset();
   if (IsLast(microbatch)) return 0;
   PENSTOCK_CHECK(own.gradients.front().defined(),
-                 "backward of microbatch {} runs before that of microbatch {}", microbatch,
+                 "backward of microbatch {} runs before the backward of microbatch {}", microbatch,
                  microbatch + 1);
   const std::int64_t bytes = BytesOf(own.gradients);
   std::move(own.gradients.begin(), own.gradients.end(), to.begin());

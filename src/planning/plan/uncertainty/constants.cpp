@@ -95,10 +95,10 @@ Status SetGiven(const std::string& text, std::vector<UncertainConstant>& constan
         DidYouMean(name, names, fmt::format("there are {}", fmt::join(names, ", "))));
   }
   if (constant->factors.empty()) {
-    return InvalidParameter("uncertainty",
-                            "{}: `bandwidth_efficiency` determines it here; give that of "
-                            "bandwidth_efficiency",
-                            Quote(text));
+    return InvalidParameter(
+        "uncertainty",
+        "{}: `bandwidth_efficiency` determines it here; give the error of bandwidth_efficiency",
+        Quote(text));
   }
   const Result<double> error =
       equals < text.size() ? ParseNumber(text.substr(equals + 1)) : Result<double>(-1);

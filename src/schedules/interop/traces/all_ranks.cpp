@@ -41,7 +41,7 @@ Status RequireAllRanks(const std::vector<TraceFile>& files, const std::vector<Ra
   }
   if (ranks.size() > 1) return {};
   return InvalidArgument(
-      "the actions are those of one rank ({}); give a folder with a trace of each rank, or a rule "
+      "all actions are of one rank ({}); give a folder with a trace of each rank, or a rule "
       "that says what distinguishes ranks",
       ranks.front().source);
 }

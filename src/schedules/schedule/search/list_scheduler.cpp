@@ -69,8 +69,9 @@ double ListScheduler::Run(const ListRule& rule, double give_up) {
     Decide(rank, now);
   }
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    PENSTOCK_CHECK(ranks_[r].position == lanes_[r].size(),
-                   "list scheduling is stuck: the memory limit is below that of one microbatch");
+    PENSTOCK_CHECK(
+        ranks_[r].position == lanes_[r].size(),
+        "list scheduling is stuck: the memory limit is below the memory of one microbatch");
   }
   return makespan_;
 }

@@ -24,8 +24,9 @@ Result<UniformCost> ParseCost(std::string_view text) {
     return UniformCost{values[0], values[1], values[2], values[3]};
   }
   if (values.size() == 4) {
-    return InvalidArgument("{}: W keeps a part of the activations, from 0 to 1, not {}",
-                           Quote(text), values[3]);
+    return InvalidArgument(
+        "{}: the fourth number, the share of the activations that W keeps, is 0 to 1, not {}",
+        Quote(text), values[3]);
   }
   return InvalidArgument(
       "{}: give F,I,W (times of one rank and microbatch), F,I,W,KEPT (with the part of the "

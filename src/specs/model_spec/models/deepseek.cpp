@@ -46,8 +46,7 @@ struct DeepseekV3Options : DeepseekOptions {
 };
 
 Field Size(const char* key, std::int64_t& value, std::string_view help, std::string_view known_as) {
-  return {key,     &value, Changes::kModel, help, {.most = kMostModelSize, .automatic = true},
-          known_as};
+  return {key, &value, Changes::kModel, help, kAutomaticModelSize, known_as};
 }
 
 std::vector<Field> DeepseekOptions::Fields() {
@@ -55,11 +54,8 @@ std::vector<Field> DeepseekOptions::Fields() {
   std::erase_if(fields, [](const Field& field) {
     return field.key == "kv_heads" || field.key == "head_dim";
   });
-  fields.push_back({"query_rank",
-                    &query_rank,
-                    Changes::kModel,
-                    "Size of the queries' latent vector (0: queries have none)",
-                    {.most = kMostModelSize},
+  fields.push_back({"query_rank", &query_rank, Changes::kModel,
+                    "Size of the queries' latent vector (0: queries have none)", kModelCount,
                     "q_lora_rank"});
   fields.push_back(Size("kv_rank", kv_rank,
                         "Size of the latent vector of keys and values (auto: dim / 4)",
@@ -73,30 +69,17 @@ std::vector<Field> DeepseekOptions::Fields() {
            "qk_rope_head_dim"));
   fields.push_back(
       Size("value_dim", value_dim, "Size of a head's values (auto: dim / heads)", "v_head_dim"));
-  fields.push_back({"predictor",
-                    &predictor,
-                    Changes::kModel,
+  fields.push_back({"predictor", &predictor, Changes::kModel,
                     "Blocks that predict the token after the next one in training (0 or 1)",
-                    {.most = 1},
-                    "num_nextn_predict_layers mtp_num_layers"});
-  fields.push_back({"predictor_weight",
-                    &predictor_weight,
-                    Changes::kPrograms,
-                    "Factor of the loss of that prediction",
-                    {},
-                    "mtp_loss_scaling_factor"});
-  fields.push_back({"rope_magnitude",
-                    &rope.magnitude,
-                    Changes::kModel,
-                    "With yarn: weight of log(rope_factor) in the scale of the rotation",
-                    {},
+                    kUpToOne, "num_nextn_predict_layers mtp_num_layers"});
+  fields.push_back({"predictor_weight", &predictor_weight, Changes::kPrograms,
+                    "Factor of the loss of that prediction", kFromZero, "mtp_loss_scaling_factor"});
+  fields.push_back({"rope_magnitude", &rope.magnitude, Changes::kModel,
+                    "With yarn: weight of log(rope_factor) in the scale of the rotation", kFromZero,
                     "mscale"});
-  fields.push_back({"rope_score_magnitude",
-                    &rope.score_magnitude,
-                    Changes::kModel,
+  fields.push_back({"rope_score_magnitude", &rope.score_magnitude, Changes::kModel,
                     "With yarn: weight of log(rope_factor) in the scale of attention scores",
-                    {},
-                    "mscale_all_dim"});
+                    kFromZero, "mscale_all_dim"});
   return fields;
 }
 
