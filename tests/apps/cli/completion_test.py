@@ -5,7 +5,6 @@ import pathlib
 import re
 import shutil
 import subprocess
-import unittest
 
 import program
 
@@ -98,49 +97,6 @@ class CompletionTest(program.CommandTest):
             self.assertEqual(set(self.answer(command, "-")), options | {"-h"}, command)
             self.assertEqual(set(self.bash(command, "-")), options | {"-h"}, command)
 
-    def test_bash(self):
-        self.write("mine.csv", "0F0,0B0\n")
-        (self.folder / "runs" / "english").mkdir(parents=True)
-        for words, expected in (
-                (["sim"], ["simulate"]),
-                (["simulate", "--form"], ["--format"]),
-                (["simulate", "--format", ""], ["table", "csv", "json"]),
-                (["simulate", "--format", "=", "j"], ["json"]),
-                (["simulate", "--format", "="], ["table", "csv", "json"]),
-                (["show", "1f1b", "--color", "a"], ["auto", "always"]),
-                (["simulate", "dualp"], ["dualpipe", "dualpipev"]),
-                (["simulate", "mi"], ["mine.csv"]),
-                (["simulate", "1f1b", "mi"], ["mine.csv"]),
-                (["simulate", "-s", "1f1b,chi"], ["1f1b,chimera"]),
-                (["simulate", "--csv", "=", "mi"], ["mine.csv"]),
-                (["simulate", "-p", "4", "--pass", "recompute,of"], ["recompute,offload"]),
-                (["simulate", "--pass", "=", "recompute,of"], ["recompute,offload"]),
-                (["simulate", "--price", "offl"], ["offload="]),
-                (["simulate", "--device", "h2"], ["h200"]),
-                (["simulate", "--precision", "b"], ["bf16"]),
-                (["simulate", "--transfers", "b"], ["blocking", "batched"]),
-                (["simulate", "--sweep", "ranks", "=", "4", "micro"], ["microbatches=", "microbatch_lengths=", "micro_batch_size="]),
-                (["simulate", "--sweep", "schedule", "=", "hana"], ["hanayo"]),
-                (["simulate", "--ranks", ""], []),
-                (["schedules", "hana"], ["hanayo"]),
-                (["watch", "eng"], ["english"]),
-                (["schedules", "--docs", "ru"], ["runs"]),
-                (["schedules", "--docs", "mi"], []),
-                (["tokenize", "--tokenizer", "by"], ["bytes"]),
-                (["launch", ""], ["--"]),
-                (["launch", "--", "mi"], ["mine.csv"]),
-                (["man", "sho"], ["show"]),
-                (["completion", "z"], ["zsh"]),
-                (["banana", ""], [])):
-            found = [word for word in self.bash(*words) if word]
-            self.assertEqual(sorted(found), sorted(expected), words)
-
-    def test_bash_completes_for_the_program_that_was_typed(self):
-        (self.folder / "elsewhere").symlink_to(program.PROGRAM)
-        self.env["PATH"] = os.environ["PATH"]
-        script = BASH.replace("penstock completion bash", "./elsewhere completion bash")
-        self.assertEqual(self.shell("bash", "-c", script, "bash", "./elsewhere sim"), ["simulate"])
-
     def test_fish(self):
         self.write("mine.csv", "0F0,0B0\n")
         (self.folder / "folder").mkdir()
@@ -175,28 +131,6 @@ class CompletionTest(program.CommandTest):
         self.write("_penstock", self.run_ok("completion", "zsh"))
         self.assertEqual(self.zsh("show --expl", load=""), ["penstock show --explain "])
 
-    def test_commands_of_the_engine(self):
-        if "train" not in self.commands:
-            self.skipTest("this build is without the engine")
-        self.assertIn("pipeline.schedule=", self.answer("train", "a.yaml", "pipeline."))
-        self.assertEqual(self.answer("train", "a.yaml", "pipeline.schedule=hana"), ["pipeline.schedule=hanayo"])
-        self.assertEqual(self.answer("train", "-s", "hana"), ["hanayo"])
-        self.assertEqual(self.answer("graph", "a.yaml", "--after", "cap"), ["capture"])
-        self.assertEqual(self.answer("train", ""), [":files 0"])
-
-    def test_the_engine_is_not_started_for_help(self):
-        """A copy of the program without penstock-engine next to it answers all the same."""
-        self.require_engine()
-        alone = shutil.copy(program.PROGRAM, self.folder / "penstock")
-        for words, text in ((("train", "--help"), "optimizer.lr"), (("help", "eval"), "--sequence"),
-                            (("compile", "-h"), "--output"), (("man", "graph"), "split_di_dw"),
-                            (("completion", "words", "--", "train", "a.yaml", "optimizer."), "optimizer.lr=")):
-            result = subprocess.run([alone, *words], cwd=self.folder, capture_output=True, text=True, check=False)
-            self.assertEqual((result.returncode, result.stderr), (0, ""), words)
-            self.assertIn(text, result.stdout, words)
-        result = subprocess.run([alone, "train", "a.yaml"], cwd=self.folder, capture_output=True, text=True, check=False)
-        self.assertIn("cannot start", result.stderr)
-
     def test_offered_values_are_accepted(self):
         sizes = ("--layers", "4", "--dim", "64", "--heads", "4", "--vocabulary", "100")
         for option in ("--format", "--objective", "--overlap", "--transfers", "--model", "--device", "--implementation", "--attention",
@@ -218,14 +152,6 @@ class CompletionTest(program.CommandTest):
         listing = json.loads(self.run_ok("schedules", "--passes", "--json"))
         self.assertEqual(self.answer("show", "--pass", ""), [row["name"] for row in listing["passes"]])
         self.assertEqual(self.answer("show", "--price", ""), [row["key"] + "=" for row in listing["prices"]])
-
-    def test_wrong_arguments(self):
-        self.assertIn("did you mean 'bash'?", self.refuse("completion", "bahs"))
-        self.assertIn("unexpected", self.refuse("completion", "bash", "zsh"))
-        self.assertIn("did you mean 'simulate'?", self.refuse("man", "simulat"))
-        self.assertIn("--directory", self.refuse("man", "show", "simulate"))
-        self.refuse("man", "--directory", "none")
-        self.refuse("completion")
 
 
 class ManTest(program.CommandTest):
@@ -255,10 +181,6 @@ class ManTest(program.CommandTest):
                 self.assertIn(line, words, command)
             self.assertRegex(words, r"EXIT STATUS 0 \w.* 1 \w.* 2 \w")
             self.assertEqual(self.run_ok("man", command), (self.folder / f"penstock-{command}.1").read_text())
-
-    def test_one_page_in_a_folder(self):
-        self.run_ok("man", "show", "diff", "--directory", ".")
-        self.assertEqual(self.files(), ["penstock-diff.1", "penstock-show.1"])
 
 
 if __name__ == "__main__":

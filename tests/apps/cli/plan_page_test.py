@@ -206,24 +206,6 @@ class PlanPageTest(program.CommandTest):
         self.assertEqual(self.browser.evaluate("document.querySelectorAll('canvas').length"), 0)
         self.assertLess((self.folder / "a.html").stat().st_size, 200_000)
 
-    def test_says_what_is_written(self):
-        for words in (MODEL, COSTS):
-            text = self.run_ok("plan", *words, "--report", "a.html")
-            self.assertTrue(text.endswith("wrote a.html\n"), text)
-        self.run_ok("plan", *COSTS, "--report", "b.html", "-o", "b.csv")
-        self.assertEqual(self.files(), ["a.html", "b.csv", "b.html"])
-        self.assertNotRegex((self.folder / "a.html").read_text(), r"(src|href)=\"(https?:|//|file:)")
-
-    def test_refusals_come_before_the_search(self):
-        for words, part in ((("--report", "a.txt"), "--report a.txt: a page is written; give a file ending in .html"),
-                            (("--report", "none/a.html"), "--report 'none/a.html': cannot write to the folder none"),
-                            (("-o", "none/a.csv"), "--output 'none/a.csv': cannot write to the folder none"),
-                            (("-o", "a.html"), "--output a.html: a schedule is written as CSV; --report writes a page"),
-                            (("--report", ""), "--report: needs a value that is not empty")):
-            for question in (MODEL, COSTS):
-                self.assertIn(part, self.refuse("plan", *question, *words))
-        self.assertEqual(self.files(), [])
-
     def test_sizes_of_windows(self):
         for name, words in (("plan", MODEL), ("schedules", COSTS)):
             self.plan(*words)
