@@ -150,7 +150,7 @@ set_up() {
 announce() {
   [ -f "$root/build/release/build.ninja" ] && return
   local download="downloads libtorch (540 MB), "
-  [ -n "${Torch_ROOT:-}" ] || [ -f "$root/build/torch-venv/.complete" ] && download=""
+  { [ -z "${Torch_ROOT:-}" ] && ! ls "$cache"/venvs/torch-venv-*/.complete >/dev/null 2>&1; } || download=""
   say "first call: installs missing Debian packages, ${download}builds;" \
     "about $(($1 + ($2 + $(nproc) - 1) / $(nproc))) minutes on $(nproc) cores, later calls seconds"
 }
