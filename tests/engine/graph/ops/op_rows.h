@@ -41,5 +41,6 @@ inline void PrintTo(const OpRow& row, std::ostream* out) { *out << row.op << row
 at::Tensor WholeNumbers(std::vector<std::int64_t> sizes, at::ScalarType dtype, int largest = 9);
 
 const std::vector<OpRow>& OpRows();
+std::vector<OpRow> CollectiveRows();  // a part of them
 
 }  // namespace penstock::testing
