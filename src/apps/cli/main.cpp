@@ -83,7 +83,7 @@ std::string CurrentOption(std::string_view option, const CLI::App& app) {
   std::string current(CurrentName(option));
   if (app.get_option_no_throw(current) != nullptr) return current;
   for (const auto& [former, name] : kFormerFieldNames) {
-    const std::string renamed = OptionName(name);
+    std::string renamed = OptionName(name);
     if (current != OptionName(former) || app.get_option_no_throw(renamed) == nullptr) continue;
     NoteFormerName(former, name);
     return renamed;
