@@ -89,7 +89,8 @@ double ShortestOfAllDelays(const Schedule& like, const Costs& costs) {
 TEST(ZbH1, NoSlowerThanWithAnyOtherDelaysOfW) {
   for (const int ranks : {2, 4, 5}) {
     for (const int microbatches : {1, 3, 4, 7, 11}) {
-      for (const auto& [i, w] : {std::pair{900, 1100}, {1200, 800}, {600, 1700}, {1500, 400}}) {
+      for (const auto& [i, w] :
+           {std::pair{900., 1100.}, {1200., 800.}, {600., 1700.}, {1500., 400.}}) {
         ScheduleParams params = {.ranks = ranks,
                                  .microbatches = microbatches,
                                  .forward = 1000,
