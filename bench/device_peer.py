@@ -75,7 +75,7 @@ def plain_step(shape: dict, dtype: torch.dtype, compiled: bool):
 
 
 def pipeline_step(shape: dict, schedule: str, ranks: int, casts: bool):
-    """The same step by Pipeline, with the loss that the model computes of its labels."""
+    """One step by Pipeline, with the loss that the model computes of its labels."""
     import penstock.torch as pt
 
     model = llama(shape, torch.float32)

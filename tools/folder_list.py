@@ -69,7 +69,7 @@ PAGE = """# {name}
 
 {rows}
 
-*includes*: other folders that this one may include, besides its subfolders and their neighbors; an empty cell stands for the folders in its parent's row.
+*includes*: other folders that this one may include, in addition to its subfolders and their neighbors; an empty cell stands for the folders in its parent's row.
 `tools/folder_list.py --pages` writes this page from [folders.txt](../folders.txt); `tools/check-folders` refuses other includes and an outdated page.
 """
 

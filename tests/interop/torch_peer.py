@@ -202,7 +202,7 @@ def check_training(program, folder):
             placement = [loaded.stage_index_to_group_rank[stage] for stage in range(stages)]
             files.append((" ".join([name, *options]), path, placement))
         mp.spawn(train_rank, args=(ranks, folder, files), nprocs=ranks)
-        print(f"torch trains on {ranks} Gloo ranks, gradients bitwise those of its 1F1B: "
+        print(f"torch trains on {ranks} Gloo ranks, gradients bitwise equal to its 1F1B's: "
               f"{', '.join(label for label, _, _ in files)}")
 
 

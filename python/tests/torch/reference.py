@@ -143,7 +143,7 @@ def distance(one: Iterable[nn.Module], other: Iterable[nn.Module]) -> float:
 
 
 def distance_of_gradients(one: Iterable[nn.Module], other: Iterable[nn.Module]) -> float:
-    """Returns the largest difference of two models' gradients, all of which exist."""
+    """Returns the largest difference of two models' gradients, which all exist."""
     largest = 0.0
     for a, b in zip(one, other, strict=True):
         for left, right in zip(a.parameters(), b.parameters(), strict=True):

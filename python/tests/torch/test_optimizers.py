@@ -241,7 +241,7 @@ def test_a_state_of_other_stages_is_refused() -> None:
 
     state = make(2).state_dict()
     for other, message in (
-        (make(4), "optimizers are those of 2 stages, but the Pipeline has 4"),
+        (make(4), "optimizers belong to 2 stages, but the Pipeline has 4"),
         (make(2, optimizer=None), "optimizers: this Pipeline has none of stage 0"),
     ):
         with pytest.raises(pt.Error, match=message):

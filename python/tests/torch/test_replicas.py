@@ -247,7 +247,7 @@ def test_a_state_does_not_depend_on_how_replicas_divide_it(saved: _Case, loaded:
 @pytest.mark.parametrize("precision", [None, torch.bfloat16])
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 def test_changes_between_steps_count(zero: int, precision: torch.dtype | None) -> None:
-    """Of weights, of the batch's size, and an evaluation in between."""
+    """Changes weights and the batch's size, and evaluates in between."""
     results = []
     for case in (_Case(zero=zero, precision=precision), _Case(precision=precision, data=1)):
         case = dataclasses.replace(case, microbatches=8 // case.data)

@@ -81,7 +81,7 @@ class TokenizerTest(ModelFolderTest):
                 (["model=model"], "words"), (["model=model", "weights="], "words"),
                 ([*SMALL, f"hidden={sizes['intermediate_size']}", "weights=model"], "words"),
                 (["model=without", "data.tokenizer=words"], "words"), (["model=without"], "bytes"),
-                # The run's folder is in that of the model, whose tokenizer is not the run's.
+                # The run's folder is in the model's, whose tokenizer is not the run's.
                 (["model=model", "data.tokenizer=bytes", "folder=model"], "bytes")):
             folder = "model" if "folder=model" in words else "runs"
             shown = self.train(*words, "sequence=32", "data.path=text", "name=a")

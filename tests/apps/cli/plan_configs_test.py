@@ -141,7 +141,7 @@ class PlanConfigsTest(program.CommandTest):
         self.assertIn("--across-sites pipeline: the engine gives consecutive devices to the ranks of a pipeline", reasons["penstock"])
 
     def stage_layers(self, best):
-        """Returns the layers of each stage; None: those of a model without pipeline."""
+        """Returns the layers of each stage; None without a pipeline."""
         return [int(count) for count in best["layout"].split(",")] if best["layout"] else None
 
     def check_megatron(self, best, layers, path):
@@ -222,7 +222,7 @@ class PlanConfigsTest(program.CommandTest):
         self.assertIn(f"batch: {best['micro_batch']}\n", text + "batch: 4\n")
         if layers:
             self.assertIn(f"stage_layers: {layers}\n", text)
-        # The price of the configuration is that of the plan.
+        # The price of the configuration equals the plan's.
         (run,) = json.loads(self.start("simulate", path, "--device", "b200", "--json").stdout)["schedules"]
         self.assertEqual((run["ranks"], run["microbatches"]), (best["pipeline"], best["microbatches"]))
 

@@ -1,4 +1,4 @@
-"""The files in a run's folder belong to one run: those of another one are moved to superseded-N."""
+"""The files in a run's folder belong to one run: another run's are moved to superseded-N."""
 import json
 import pathlib
 import signal

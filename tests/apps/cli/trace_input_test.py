@@ -88,7 +88,7 @@ class TraceInputTest(program.CommandTest):
         self.trace([half for each in events for half in (
             {**each, "ph": "B"}, {"ph": "E", "ts": each["ts"] + each["dur"], "pid": each["pid"], "tid": 0})])
         self.assertEqual(self.lanes("a.json", "--trace-rule", "rule.yaml"), expected)
-        # The files are those of a job with two pipelines of two ranks.
+        # The files come from a job with two pipelines of two ranks.
         self.write("rule.yaml", "events: [{match: fwd, action: F}, {match: bwd, action: B}]\n")
         groups = [{"pg_name": "0", "ranks": [0, 1, 2, 3]}, {"pg_name": "1", "ranks": [0, 2]}, {"pg_name": "2", "ranks": [0]}]
         (self.folder / "job").mkdir()

@@ -26,7 +26,7 @@ PRELUDE = f"set -o pipefail; pick() {{ python3 -ISB '{HERE}/pick.py' \"$@\"; }}\
 
 
 class Step:
-    """A command: `prose` are the lines before it, `source` its own lines and those of its input."""
+    """A command: `prose` are the lines before it, `source` its own lines and its input's."""
     def __init__(self, prose, source, expected, line):
         self.prose, self.source, self.expected, self.line = prose, source, expected, line
         self.begins_section = any(each.startswith("# ") for each in prose)

@@ -123,7 +123,7 @@ class Compiled:
             if id(holders.parameter) not in shared:
                 raise Error(
                     f"stages {list(holders.stages)} share the parameter '{holders.names[0]}', on "
-                    "which the loss of this batch depends, but not that of the first one: make a "
+                    "which the loss of this batch depends, but not the first batch's: make a "
                     "new Pipeline"
                 )
 

@@ -54,7 +54,7 @@ def _compare(model: nn.Module, of_model: _Results, of_stages: _Results, *, varie
         return f"the stages return {len(outputs)} tensors, and the model {len(one_outputs)}"
     for index, (a, b) in enumerate(zip(one_outputs, outputs, strict=True)):
         if not _is_close(a, b, varies=varies):
-            return f"output {index} of the stages differs from that of the model"
+            return f"output {index} of the stages differs from the model's"
     for name, parameter in model.named_parameters():
         one, other = (each.get(id(parameter)) for each in (one_gradients, gradients))
         if one is None and other is None:

@@ -92,7 +92,7 @@ def check_schedule(schedule: Schedule, **of_batch: Any) -> None:
         if value and schedule.weight_policy != "flush":
             raise Error(
                 f"{name}: schedule {schedule.algorithm!r} updates weights within a batch, so that "
-                f"no gradient is that of the whole batch: leave {name} out, or choose another "
+                f"no gradient belongs to the whole batch: leave {name} out, or choose another "
                 "schedule"
             )
 

@@ -94,13 +94,13 @@ def merge(states: Any, stages: int) -> dict[str, Any]:
     merged: dict[str, Any] = {"steps": listed[0]["steps"]}
     if any(state["steps"] != merged["steps"] for state in listed):
         counts = sorted({state["steps"] for state in listed})
-        raise Error(f"load_state_dict: the states are of different steps, {counts}: pass those of one step")
+        raise Error(f"load_state_dict: the states are of different steps, {counts}: pass states of one step")
     for name in STATEFUL:
         columns = [state[name] for state in listed]
         for column in columns:
             if len(column) not in (0, stages) or len(column) != len(columns[0]):
                 raise Error(
-                    f"load_state_dict: {name} are those of {len(column)} stages, but the Pipeline "
+                    f"load_state_dict: {name} belong to {len(column)} stages, but the Pipeline "
                     f"has {stages}: load the state into a Pipeline of as many stages"
                 )
         merged[name] = [next((each for each in of_stage if each is not None), None) for of_stage in zip(*columns, strict=True)]

@@ -298,7 +298,7 @@ def _check(what: str, tensor: torch.Tensor, device: torch.device) -> None:
     if tensor.device != device:
         raise Error(
             f"{what} is on {tensor.device}, but the stage trains on {device}: move its tensors, "
-            "and those of the loss with the last stage, to one device (module.to(device))"
+            "and the loss's with the last stage, to one device (module.to(device))"
         )
     if tensor.layout != torch.strided:
         raise Error(f"{what} is {tensor.layout}, but the engine takes strided tensors")
