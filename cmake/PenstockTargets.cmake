@@ -142,8 +142,10 @@ function(penstock_test_program name)
     math(EXPR index "${shard} - 1")
     add_test(NAME ${test} COMMAND ${name}_tests --gtest_brief=1)
     # They start before shorter tests, also when ctest has not yet measured any.
-    set_tests_properties(${test} PROPERTIES TIMEOUT 1200 LABELS ${name} COST 100
-                         ENVIRONMENT "GTEST_TOTAL_SHARDS=${test_SHARDS};GTEST_SHARD_INDEX=${index}")
+    set_tests_properties(${test} PROPERTIES TIMEOUT 1200 LABELS ${name} COST 100)
+    if(test_SHARDS GREATER 1)
+      set_tests_properties(${test} PROPERTIES ENVIRONMENT "GTEST_TOTAL_SHARDS=${test_SHARDS};GTEST_SHARD_INDEX=${index}")
+    endif()
     penstock_test_inputs(${test} "${CMAKE_CURRENT_SOURCE_DIR}")
   endforeach()
 endfunction()
