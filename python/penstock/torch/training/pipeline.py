@@ -115,6 +115,11 @@ class Pipeline(Views):
     Threads: one at a time; others get an Error.
     """
 
+    #: The optimizer of each stage; None for stages of other processes and stages that train nothing. Empty without an optimizer.
+    optimizers: list[torch.optim.Optimizer | None]
+    #: Likewise, its learning-rate scheduler.
+    lr_schedulers: list[Any]
+
     @one_line
     @arguments.checked
     def __init__(
@@ -151,25 +156,55 @@ class Pipeline(Views):
             options.check_without_optimizer(zero, lr_scheduler)
         self._busy = threading.Lock()
         self._stages = options.stage_list(stages)
-        if transport == "c10d":
-            self._processes = processes.join(transport, devices.of_stages(self._stages, device)[0])
-        else:
-            self._processes = processes.join()
+        self._processes = self._join(transport, device)
         self.schedule = schedule_of_stages(schedule, len(self._stages), ranks, microbatches, slices, data_parallel, zero)
         self._zero = zero_of(zero, data_parallel, self.schedule)
-        has_groups = self._zero >= 2 or self.schedule.replicas == data_parallel
-        self._storage = Storage(
-            compute=precision,
-            zero=self._zero,
-            shards_weights=self._zero == 3 or (self._zero > 0 and precision is not None and has_groups),
-            has_updates=optimizer is not None,
-        )
+        self._storage = self._make_storage(precision, data_parallel, optimizer is not None)
         self._casts = None if precision is None else Casts(precision)
         self._is_shed = False
         options.check_schedule(
             self.schedule, loss_weight=loss_weight, clip_grad_norm=clip_grad_norm, skip_nonfinite=skip_nonfinite
         )
         self._loss, self._loss_weight, self._reports_outputs = loss, loss_weight, outputs
+        by_rank = self._place_stages(loss, device, transport)
+        of_engine = engine.PipelineOptions()
+        of_engine.set_devices([str(each) for each in by_rank], device_graphs, device_parts)
+        of_engine.threads = threads or self._threads_of_rank(exact)
+        seed = torch.initial_seed() if seed is None else seed
+        of_engine.set_stages(exact, gradient_dtype == torch.bfloat16, seed % 2**63)
+        of_engine.set_recompute(**options.held(recompute))
+        of_engine.set_replicas(data_parallel, zero)
+        of_engine.set_update(clip_grad_norm, skip_nonfinite)
+        of_engine.watchdog = self._timeout = timeout
+        self._measures_norm = clip_grad_norm > 0 or skip_nonfinite
+        self._scratch = tempfile.TemporaryDirectory(prefix="penstock-")
+        of_engine.offload_folder = options.pool(offload) or self._scratch.name
+        self._options = of_engine
+        self._begin()
+        self._unchanged = self._remember_tensors()
+        self._weights, self._steppers = self._make_optimizers(optimizer)
+        self._copied = [each for each in self._weights if each is not None and each.has_copies]
+        self._native = [each for each in self._steppers if each is not None and each.is_native]
+        self._model = self._make_model(loss_weight is not None)
+        self.optimizers = [] if optimizer is None else [each.optimizer if each else None for each in self._steppers]
+        self.lr_schedulers = [] if lr_scheduler is None else [options.make_scheduler(lr_scheduler, each) for each in self.optimizers]
+
+    def _join(self, transport: str, device: torch.device | str | None) -> processes.Processes:
+        if transport == "c10d":
+            return processes.join(transport, devices.of_stages(self._stages, device)[0])
+        return processes.join()
+
+    def _make_storage(self, precision: torch.dtype | None, data_parallel: int, has_updates: bool) -> Storage:
+        has_groups = self._zero >= 2 or self.schedule.replicas == data_parallel
+        return Storage(
+            compute=precision,
+            zero=self._zero,
+            shards_weights=self._zero == 3 or (self._zero > 0 and precision is not None and has_groups),
+            has_updates=has_updates,
+        )
+
+    def _place_stages(self, loss: Any, device: torch.device | str | None, transport: str) -> list[torch.device]:
+        """Sets the stages and the devices of this process. Returns the device of each of its ranks."""
         chain = len(self._stages)
         self._local = [
             stage
@@ -183,23 +218,15 @@ class Pipeline(Views):
         by_rank = devices.of_ranks(self._devices, self.schedule.rank_of_stage, self._local)
         if transport == "c10d" and self._processes.processes > 1:
             devices.require_one(by_rank)
-        of_engine = engine.PipelineOptions()
-        of_engine.set_devices([str(each) for each in by_rank], device_graphs, device_parts)
+        return by_rank
+
+    def _threads_of_rank(self, exact: bool) -> int:
         local_ranks = {self.schedule.rank_of_stage[stage] for stage in self._local}
         # Sums depend on the number of threads: exact results need as many as autograd has.
-        of_engine.threads = threads or (
-            torch.get_num_threads() if exact else max(1, self._processes.cores() // max(1, len(local_ranks)))
-        )
-        seed = torch.initial_seed() if seed is None else seed
-        of_engine.set_stages(exact, gradient_dtype == torch.bfloat16, seed % 2**63)
-        of_engine.set_recompute(**options.held(recompute))
-        of_engine.set_replicas(data_parallel, zero)
-        of_engine.set_update(clip_grad_norm, skip_nonfinite)
-        of_engine.watchdog = self._timeout = timeout
-        self._measures_norm = clip_grad_norm > 0 or skip_nonfinite
-        self._scratch = tempfile.TemporaryDirectory(prefix="penstock-")
-        of_engine.offload_folder = options.pool(offload) or self._scratch.name
-        self._options = of_engine
+        return torch.get_num_threads() if exact else max(1, self._processes.cores() // max(1, len(local_ranks)))
+
+    def _begin(self) -> None:
+        """Sets what steps change."""
         self._compiled: Compiled | None = None  # after the first step
         self._built: Any = None  # its engine.Pipeline
         self._last_shapes: list[int] = []  # of the last step
@@ -214,35 +241,24 @@ class Pipeline(Views):
         self._last: LastStep | None = None
         self._last_code: StageCode | None = None  # of the last stage, if it is of this process
         self._autocast: torch.dtype | None = None
-        self._unchanged = self._remember_tensors()
-        self._weights, self._steppers = self._make_optimizers(optimizer)
-        self._copied = [each for each in self._weights if each is not None and each.has_copies]
-        self._native = [each for each in self._steppers if each is not None and each.is_native]
-        self._model = Model(
+
+    def _make_model(self, is_weighted: bool) -> Model:
+        return Model(
             self._stages,
             self.schedule,
             self._local,
             self._processes,
-            of_engine,
+            self._options,
             self._weights,
             self._steppers,
             self._loss,
             self._reports_outputs,
-            loss_weight is not None,
+            is_weighted,
             self._loss_tensors,
             self._zero > 0,
             self._casts,
             self._devices,
         )
-        #: The optimizer of each stage; None for stages of other processes and stages that train
-        #: nothing. Empty without an optimizer.
-        self.optimizers: list[torch.optim.Optimizer | None] = []
-        if optimizer is not None:
-            self.optimizers = [each.optimizer if each else None for each in self._steppers]
-        #: Likewise, its learning-rate scheduler.
-        self.lr_schedulers: list[Any] = []
-        if lr_scheduler is not None:
-            self.lr_schedulers = [options.make_scheduler(lr_scheduler, each) for each in self.optimizers]
 
     @exclusive
     def step(self, inputs: Any, targets: Any = None) -> float:
