@@ -69,10 +69,6 @@ class ModelFields(TypedDict, total=False):
     device_launch: float | str
     host_launch: float | str
     time_factor: float
-    stage_tensor: Sequence[int] | str
-    stage_data: Sequence[int] | str
-    stage_recompute: Sequence[str] | str
-    machine: str | os.PathLike[str]
     sites: int
     across_sites: str
     site_bandwidth: float | str
@@ -124,6 +120,10 @@ class ModelFields(TypedDict, total=False):
     layers_at_end_in_bf16: int
     offload_modules: Sequence[str] | str
     offloaded_layers: int
+    stage_tensor: Sequence[int] | str
+    stage_data: Sequence[int] | str
+    stage_recompute: Sequence[str] | str
+    machine: str | os.PathLike[str]
 
 
 _Runs = TypedDict(

@@ -442,8 +442,8 @@ OpRow ProductRow(const char* op, bool batched, bool adds, Written written) {
 }
 
 // (query, key, value, dropout, causal, mask, scale), some with a mask.
-// Heads are a view of a matmul's result, as in models. (For dense heads, ATen's shapes-only kernel
-// has other strides than its own.)
+// Heads are a view of a matmul's result, as in models: capture/meta_kernels.h assumes their
+// strides.
 std::vector<Arguments> DrawAttention() {
   const auto draw = [] { return at::randn({2, 70, 3, 16}).to(at::kBFloat16).transpose(1, 2); };
   const Tensor mask = at::randn({70, 70}).to(at::kBFloat16);
