@@ -29,7 +29,7 @@ target_include_directories(penstock_options INTERFACE
 if(PENSTOCK_SANITIZE)
   target_compile_definitions(penstock_options INTERFACE PENSTOCK_SANITIZED)
   target_compile_options(penstock_options INTERFACE
-    -fsanitize=${PENSTOCK_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1 -O1)
+    -fsanitize=${PENSTOCK_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1 -O0)  # -O1 compiles for 2.5 times as long
   target_link_options(penstock_options INTERFACE -fsanitize=${PENSTOCK_SANITIZE})
 endif()
 
@@ -51,12 +51,9 @@ function(penstock_hot_files)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
-# penstock_compile_fast(TARGET): compiles with -O1, for code whose speed does not matter. Sanitizers double what that takes, and half
-# of it is saved by -O0.
+# penstock_compile_fast(TARGET): compiles with -O1, for code whose speed does not matter.
 function(penstock_compile_fast target)
-  if(PENSTOCK_SANITIZE)
-    target_compile_options(${target} PRIVATE -O0)
-  else()
+  if(NOT PENSTOCK_SANITIZE)
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()
 endfunction()

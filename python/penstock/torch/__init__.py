@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from penstock import Error as Error  # not in __all__: it is documented in penstock
 from penstock.torch.processes.place import place
 from penstock.torch.splitting import split
-from penstock.torch.torch_runtime.profile import profile
-from penstock.torch.torch_runtime.record import record
-from penstock.torch.torch_runtime.runtime import runtime
 
 if TYPE_CHECKING:
     from penstock.torch.optimizers import AdamW
+    from penstock.torch.torch_runtime.profile import profile
+    from penstock.torch.torch_runtime.record import record
+    from penstock.torch.torch_runtime.runtime import runtime
     from penstock.torch.training.pipeline import Pipeline
 
 __all__ = ["AdamW", "Pipeline", "place", "profile", "record", "runtime", "split"]
 
+# Imported on first use: these need the engine, which the wheel may not have, or torch.distributed.pipelining, which takes as long to
+# import as half of torch.
+_MODULES = {
+    "AdamW": "penstock.torch.optimizers",
+    "Pipeline": "penstock.torch.training.pipeline",
+    "profile": "penstock.torch.torch_runtime.profile",
+    "record": "penstock.torch.torch_runtime.record",
+    "runtime": "penstock.torch.torch_runtime.runtime",
+}
+
 
 def __getattr__(name: str) -> Any:
-    # On first use, because only these need the engine, which the wheel may not have.
-    if name == "Pipeline":
-        from penstock.torch.training.pipeline import Pipeline
-
-        return Pipeline
-    if name == "AdamW":
-        from penstock.torch.optimizers import AdamW
-
-        return AdamW
-    raise AttributeError(f"module 'penstock.torch' has no attribute '{name}'")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'penstock.torch' has no attribute '{name}'")
+    value = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
+    return value

@@ -32,8 +32,7 @@ _NOT_THERE = (
     "test_a_learning_rate_in_a_tensor",
     "test_a_batch_that_fails_before_any_update",
     "test_a_failing_stage_is_named",
-    "test_processes_train_like_threads",
-    "test_the_states_of_processes",
+    "processes",
     "test_gradients_are_exact_with_several_threads",
 )
 
