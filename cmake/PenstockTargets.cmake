@@ -91,9 +91,10 @@ function(penstock_core_library name)
   target_precompile_headers(penstock_${name} REUSE_FROM penstock_base)
 endfunction()
 
-# penstock_test(NAME [SHARDS N] DEPENDS...): defines the test program NAME_tests of the sources of this folder, and the ctest tests
-# that run it: one, or N with a part of its tests each, so that no core waits for a long one. (Starting a process for each of its
-# tests would take longer than most of them.) All programs share the precompiled header of base_tests.
+# penstock_test(NAME [SHARDS N] [UNSANITIZED PATTERNS] DEPENDS...): defines the test program NAME_tests of the sources of this folder, and
+# the ctest tests that run it: one, or N with a part of its tests each, so that no core waits for a long one. (Starting a process for
+# each of its tests would take longer than most of them.) Sanitizers do not run the tests of PATTERNS, which take them minutes and run
+# code that others run too. All programs share the precompiled header of base_tests.
 function(penstock_test name)
   penstock_test_program(${name} ${ARGN})
   if(name STREQUAL base)
@@ -120,7 +121,7 @@ function(penstock_test_inputs test)
 endfunction()
 
 function(penstock_test_program name)
-  cmake_parse_arguments(PARSE_ARGV 1 test "" SHARDS "")
+  cmake_parse_arguments(PARSE_ARGV 1 test "" "SHARDS;UNSANITIZED" "")
   penstock_sources(sources)
   add_executable(${name}_tests ${sources})
   penstock_unity(${name}_tests)
@@ -142,6 +143,9 @@ function(penstock_test_program name)
     set_tests_properties(${test} PROPERTIES TIMEOUT 1200 LABELS ${name} COST 100)
     if(test_SHARDS GREATER 1)
       set_tests_properties(${test} PROPERTIES ENVIRONMENT "GTEST_TOTAL_SHARDS=${test_SHARDS};GTEST_SHARD_INDEX=${index}")
+    endif()
+    if(PENSTOCK_SANITIZE AND test_UNSANITIZED)
+      set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT "GTEST_FILTER=-${test_UNSANITIZED}")
     endif()
     penstock_test_inputs(${test} "${CMAKE_CURRENT_SOURCE_DIR}")
   endforeach()

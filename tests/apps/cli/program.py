@@ -127,6 +127,7 @@ def thread_names(process):
 
 
 def main():
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start background jobs with SIGINT ignored
     global PROGRAM  # pylint: disable=global-statement
     PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
     sys.modules["program"].PROGRAM = PROGRAM

@@ -27,12 +27,12 @@ at::Tensor EmbeddingBackward(const at::Tensor& gradient, const at::Tensor&, std:
   return Empty({rows, gradient.size(-1)}, gradient);
 }
 
-// The CPU kernel lays out the output as [batch, rows, heads, dim] and the log-sum-exp as [batch,
-// rows, heads].
+// The CPU kernels lay out gradients as [batch, rows, heads, dim].
 at::Tensor EmptyWithHeadsInside(const at::Tensor& like) {
   return Empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like).transpose(1, 2);
 }
 
+// The output has the layout of the query; the log-sum-exp is laid out as [batch, rows, heads].
 std::tuple<at::Tensor, at::Tensor> AttentionShape(const at::Tensor& query, const at::Tensor&,
                                                   const at::Tensor&, double, bool,
                                                   const std::optional<at::Tensor>&,
@@ -40,7 +40,7 @@ std::tuple<at::Tensor, at::Tensor> AttentionShape(const at::Tensor& query, const
   const auto sum_type = query.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor sums =
       at::empty({query.size(0), query.size(2), query.size(1)}, query.options().dtype(sum_type));
-  return {EmptyWithHeadsInside(query), sums.transpose(1, 2)};
+  return {at::empty_like(query), sums.transpose(1, 2)};
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> AttentionBackward(

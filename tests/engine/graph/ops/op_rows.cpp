@@ -446,9 +446,12 @@ OpRow ProductRow(const char* op, bool batched, bool adds, Written written) {
 // strides.
 std::vector<Arguments> DrawAttention() {
   const auto draw = [] { return at::randn({2, 70, 3, 16}).to(at::kBFloat16).transpose(1, 2); };
+  const auto draw_dense = [&draw] { return draw().contiguous(); };
   const Tensor mask = at::randn({70, 70}).to(at::kBFloat16);
   return {{draw(), draw(), draw(), 0.0, true, IValue(), IValue()},
-          {draw(), draw(), draw(), 0.0, false, mask, 0.3}};
+          {draw(), draw(), draw(), 0.0, false, mask, 0.3},
+          {draw_dense(), draw(), draw(), 0.0, true, IValue(), IValue()},
+          {draw(), draw_dense(), draw_dense(), 0.0, true, IValue(), IValue()}};
 }
 
 // The output, and the logarithms of the sums of exponentials, in fp32.
