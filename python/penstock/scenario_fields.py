@@ -25,7 +25,7 @@ class _Schedules(TypedDict, total=False):
     stage_costs: Sequence[Mapping[str, Any]]
     layer_costs: Sequence[Mapping[str, Any]]
     comm: float | str
-    bandwidth: str
+    bandwidth: float
     overlap: float | str
     launch: float | str
     slow_rank: Sequence[str] | str

@@ -218,10 +218,27 @@ nb::list SweepScenario(const std::vector<std::string>& schedules, const std::str
 
 // A field of the table as Python sees it.
 struct ListedField {
-  std::string name, group, help;
+  std::string name, group, help, type;
   std::vector<std::string> choices;
   bool varies;  // in sweeps
 };
+
+// The type of a field in Python, as in scenario_fields.py.
+std::string PythonType(const ScenarioField& field) {
+  if (!field.python.empty()) return std::string(field.python);
+  if (field.takes_path) return "str | os.PathLike[str]";
+  constexpr const char* kOfMembers[] = {"int",
+                                        "float",
+                                        "bool",
+                                        "float | str",
+                                        "str",
+                                        "Sequence[str] | str",
+                                        "Sequence[Mapping[str, Any]]",
+                                        "Sequence[Mapping[str, Any]]",
+                                        "Mapping[str, Any]"};
+  static_assert(std::size(kOfMembers) == std::variant_size_v<ScenarioMember>);
+  return kOfMembers[field.member.index()];
+}
 
 std::vector<ListedField> ListedFields() {
   constexpr const char* kGroups[] = {"shape", "files", "costs", "model", "passes", "runs"};
@@ -231,6 +248,7 @@ std::vector<ListedField> ListedFields() {
         {std::string(field.name),
          kGroups[static_cast<int>(field.group)],
          SpellMentions(field.help, [](std::string_view name) { return std::string(name); }),
+         PythonType(field),
          {field.choices.begin(), field.choices.end()},
          field.in_candidates});
   }
@@ -244,6 +262,7 @@ void AddScenarios(nb::module_& module) {
       .def_ro("name", &ListedField::name)
       .def_ro("group", &ListedField::group, "shape, files, costs, model, passes or runs.")
       .def_ro("help", &ListedField::help, "One sentence.")
+      .def_ro("type", &ListedField::type, "Its type in Python.")
       .def_ro("choices", &ListedField::choices, "Words that it takes; may be empty.")
       .def_ro("varies", &ListedField::varies, "Whether sweeps may vary it.")
       .def("__repr__",

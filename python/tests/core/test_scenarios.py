@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import typing
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -14,7 +16,10 @@ from penstock.scenario_fields import ScenarioFields
 
 
 def test_keywords_are_the_fields_of_the_table() -> None:
-    assert list(typing.get_type_hints(ScenarioFields)) == [each.name for each in penstock.fields()]
+    names = {"Any": typing.Any, "Mapping": Mapping, "Sequence": Sequence, "os": os}
+    types = {each.name: eval(each.type, names) for each in penstock.fields()}  # noqa: S307
+    hints = typing.get_type_hints(ScenarioFields)
+    assert list(hints) == list(types) and hints == types
     assert all(each.help for each in penstock.fields())
 
 
