@@ -127,7 +127,9 @@ def thread_names(process):
 
 
 def main():
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start background jobs with SIGINT ignored
+    # Shells start background jobs with SIGINT ignored, and nohup ignores SIGHUP.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     global PROGRAM  # pylint: disable=global-statement
     PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
     sys.modules["program"].PROGRAM = PROGRAM
