@@ -20,6 +20,19 @@ T ValueOf(Result<T> result) {
   return *std::move(result);
 }
 
+// Returns the line of an error; empty for a value.
+template <class T>
+std::string LineOf(const Result<T>& result) {
+  return result ? std::string() : result.error().line();
+}
+
+// Returns whether the result is no error.
+template <class T>
+::testing::AssertionResult Succeeds(const Result<T>& result) {
+  if (result) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << result.error().line();
+}
+
 // Returns whether the text contains `part`.
 inline ::testing::AssertionResult Contains(std::string_view text, std::string_view part) {
   if (text.find(part) != text.npos) return ::testing::AssertionSuccess();
@@ -35,6 +48,16 @@ template <class T>
     return ::testing::AssertionFailure() << "another kind of error: " << result.error().line();
   }
   return Contains(result.error().line(), part);
+}
+
+// Returns whether the result is an error of the kind with exactly this line.
+template <class T>
+::testing::AssertionResult FailsWith(const Result<T>& result, ErrorCode code,
+                                     std::string_view line) {
+  if (!result && result.error().line() != line) {
+    return ::testing::AssertionFailure() << "another line: " << result.error().line();
+  }
+  return Refused(result, line, code);
 }
 
 }  // namespace penstock

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "tests/results.h"
+
 namespace penstock {
 namespace {
 
@@ -53,20 +55,17 @@ TEST_F(FilesTest, MissingFileIsNotFound) {
 TEST_F(FilesTest, FilesAboveTheLimitAreRefusedByName) {
   ASSERT_TRUE(WriteFileAtomically(Path("a"), std::string(100, 'x')));
   EXPECT_EQ(ReadFile(Path("a"), {100, "note"})->size(), 100U);
-  const auto refused = ReadFile(Path("a"), {99, "note"});
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_NE(refused.error().line().find("a note may have at most 99 B"), std::string::npos);
+  EXPECT_TRUE(Refused(ReadFile(Path("a"), {99, "note"}), "a note may have at most 99 B",
+                      ErrorCode::kInvalidArgument));
   EXPECT_FALSE(ReadFile("/dev/zero", {1 << 20, "note"}));
 }
 
 TEST_F(FilesTest, RefusesPipesAndDevices) {
   ASSERT_EQ(mkfifo(Path("fifo").c_str(), 0600), 0);
-  const auto fifo = ReadFile(Path("fifo"));
-  ASSERT_FALSE(fifo);
-  EXPECT_EQ(fifo.error().line(), "cannot read " + Path("fifo") +
-                                     ": it is a pipe, not a regular file; save the content to a "
-                                     "file");
+  EXPECT_EQ(LineOf(ReadFile(Path("fifo"))),
+            "cannot read " + Path("fifo") +
+                ": it is a pipe, not a regular file; save the content to a "
+                "file");
   EXPECT_NE(ReadFile("/dev/zero").error().line().find("a device"), std::string::npos);
   std::filesystem::create_symlink("/dev/zero", folder_ / "link");
   EXPECT_FALSE(ReadFile(Path("link")));

@@ -4,6 +4,7 @@
 #include "cost_model/parameters.h"
 #include "cost_model/published_models.h"
 #include "model_spec/huggingface_config.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
@@ -88,11 +89,10 @@ TEST(HuggingFaceShape, ReadsModelsThatAreOnlyPriced) {
 
 TEST(HuggingFaceShape, OfModelsThatAreOnlyPricedNamesTheFaultyKey) {
   const auto message = [](const std::string& rest) {
-    const auto shape = ParseHuggingFaceShape(
+    return LineOf(ParseHuggingFaceShape(
         R"({"vocab_size": 8, "hidden_size": 8, "num_hidden_layers": 4, "num_attention_heads": 4, )"
         R"("intermediate_size": 9, )" +
-        rest + "}");
-    return shape ? "" : shape.error().line();
+        rest + "}"));
   };
   EXPECT_EQ(message(R"("model_type": "gpt_oss")"), "num_local_experts: the key is missing");
   EXPECT_EQ(message(R"("model_type": "mistral", "sliding_window": 0)"),
@@ -106,10 +106,7 @@ TEST(HuggingFaceShape, OfModelsThatAreOnlyPricedNamesTheFaultyKey) {
 }
 
 TEST(HuggingFaceShape, NamesTheFaultyKey) {
-  const auto message = [](std::string_view text) {
-    const auto shape = ParseHuggingFaceShape(text);
-    return shape ? "" : shape.error().line();
-  };
+  const auto message = [](std::string_view text) { return LineOf(ParseHuggingFaceShape(text)); };
   const std::string llama = R"("model_type": "llama", "vocab_size": 10, "hidden_size": 8,
       "num_hidden_layers": 2, "intermediate_size": 9)";
   EXPECT_EQ(message("[]"), "it is not a JSON object");

@@ -7,6 +7,7 @@
 
 #include "cost_model/parameters.h"
 #include "cost_model/published_models.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
@@ -229,8 +230,7 @@ TEST(ModelCosts, RefuseWhatCannotBeDivided) {
   const auto refused = [](auto change) {
     ModelOnCluster model = OnCluster("mixtral-8x7b");
     change(model);
-    const Status status = CheckDivision(model);
-    return status ? "" : status.error().line();
+    return LineOf(CheckDivision(model));
   };
   EXPECT_EQ(
       refused([](ModelOnCluster& m) { m.data = 3; }),
@@ -248,9 +248,7 @@ TEST(ModelCosts, RefuseWhatCannotBeDivided) {
   EXPECT_EQ(refused([](ModelOnCluster& m) { m.data = 2, m.batch.expert = 4; }),
             "expert 4: 4 ranks (`expert` 4 times `expert_tensor` 1) do not divide the 2 of a stage "
             "(`tensor` 1 times `context` 1 times `data_parallel` 2)");
-  const auto stages = CostsOfModel(OnCluster("gpt2"), {13});
-  ASSERT_FALSE(stages);
-  EXPECT_EQ(stages.error().line(),
+  EXPECT_EQ(LineOf(CostsOfModel(OnCluster("gpt2"), {13})),
             "gpt2: 12 layers cannot fill 13 stages; give more layers, or fewer ranks or chunks");
 }
 

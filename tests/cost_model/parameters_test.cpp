@@ -5,6 +5,7 @@
 
 #include "cost_model/published_models.h"
 #include "cost_model/stage_layers.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
@@ -72,10 +73,9 @@ constexpr Published kRounded[] = {
 TEST(Parameters, AreAsManyAsPublished) {
   EXPECT_EQ(std::size(kPublished) + std::size(kRounded), PublishedModels().size());
   for (const Published& published : kPublished) {
-    const auto shape = FindPublishedModel(published.name);
-    ASSERT_TRUE(shape) << shape.error().line();
-    EXPECT_TRUE(CheckShape(*shape)) << published.name;
-    EXPECT_EQ(ModelParameters(*shape), published.parameters) << published.name;
+    const auto shape = ValueOf(FindPublishedModel(published.name));
+    EXPECT_TRUE(CheckShape(shape)) << published.name;
+    EXPECT_EQ(ModelParameters(shape), published.parameters) << published.name;
   }
   for (const Published& rounded : kRounded) {
     const ModelShape shape = FindPublishedModel(rounded.name).value();
@@ -111,10 +111,9 @@ TEST(Parameters, OfATokenAreAsManyAsPublished) {
 
 TEST(Parameters, OfTheStagesAddUpToThoseOfTheModel) {
   for (const ModelShape& shape : PublishedModels()) {
-    const auto stages = SplitLayers(shape.layers, 5);
-    ASSERT_TRUE(stages) << stages.error().line();
+    const auto stages = ValueOf(SplitLayers(shape.layers, 5));
     double sum = 0;
-    for (const LayerRange& stage : *stages) sum += ParametersOfStage(shape, stage, {}).all();
+    for (const LayerRange& stage : stages) sum += ParametersOfStage(shape, stage, {}).all();
     const double copy =
         shape.tied ? static_cast<double>(shape.vocabulary) * static_cast<double>(shape.dim) : 0;
     EXPECT_EQ(sum, ModelParameters(shape) + copy) << shape.name;
@@ -122,9 +121,8 @@ TEST(Parameters, OfTheStagesAddUpToThoseOfTheModel) {
 }
 
 TEST(PublishedModels, SuggestsTheNearestName) {
-  const auto found = FindPublishedModel("llama3-70b");
-  ASSERT_FALSE(found);
-  EXPECT_EQ(found.error().line(), "no model is called 'llama3-70b'; did you mean 'llama-3-70b'?");
+  EXPECT_EQ(LineOf(FindPublishedModel("llama3-70b")),
+            "no model is called 'llama3-70b'; did you mean 'llama-3-70b'?");
 }
 
 }  // namespace

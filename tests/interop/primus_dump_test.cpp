@@ -12,6 +12,7 @@
 #include "schedule/passes/passes.h"
 #include "schedule/text/text.h"
 #include "schedule/validate/validate.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
@@ -37,11 +38,7 @@ class PrimusDumps : public ::testing::Test {
 };
 
 ScheduleParams Shape(int ranks, int chunks, int microbatches) {
-  ScheduleParams params;
-  params.ranks = ranks;
-  params.chunks = chunks;
-  params.microbatches = microbatches;
-  return params;
+  return {.ranks = ranks, .chunks = chunks, .microbatches = microbatches};
 }
 
 TEST_F(PrimusDumps, SchedulesOfOneChainRoundTrip) {
@@ -55,24 +52,21 @@ TEST_F(PrimusDumps, SchedulesOfOneChainRoundTrip) {
       Costs costs = Costs::Uniform(schedule->placement, 1, 3, 2, 4);
       costs.overlap.kind = OverlapRule::Kind::kSum;
       Timeline timeline;
-      const auto result = Simulate(*schedule, costs, {.timeline = &timeline});
-      ASSERT_TRUE(result) << result.error().line();
-      ASSERT_TRUE(SavePrimusDump({*schedule, timeline, costs, *result}, Folder()));
+      const auto result = ValueOf(Simulate(*schedule, costs, {.timeline = &timeline}));
+      ASSERT_TRUE(SavePrimusDump({*schedule, timeline, costs, result}, Folder()));
       ASSERT_TRUE(IsPrimusDump(Folder()));
-      auto dump = LoadPrimusDump(Folder());
-      ASSERT_TRUE(dump) << dump.error().line();
-      EXPECT_EQ(dump->schedule.microbatches, 10);
-      EXPECT_EQ(dump->schedule.placement, schedule->placement);
-      EXPECT_EQ(WriteCsv(dump->schedule), WriteCsv(*schedule));
+      auto dump = ValueOf(LoadPrimusDump(Folder()));
+      EXPECT_EQ(dump.schedule.microbatches, 10);
+      EXPECT_EQ(dump.schedule.placement, schedule->placement);
+      EXPECT_EQ(WriteCsv(dump.schedule), WriteCsv(*schedule));
       for (std::size_t rank = 0; rank < timeline.spans.size(); ++rank) {
-        ASSERT_EQ(dump->timeline.spans[rank].size(), timeline.spans[rank].size());
-        EXPECT_EQ(dump->timeline.spans[rank].back().end, timeline.spans[rank].back().end);
+        ASSERT_EQ(dump.timeline.spans[rank].size(), timeline.spans[rank].size());
+        EXPECT_EQ(dump.timeline.spans[rank].back().end, timeline.spans[rank].back().end);
       }
-      dump->costs.overlap = costs.overlap;
-      const auto again = Simulate(dump->schedule, dump->costs);
-      ASSERT_TRUE(again) << again.error().line();
-      EXPECT_DOUBLE_EQ(again->makespan, result->makespan);
-      EXPECT_DOUBLE_EQ(again->peak_memory, result->peak_memory);
+      dump.costs.overlap = costs.overlap;
+      const auto again = ValueOf(Simulate(dump.schedule, dump.costs));
+      EXPECT_DOUBLE_EQ(again.makespan, result.makespan);
+      EXPECT_DOUBLE_EQ(again.peak_memory, result.peak_memory);
       fs::remove_all(Folder());
       ++saved;
     }
@@ -126,14 +120,12 @@ TEST_F(PrimusDumps, ReadsTrainerDumpsWithoutMicrobatches) {
   }
   Write("config.json", {{"pp_size", 2}, {"vp_size", 2}, {"num_mbs", 6}, {"train_iters", 11}});
 
-  const auto last = LoadPrimusDump(Folder());
-  ASSERT_TRUE(last) << last.error().line();
-  EXPECT_EQ(last->schedule.placement, Placement::Looped(2, 2));
-  EXPECT_EQ(WriteCsv(last->schedule), WriteCsv(*schedule));
-  EXPECT_EQ(Simulate(last->schedule, last->costs)->makespan, result->makespan);
-  const auto slow = LoadPrimusDump(Folder(), 9);
-  ASSERT_TRUE(slow) << slow.error().line();
-  EXPECT_EQ(Simulate(slow->schedule, slow->costs)->makespan, 10 * result->makespan);
+  const auto last = ValueOf(LoadPrimusDump(Folder()));
+  EXPECT_EQ(last.schedule.placement, Placement::Looped(2, 2));
+  EXPECT_EQ(WriteCsv(last.schedule), WriteCsv(*schedule));
+  EXPECT_EQ(Simulate(last.schedule, last.costs)->makespan, result->makespan);
+  const auto slow = ValueOf(LoadPrimusDump(Folder(), 9));
+  EXPECT_EQ(Simulate(slow.schedule, slow.costs)->makespan, 10 * result->makespan);
   EXPECT_FALSE(LoadPrimusDump(Folder(), 8));
 }
 

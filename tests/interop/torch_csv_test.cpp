@@ -10,6 +10,7 @@
 #include "schedule/text/text.h"
 #include "schedule/validate/validate.h"
 #include "simulate/simulate.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
@@ -60,19 +61,18 @@ TEST(TorchCsv, EveryScheduleOfTorchLoadsAndIsValid) {
   std::map<std::string, int> seen;
   for (const TorchFile& file : TorchFiles()) {
     SCOPED_TRACE(file.path);
-    const auto schedule = LoadSchedule(file.path);
-    ASSERT_TRUE(schedule) << schedule.error().line();
+    const auto schedule = ValueOf(LoadSchedule(file.path));
     ++seen[file.schedule];
-    EXPECT_EQ(schedule->ranks(), file.ranks);
-    EXPECT_EQ(schedule->placement.chunks(), file.chunks);
+    EXPECT_EQ(schedule.ranks(), file.ranks);
+    EXPECT_EQ(schedule.placement.chunks(), file.chunks);
     if (file.schedule == "1F1B") continue;  // see FindsTheFaultInTorchs1f1bTable
-    EXPECT_EQ(schedule->microbatches, file.microbatches);
-    const auto faults = Validate(*schedule);
-    EXPECT_TRUE(faults.empty()) << Describe(*schedule, faults.front());
-    EXPECT_TRUE(RequireTorchOps(*schedule));
-    const auto back = ParseCsv(WriteCsv(*schedule));
+    EXPECT_EQ(schedule.microbatches, file.microbatches);
+    const auto faults = Validate(schedule);
+    EXPECT_TRUE(faults.empty()) << Describe(schedule, faults.front());
+    EXPECT_TRUE(RequireTorchOps(schedule));
+    const auto back = ParseCsv(WriteCsv(schedule));
     ASSERT_TRUE(back);
-    EXPECT_EQ(back->lanes, schedule->lanes);
+    EXPECT_EQ(back->lanes, schedule.lanes);
   }
   for (const char* name : {"GPipe", "1F1B", "LoopedBFS", "Interleaved1F1B", "InterleavedZeroBubble",
                            "ZBVZeroBubble", "DualPipeV"}) {
@@ -102,13 +102,12 @@ TEST(TorchCsv, FindsTheFaultInTorchs1f1bTable) {
   int files = 0;
   for (const TorchFile& file : TorchFiles()) {
     if (file.schedule != "1F1B") continue;
-    const auto schedule = LoadSchedule(file.path, {.microbatches = file.microbatches});
-    ASSERT_TRUE(schedule) << schedule.error().line();
-    const auto faults = Validate(*schedule);
+    const auto schedule = ValueOf(LoadSchedule(file.path, {.microbatches = file.microbatches}));
+    const auto faults = Validate(schedule);
     ASSERT_FALSE(faults.empty()) << file.path;
     EXPECT_TRUE(std::all_of(faults.begin(), faults.end(), [&](const Fault& fault) {
       return fault.rank == file.ranks - 1;
-    })) << Describe(*schedule, faults.front());
+    })) << Describe(schedule, faults.front());
     ++files;
   }
   EXPECT_GE(files, 2);
@@ -123,13 +122,10 @@ TEST(TorchCsv, SameAlgorithmGivesTheSameActions) {
     SCOPED_TRACE(file.path);
     const auto theirs = LoadSchedule(file.path);
     ASSERT_TRUE(theirs);
-    ScheduleParams params;
-    params.ranks = file.ranks;
-    params.chunks = file.chunks;
-    params.microbatches = file.microbatches;
-    const auto ours = Generate(file.schedule, params);
-    ASSERT_TRUE(ours) << ours.error().line();
-    EXPECT_EQ(WriteCsv(*ours), WriteCsv(*theirs));
+    ScheduleParams params = {
+        .ranks = file.ranks, .chunks = file.chunks, .microbatches = file.microbatches};
+    const auto ours = ValueOf(Generate(file.schedule, params));
+    EXPECT_EQ(WriteCsv(ours), WriteCsv(*theirs));
     ++same;
   }
   EXPECT_GE(same, 8);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/files.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
@@ -51,9 +52,8 @@ TEST_F(MachineFileTest, FillsWhatTheScenarioLeavesOpen) {
   ASSERT_TRUE(FillFromMachine(scenario));
   EXPECT_EQ(scenario.flops_efficiency, 0.9);
   scenario = On("b200");
-  EXPECT_NE(
-      FillFromMachine(scenario).error().line().find("it has no flops_efficiency for `device` b200"),
-      std::string::npos);
+  EXPECT_TRUE(Contains(FillFromMachine(scenario).error().line(),
+                       "it has no flops_efficiency for `device` b200"));
   scenario.flops_efficiency = 0.6;
   EXPECT_TRUE(FillFromMachine(scenario));
 }
@@ -123,25 +123,21 @@ TEST_F(MachineFileTest, AProfileHasTheCostsOfItsModel) {
   Scenario priced;
   priced.machine = path_;
   priced.cost = "1,1,1";
-  EXPECT_NE(FillFromMachine(priced).error().line().find("other costs are given"),
-            std::string::npos);
+  EXPECT_TRUE(Contains(FillFromMachine(priced).error().line(), "other costs are given"));
   Scenario of_model = On("h100");
-  EXPECT_NE(FillFromMachine(of_model).error().line().find("it has only a profile"),
-            std::string::npos);
+  EXPECT_TRUE(Contains(FillFromMachine(of_model).error().line(), "it has only a profile"));
 }
 
 TEST_F(MachineFileTest, RefusalsNameTheLine) {
-  EXPECT_NE(Refusal("constants: 3\n").find(": line 1: constants: a list of maps is needed"),
-            std::string::npos);
-  EXPECT_NE(Refusal("a: 1\n").find(": line 1"), std::string::npos);
-  EXPECT_NE(Refusal("constants:\n  - flops: 0.5\n").find("did you mean"), std::string::npos);
-  EXPECT_NE(Refusal("constants:\n  - flops_efficiency: x\n").find(": line 2: flops_efficiency"),
-            std::string::npos);
-  EXPECT_NE(
-      Refusal("constants:\n  - for: {gpu: a}\n    flops_efficiency: 0.5\n").find("line 2: gpu"),
-      std::string::npos);
-  EXPECT_NE(Refusal("constants:\n  - flops_efficiency: {error: 1}\n").find("give its value"),
-            std::string::npos);
+  EXPECT_TRUE(Contains(Refusal("constants: 3\n"), ": line 1: constants: a list of maps is needed"));
+  EXPECT_TRUE(Contains(Refusal("a: 1\n"), ": line 1"));
+  EXPECT_TRUE(Contains(Refusal("constants:\n  - flops: 0.5\n"), "did you mean"));
+  EXPECT_TRUE(
+      Contains(Refusal("constants:\n  - flops_efficiency: x\n"), ": line 2: flops_efficiency"));
+  EXPECT_TRUE(Contains(Refusal("constants:\n  - for: {gpu: a}\n    flops_efficiency: 0.5\n"),
+                       "line 2: gpu"));
+  EXPECT_TRUE(
+      Contains(Refusal("constants:\n  - flops_efficiency: {error: 1}\n"), "give its value"));
 }
 
 }  // namespace

@@ -24,6 +24,11 @@ def batch(samples: int = 8, width: int = 16) -> tuple[torch.Tensor, torch.Tensor
     return torch.randn(samples, width), torch.randn(samples, width)
 
 
+def token_loss(output: Any, targets: torch.Tensor) -> torch.Tensor:
+    logits = getattr(output, "logits", output)
+    return nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
 def mlp(width: int = 16) -> nn.Module:
     return nn.Sequential(nn.Linear(width, 24), nn.GELU(), nn.LayerNorm(24), nn.Linear(24, width))
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from reference import Around, accumulate, batch, mlp, mse, pipeline, train_both
+from reference import Around, accumulate, batch, mlp, mse, pipeline, token_loss, train_both
 from torch import nn
-from torch.nn import functional
 
 import penstock.torch as pt
 
@@ -32,20 +31,16 @@ def _model(name: str) -> nn.Module:
     return getattr(transformers, f"{name}ForCausalLM")(config)  # type: ignore[no-any-return]
 
 
-def _token_loss(output: Any, targets: torch.Tensor) -> torch.Tensor:
-    return functional.cross_entropy(output.logits.flatten(0, 1), targets.flatten())
-
-
 @pytest.mark.parametrize("name", ["Llama", "GPT2", "Mistral"])
 @pytest.mark.parametrize("stages", [1, 2])
 def test_models_with_their_default_cache_train_several_lengths(name: str, stages: int) -> None:
     model = _model(name)
     plain = copy.deepcopy(model)
     parts = [model] if stages == 1 else pt.split(model, torch.zeros(1, 8, dtype=torch.long), 2)
-    pipe = pt.Pipeline(parts, "1f1b", ranks=stages, microbatches=2, loss=_token_loss, optimizer=None)
+    pipe = pt.Pipeline(parts, "1f1b", ranks=stages, microbatches=2, loss=token_loss, optimizer=None)
     for tokens in (8, 12, 8, 5):
         x, y = torch.randint(0, 97, (2, 4, tokens))
-        expected = accumulate(plain, _token_loss, x, y, 2)
+        expected = accumulate(plain, token_loss, x, y, 2)
         assert pipe.step(x, y) == pytest.approx(expected, rel=1e-5)
     for left, right in zip(model.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(left.grad, right.grad, rtol=1e-4, atol=1e-6)

@@ -253,20 +253,6 @@ def test_the_engine_recomputes_to_hold_less(recompute: dict[str, str]) -> None:
     assert results[1][2] < results[0][2]
 
 
-@pytest.mark.parametrize(
-    ("recompute", "text"),
-    [
-        ("least", r"recompute is 'least': give a dict with the keys hold and hold_for_weight"),
-        ({"modules": "mlp"}, r"give a dict with the keys hold and hold_for_weight"),
-        ({"hold": 5}, r"recompute: hold is 5: give 'all', 'least' or a size"),
-        ({"hold": "some"}, r"recompute: hold: 'some' is none of: all, least, or bytes"),
-    ],
-)
-def test_wrong_recompute_settings_are_refused(recompute: Any, text: str) -> None:
-    with pytest.raises(pt.Error, match=text):
-        pt.Pipeline([mlp()], ranks=1, microbatches=1, loss=_square, recompute=recompute)
-
-
 def test_checkpoints_outside_of_pipelines_are_those_of_torch() -> None:
     pt.Pipeline([mlp()], ranks=1, microbatches=1, loss=_square).step(torch.randn(4, _WIDTH))
     x = torch.randn(4, _WIDTH)

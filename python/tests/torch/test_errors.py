@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from forks import Fork
-from reference import Around, batch, distance, mlp, pipeline
+from reference import Around, batch, distance, mlp, mlps, pipeline, sgd
 from torch import nn
 
 import penstock.torch as pt
@@ -31,32 +31,53 @@ def _fails(_: nn.Module, x: torch.Tensor) -> torch.Tensor:
     raise ValueError("the user's own error\nwith a second line")
 
 
+def _failing_loss(output: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    raise ValueError("no such class")
+
+
+def _print_norm(*_: object) -> None: ...
+
+
+# What a caller may do to a stage.
+_CHANGES: dict[str, Any] = {
+    "eval": lambda stage: stage.eval(),
+    "freeze": lambda stage: stage[0].weight.requires_grad_(False),
+    "replace": lambda stage: setattr(stage[0].weight, "data", torch.zeros(24, 16)),
+    "assign": lambda stage: stage.load_state_dict(copy.deepcopy(stage.state_dict()), assign=True),
+    "hook": lambda stage: stage[0].register_forward_hook(_print_norm),
+    "hook of a weight": lambda stage: stage[0].weight.register_hook(_print_norm),
+    "change a constant": lambda stage: stage.get_buffer("offset").zero_(),
+    "change a tensor": lambda stage: stage.scale.mul_(2),
+}
+
+
+def _changed(change: str) -> nn.Module:
+    module = mlp()
+    _CHANGES[change](module)
+    return module
+
+
+_IN_FORWARD = r"stage 1, forward at .*test_errors\.py:\d+ in "
+
+
 @pytest.mark.parametrize(
-    ("function", "text"),
+    ("stages", "arguments", "text"),
     [
-        (lambda _, x: x * x.sum().item(), r"in <lambda>: .*reads a value"),
-        (lambda _, x: x[x > 0], r"in <lambda>: .*depends on data"),
-        (_fails, r"in _fails: the user's own error$"),
+        (lambda: [mlp(), Around(lambda _, x: x * x.sum().item())], {}, _IN_FORWARD + "<lambda>: .*reads a value"),
+        (lambda: [mlp(), Around(lambda _, x: x[x > 0])], {}, _IN_FORWARD + "<lambda>: .*depends on data"),
+        (lambda: [mlp(), Around(_fails)], {}, _IN_FORWARD + "_fails: the user's own error$"),
+        (lambda: [_changed("hook"), mlp()], {}, "stage 0: module '0' has the hook .*print_norm"),
+        (lambda: [_changed("hook of a weight"), mlp()], {}, "parameter '0.weight'"),
+        (lambda: [mlp().to("meta"), mlp()], {}, "parameter '0.weight' is on meta"),
+        (lambda: [mlp().double(), mlp()], {}, "parameter '0.weight' is torch.float64"),
+        (lambda: [nn.Sequential(torch.compile(mlp())), mlp()], {}, "'0' is a result of torch.compile"),  # type: ignore[arg-type]
+        (mlps, {"loss": lambda a, b: a - b}, "no scalar"),
+        (mlps, {"loss": _failing_loss}, r"stage 1, loss at .*test_errors\.py:\d+ in _failing_loss: no such class$"),
+        (mlps, {"optimizer": torch.optim.LBFGS}, "missing 1 required positional argument: 'closure'"),
     ],
 )
-def test_the_line_of_the_model_is_named(function: Any, text: str) -> None:
-    where = r"stage 1, forward at .*test_errors\.py:\d+ "
-    assert re.search(where + text, _step([mlp(), Around(function)]))
-
-
-def test_hooks_are_refused_by_name() -> None:
-    def print_norm(*_: object) -> None: ...
-
-    module = mlp()
-    module[0].register_forward_hook(print_norm)
-    assert re.search("stage 0: module '0' has the hook .*print_norm", _step([module, mlp()]))
-    module = mlp()
-    module[0].weight.register_hook(print_norm)
-    assert "parameter '0.weight'" in _step([module, mlp()])
-
-
-def test_a_loss_must_be_a_scalar() -> None:
-    assert "no scalar" in _step([mlp(), mlp()], loss=lambda a, b: a - b)
+def test_what_a_step_cannot_do_is_refused(stages: Any, arguments: dict[str, Any], text: str) -> None:
+    assert re.search(text, _step(stages(), **arguments))
 
 
 def test_the_number_of_stages_must_fit() -> None:
@@ -124,13 +145,6 @@ def test_assigned_buffers_are_refused_and_stay() -> None:
     assert module.calls.item() == 0
 
 
-def test_what_the_engine_does_not_train_is_refused_by_name() -> None:
-    assert "parameter '0.weight' is on meta" in _step([mlp().to("meta"), mlp()])
-    assert "parameter '0.weight' is torch.float64" in _step([mlp().double(), mlp()])
-    compiled = nn.Sequential(torch.compile(mlp()))  # type: ignore[arg-type]
-    assert "module '0' is a result of torch.compile" in _step([compiled, mlp()])
-
-
 @pytest.mark.parametrize(
     ("make", "text"),
     [
@@ -176,6 +190,18 @@ def test_a_refused_batch_of_several_steps_runs_none() -> None:
         ({"schedule": "none"}, "no schedule is called 'none'"),
         ({"stages": []}, "0 modules"),
         ({"stages": [None, mlp()]}, r"stages\[0\] is None"),
+        ({"data_parallel": 0}, "data_parallel is 0: give at least 1"),
+        ({"data_parallel": 3}, "microbatches is 4, which the 3 replicas .* do not divide"),
+        ({"zero": 4}, "zero is 4: give 0 to 3"),
+        ({"zero": 1, "optimizer": None}, "zero shards what an optimizer updates"),
+        ({"data_parallel": 2, "zero": 1, "optimizer": sgd}, r"optimizer: torch.optim.sgd.SGD cannot .* penstock.torch.AdamW"),
+        ({"precision": torch.float16}, "precision is .*: give torch.bfloat16"),
+        ({"gradient_dtype": torch.float64}, "gradient_dtype is .*: give torch.float32 or"),
+        ({"schedule": "pipedream", "data_parallel": 2}, "data_parallel: .*does not flush"),
+        ({"recompute": "least"}, "recompute is 'least': give a dict with the keys hold and hold_for_weight"),
+        ({"recompute": {"modules": "mlp"}}, "give a dict with the keys hold and hold_for_weight"),
+        ({"recompute": {"hold": 5}}, "recompute: hold is 5: give 'all', 'least' or a size"),
+        ({"recompute": {"hold": "some"}}, "recompute: hold: 'some' is none of: all, least, or bytes"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(arguments: dict[str, Any], text: str) -> None:
@@ -183,22 +209,6 @@ def test_arguments_that_do_not_fit_are_refused(arguments: dict[str, Any], text: 
     with pytest.raises(pt.Error, match=text) as raised:
         pt.Pipeline(**given)
     assert "\n" not in str(raised.value)
-
-
-def _print_norm(*_: object) -> None: ...
-
-
-# What a caller may do to a stage.
-_CHANGES: dict[str, Any] = {
-    "eval": lambda stage: stage.eval(),
-    "freeze": lambda stage: stage[0].weight.requires_grad_(False),
-    "replace": lambda stage: setattr(stage[0].weight, "data", torch.zeros(24, 16)),
-    "assign": lambda stage: stage.load_state_dict(copy.deepcopy(stage.state_dict()), assign=True),
-    "hook": lambda stage: stage[0].register_forward_hook(_print_norm),
-    "hook of a weight": lambda stage: stage[0].weight.register_hook(_print_norm),
-    "change a constant": lambda stage: stage.get_buffer("offset").zero_(),
-    "change a tensor": lambda stage: stage.scale.mul_(2),
-}
 
 
 class HasConstants(nn.Sequential):
@@ -304,16 +314,3 @@ def test_a_new_shape_that_fails_is_reported_with_its_line() -> None:
             pipe.step(x, x)
         assert "\n" not in str(raised.value)
     pipe.step(*batch())
-
-
-def test_a_failing_loss_is_reported_with_its_line() -> None:
-    def loss(output: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        raise ValueError("no such class")
-
-    text = _step([mlp(), mlp()], loss=loss)
-    assert re.search(r"stage 1, loss at .*test_errors\.py:\d+ in loss: no such class$", text)
-
-
-def test_optimizers_that_need_a_closure_are_refused() -> None:
-    text = _step([mlp(), mlp()], optimizer=torch.optim.LBFGS)
-    assert "missing 1 required positional argument: 'closure'" in text

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from reference import accumulate, pipeline, sgd
+from reference import accumulate, pipeline, sgd, token_loss
 from torch import nn
 
 import penstock.torch as pt
@@ -91,10 +91,6 @@ class UNet(nn.Module):
         return self.head(up.mean((2, 3)))
 
 
-def _token_loss(output: Any, targets: torch.Tensor) -> torch.Tensor:
-    return nn.functional.cross_entropy(output.logits.flatten(0, 1), targets.flatten())
-
-
 def _class_loss(output: Any, targets: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(getattr(output, "logits", output), targets)
 
@@ -119,14 +115,14 @@ def _images() -> tuple[torch.Tensor, torch.Tensor]:
 
 _Case = tuple[Callable[[], nn.Module], Any, Any, list[str] | None, float]
 _CASES: dict[str, _Case] = {
-    "llama": (_llama, _tokens, _token_loss, None, 0),
-    "llama tied": (lambda: _llama(tied=True), _tokens, _token_loss, None, 1e-6),
-    "qwen3": (_qwen3, _tokens, _token_loss, None, 0),
-    "gpt2": (_gpt2, _tokens, _token_loss, None, 1e-6),
-    "modernbert": (_modernbert, _tokens, _token_loss, None, 1e-6),
-    "modernbert masked": (_modernbert, _masked_tokens, _token_loss, None, 1e-6),
-    "mixture of experts": (_mixture_of_experts, _tokens, _token_loss, None, 0),
-    "experts by batched_mm": (lambda: _mixture_of_experts("batched_mm"), _tokens, _token_loss, None, 0),
+    "llama": (_llama, _tokens, token_loss, None, 0),
+    "llama tied": (lambda: _llama(tied=True), _tokens, token_loss, None, 1e-6),
+    "qwen3": (_qwen3, _tokens, token_loss, None, 0),
+    "gpt2": (_gpt2, _tokens, token_loss, None, 1e-6),
+    "modernbert": (_modernbert, _tokens, token_loss, None, 1e-6),
+    "modernbert masked": (_modernbert, _masked_tokens, token_loss, None, 1e-6),
+    "mixture of experts": (_mixture_of_experts, _tokens, token_loss, None, 0),
+    "experts by batched_mm": (lambda: _mixture_of_experts("batched_mm"), _tokens, token_loss, None, 0),
     "vit": (_vit, _images, _class_loss, None, 0),
     "resnet50": (_resnet50, _images, _class_loss, ["layer2", "layer3", "layer4"], 0),
     "unet": (UNet, _images, _class_loss, ["down2", "middle", "up1"], 0),
@@ -192,7 +188,7 @@ def test_graphs_of_any_size_compile(kind: str, layers: int) -> None:
     config = getattr(transformers, f"{kind}Config")(**sizes)
     model = getattr(transformers, f"{kind}ForCausalLM")(config)
     parts = pt.split(model, _tokens()[0][:_SAMPLES], 2)
-    pipe = pipeline(parts, loss=_token_loss)
+    pipe = pipeline(parts, loss=token_loss)
     assert 0 < pipe.step(*_tokens()) < 10
 
 

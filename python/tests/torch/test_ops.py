@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from reference import accumulate
+from reference import Around, accumulate
 from torch import nn
 from torch.nn import functional as F
 
@@ -82,57 +83,30 @@ class _Call(nn.Module):
         return x
 
 
-class _Attention(nn.Module):
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__()
-        self.attention = nn.MultiheadAttention(8, 2, batch_first=True, **arguments)
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.attention(x, x, x)
+def _attention(**arguments: Any) -> nn.Module:
+    return Around(lambda attention, x: attention(x, x, x), nn.MultiheadAttention(8, 2, batch_first=True, **arguments))
 
 
-class _Seq2Seq(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.transformer = nn.Transformer(8, 2, 1, 1, 16, dropout=0.0, batch_first=True)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        mask = nn.Transformer.generate_square_subsequent_mask(6)
-        return self.transformer(x, x.flip(1), tgt_mask=mask)  # type: ignore[no-any-return]
+def _seq2seq(transformer: nn.Module, x: torch.Tensor) -> Any:
+    return transformer(x, x.flip(1), tgt_mask=nn.Transformer.generate_square_subsequent_mask(6))
 
 
-class _Cell(nn.Module):
-    def __init__(self, cell: nn.Module) -> None:
-        super().__init__()
-        self.cell = cell
-
-    def forward(self, x: torch.Tensor) -> Any:
-        state = None
-        for token in x.unbind(1):
-            state = self.cell(token, state)
-        return state
+def _cell(cell: nn.Module) -> nn.Module:
+    return Around(lambda cell, x: functools.reduce(lambda state, token: cell(token, state), x.unbind(1), None), cell)
 
 
-class _Binary(nn.Module):
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.module(x, x.flip(-1).cos())
+def _binary(module: nn.Module) -> nn.Module:
+    return Around(lambda module, x: module(x, x.flip(-1).cos()), module)
 
 
-class _Indices(nn.Module):
+def _indices(module: nn.Module) -> nn.Module:
     """Adds what a module of indices returns."""
 
-    def __init__(self, module: nn.Module, flat: bool = False) -> None:
-        super().__init__()
-        self.module, self.flat = module, flat
-
-    def forward(self, x: torch.Tensor) -> Any:
-        indices = x.detach().argsort(-1)[:, :, 0] % 5
-        found = self.module(indices)
+    def forward(module: nn.Module, x: torch.Tensor) -> Any:
+        found = module(x.detach().argsort(-1)[:, :, 0] % 5)
         return x + (found if found.dim() == 3 else found[:, None])
+
+    return Around(forward, module)
 
 
 def _rotary(x: torch.Tensor) -> torch.Tensor:
@@ -156,16 +130,17 @@ def _packed(x: torch.Tensor) -> Any:
     return nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True).data
 
 
-class _Spectral(nn.Module):
-    def __init__(self, wrap: Callable[[nn.Module], nn.Module]) -> None:
-        super().__init__()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self.linear = wrap(nn.Linear(8, 8))
+def _wrapped(wrap: Callable[[nn.Module], nn.Module]) -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return wrap(nn.Linear(8, 8))
 
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.linear(x)
 
+_LOSSES = "l1_loss smooth_l1_loss huber_loss poisson_nll_loss binary_cross_entropy_with_logits soft_margin_loss kl_div".split()
+_ACTIVATIONS = (
+    "relu6 hardswish hardsigmoid hardtanh elu selu celu gelu leaky_relu logsigmoid softplus softsign tanhshrink "
+    "softshrink hardshrink mish silu glu rrelu"
+).split()
 
 _WORKS: dict[str, Callable[[], _Function]] = {
     # Recurrent modules.
@@ -174,21 +149,21 @@ _WORKS: dict[str, Callable[[], _Function]] = {
     "LSTM without biases": lambda: nn.LSTM(8, 4, 2, bias=False, batch_first=True),
     "LSTM with projections": lambda: nn.LSTM(8, 6, 2, batch_first=True, proj_size=3),
     "LSTM in bfloat16": lambda: _Call(lambda x: x.bfloat16(), nn.LSTM(8, 4, batch_first=True, dtype=torch.bfloat16)),
-    "LSTMCell": lambda: _Cell(nn.LSTMCell(8, 5)),
+    "LSTMCell": lambda: _cell(nn.LSTMCell(8, 5)),
     "GRU": lambda: nn.GRU(8, 5, 2, batch_first=True, bidirectional=True),
-    "GRUCell": lambda: _Cell(nn.GRUCell(8, 5)),
+    "GRUCell": lambda: _cell(nn.GRUCell(8, 5)),
     "RNN": lambda: nn.RNN(8, 5, batch_first=True),
     "RNN with relu": lambda: nn.RNN(8, 5, 2, nonlinearity="relu", bidirectional=True),
-    "RNNCell": lambda: _Cell(nn.RNNCell(8, 5)),
+    "RNNCell": lambda: _cell(nn.RNNCell(8, 5)),
     # Attention.
-    "MultiheadAttention": _Attention,
-    "MultiheadAttention with bias_kv": lambda: _Attention(add_bias_kv=True, add_zero_attn=True),
+    "MultiheadAttention": _attention,
+    "MultiheadAttention with bias_kv": lambda: _attention(add_bias_kv=True, add_zero_attn=True),
     "TransformerEncoderLayer": lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True),
     "TransformerEncoder": lambda: nn.TransformerEncoder(
         nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True, norm_first=True), 2, enable_nested_tensor=False
     ),
     "TransformerEncoderLayer in eval mode": lambda: _Frozen(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)),
-    "Transformer": _Seq2Seq,
+    "Transformer": lambda: Around(_seq2seq, nn.Transformer(8, 2, 1, 1, 16, dropout=0.0, batch_first=True)),
     "scaled_dot_product_attention": lambda: (
         lambda x: F.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None], is_causal=True)
     ),
@@ -229,37 +204,24 @@ _WORKS: dict[str, Callable[[], _Function]] = {
     "BatchNorm1d": lambda: nn.BatchNorm1d(6),
     "BatchNorm2d in eval mode": lambda: _images(_Frozen(nn.BatchNorm2d(3))),
     "BatchNorm without statistics": lambda: nn.BatchNorm1d(6, track_running_stats=False),
-    "weight_norm": lambda: _Spectral(nn.utils.weight_norm),
-    "parametrizations.weight_norm": lambda: _Spectral(nn.utils.parametrizations.weight_norm),
-    "spectral_norm": lambda: _Spectral(nn.utils.spectral_norm),
-    "parametrizations.spectral_norm": lambda: _Spectral(nn.utils.parametrizations.spectral_norm),
-    "parametrizations.orthogonal": lambda: _Spectral(lambda m: nn.utils.parametrizations.orthogonal(m, orthogonal_map="cayley")),
+    "weight_norm": lambda: _wrapped(nn.utils.weight_norm),
+    "parametrizations.weight_norm": lambda: _wrapped(nn.utils.parametrizations.weight_norm),
+    "spectral_norm": lambda: _wrapped(nn.utils.spectral_norm),
+    "parametrizations.spectral_norm": lambda: _wrapped(nn.utils.parametrizations.spectral_norm),
+    "parametrizations.orthogonal": lambda: _wrapped(lambda m: nn.utils.parametrizations.orthogonal(m, orthogonal_map="cayley")),
     "normalize": lambda: lambda x: F.normalize(x, p=3, dim=1),
     # Embeddings and linear modules.
-    "Embedding": lambda: _Indices(nn.Embedding(5, 8, padding_idx=1)),
-    "Embedding(sparse=True)": lambda: _Indices(nn.Embedding(5, 8, sparse=True)),
-    "Embedding(scale_grad_by_freq=True)": lambda: _Indices(nn.Embedding(5, 8, scale_grad_by_freq=True)),
-    "EmbeddingBag": lambda: _Indices(nn.EmbeddingBag(5, 8, mode="mean")),
-    "EmbeddingBag(sparse=True)": lambda: _Indices(nn.EmbeddingBag(5, 8, mode="sum", sparse=True)),
-    "EmbeddingBag with max": lambda: _Indices(nn.EmbeddingBag(5, 8, mode="max")),
-    "Bilinear": lambda: _Binary(nn.Bilinear(8, 8, 4)),
-    "CosineSimilarity": lambda: _Binary(nn.CosineSimilarity(dim=-1)),
-    "PairwiseDistance": lambda: _Binary(nn.PairwiseDistance(3)),
+    "Embedding": lambda: _indices(nn.Embedding(5, 8, padding_idx=1)),
+    "Embedding(sparse=True)": lambda: _indices(nn.Embedding(5, 8, sparse=True)),
+    "Embedding(scale_grad_by_freq=True)": lambda: _indices(nn.Embedding(5, 8, scale_grad_by_freq=True)),
+    "EmbeddingBag": lambda: _indices(nn.EmbeddingBag(5, 8, mode="mean")),
+    "EmbeddingBag(sparse=True)": lambda: _indices(nn.EmbeddingBag(5, 8, mode="sum", sparse=True)),
+    "EmbeddingBag with max": lambda: _indices(nn.EmbeddingBag(5, 8, mode="max")),
+    "Bilinear": lambda: _binary(nn.Bilinear(8, 8, 4)),
+    "CosineSimilarity": lambda: _binary(nn.CosineSimilarity(dim=-1)),
+    "PairwiseDistance": lambda: _binary(nn.PairwiseDistance(3)),
     # Losses inside of a stage.
-    "losses": lambda: (
-        lambda x: [
-            loss(x, x.detach().flip(1).sigmoid())
-            for loss in (
-                F.l1_loss,
-                F.smooth_l1_loss,
-                F.huber_loss,
-                F.poisson_nll_loss,
-                F.binary_cross_entropy_with_logits,
-                F.soft_margin_loss,
-                F.kl_div,
-            )
-        ]
-    ),
+    "losses": lambda: lambda x: [getattr(F, name)(x, x.detach().flip(1).sigmoid()) for name in _LOSSES],
     "losses of classes": lambda: (
         lambda x: [
             F.cross_entropy(x.flatten(0, 1), _classes(x), label_smoothing=0.1, ignore_index=2),
@@ -279,34 +241,7 @@ _WORKS: dict[str, Callable[[], _Function]] = {
         )
     ),
     # Activations.
-    "activations": lambda: (
-        lambda x: [
-            f(x)
-            for f in (
-                F.relu6,
-                F.hardswish,
-                F.hardsigmoid,
-                F.hardtanh,
-                F.elu,
-                F.selu,
-                F.celu,
-                F.gelu,
-                F.leaky_relu,
-                F.logsigmoid,
-                F.softplus,
-                F.softsign,
-                F.tanhshrink,
-                F.softshrink,
-                F.hardshrink,
-                F.mish,
-                F.silu,
-                F.glu,
-                F.rrelu,
-                torch.erf,
-                torch.sinc,
-            )
-        ]
-    ),
+    "activations": lambda: lambda x: [*(getattr(F, name)(x) for name in _ACTIVATIONS), torch.erf(x), torch.sinc(x)],
     "softmaxes": lambda: lambda x: [x.softmax(1), F.softmin(x, -1), x.log_softmax(0)],
     "PReLU": lambda: nn.PReLU(6),
     "Threshold": lambda: nn.Threshold(0.1, 2.0),
@@ -451,12 +386,12 @@ _REFUSED: dict[str, tuple[Callable[[], _Function], str]] = {
     "tensor_split by a tensor": (lambda: lambda x: torch.tensor_split(x, x.detach().argmax(-1)[0, :1], 1)[0], "tensor_split"),
     "BatchNorm(momentum=None)": (lambda: nn.BatchNorm1d(6, momentum=None), "reads a value"),
     "AdaptiveLogSoftmaxWithLoss": (
-        lambda: _Call(lambda x: x.flatten(0, 1), _Binary(nn.AdaptiveLogSoftmaxWithLoss(8, 20, [4, 8]))),
+        lambda: _Call(lambda x: x.flatten(0, 1), _binary(nn.AdaptiveLogSoftmaxWithLoss(8, 20, [4, 8]))),
         "",
     ),
     "gaussian_nll_loss": (lambda: lambda x: F.gaussian_nll_loss(x, x.detach(), x.square()), "reads a value"),
     "lstsq": (lambda: _square(lambda a: torch.linalg.lstsq(a, a.sin()).solution), "data"),
-    "embedding with max_norm": (lambda: _Indices(nn.Embedding(5, 8, max_norm=1.0)), "embedding_renorm_"),
+    "embedding with max_norm": (lambda: _indices(nn.Embedding(5, 8, max_norm=1.0)), "embedding_renorm_"),
     "sparse tensors": (lambda: lambda x: torch.sparse.mm(x[0].to_sparse(), x[1].T), ""),
 }
 

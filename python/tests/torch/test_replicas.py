@@ -306,32 +306,6 @@ def test_gradients_are_left_in_parameters_without_an_optimizer() -> None:
             torch.testing.assert_close(p.grad, q.grad)
 
 
-def _sgd(parameters: list[Any]) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"data_parallel": 0}, "data_parallel is 0: give at least 1"),
-        ({"data_parallel": 3}, "microbatches is 4, which the 3 replicas .* do not divide"),
-        ({"zero": 4}, "zero is 4: give 0 to 3"),
-        ({"zero": 1, "optimizer": None}, "zero shards what an optimizer updates"),
-        (
-            {"data_parallel": 2, "zero": 1, "optimizer": _sgd},
-            r"optimizer: torch.optim.sgd.SGD cannot be divided .* penstock.torch.AdamW",
-        ),
-        ({"precision": torch.float16}, "precision is .*: give torch.bfloat16"),
-        ({"gradient_dtype": torch.float64}, "gradient_dtype is .*: give torch.float32 or"),
-        ({"schedule": "pipedream", "data_parallel": 2}, "data_parallel: .*does not flush"),
-    ],
-)
-def test_what_cannot_be_done_is_refused(arguments: dict[str, Any], message: str) -> None:
-    modules = [nn.Linear(4, 4) for _ in range(2)]
-    with pytest.raises(Error, match=message):
-        pt.Pipeline(modules, **{"microbatches": 4, "loss": _mse, **arguments})
-
-
 def test_zero_refuses_what_it_cannot_divide() -> None:
     transposed = nn.Linear(4, 4)
     transposed.weight = nn.Parameter(torch.zeros(4, 4).t())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from reference import Around, accumulate, chain
+from reference import Around, accumulate, chain, token_loss
 from torch import nn
 from torch.nn import functional
 
@@ -15,11 +15,6 @@ import penstock.torch as pt
 from penstock.torch import slices
 
 _WIDTH, _TOKENS, _VOCABULARY = 16, 8, 13
-
-
-def _loss(output: Any, targets: torch.Tensor) -> torch.Tensor:
-    logits = getattr(output, "logits", output)
-    return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
 class Attention(nn.Module):
@@ -77,7 +72,7 @@ def _stages(middle: nn.Module) -> list[nn.Module]:
     return [nn.Sequential(nn.Embedding(_VOCABULARY, _WIDTH), middle), nn.Sequential(_undropped(), nn.Linear(_WIDTH, _VOCABULARY))]
 
 
-def _step(stages: list[nn.Module], loss: Any = _loss, count: int = 2) -> float:
+def _step(stages: list[nn.Module], loss: Any = token_loss, count: int = 2) -> float:
     torch.manual_seed(1)
     pipe = pt.Pipeline(stages, "seq1f1b", ranks=2, microbatches=2, slices=count, loss=loss, optimizer=None)
     x, y = torch.randint(0, _VOCABULARY, (2, 4, _TOKENS))
@@ -115,7 +110,7 @@ def test_causal_attention_is_accepted_and_nothing_changes(count: int) -> None:
     loss = _step(stages, count=count)
     torch.manual_seed(1)
     x, y = torch.randint(0, _VOCABULARY, (2, 4, _TOKENS))
-    assert loss == pytest.approx(accumulate(chain(plain), _loss, x, y, 2), rel=1e-5)
+    assert loss == pytest.approx(accumulate(chain(plain), token_loss, x, y, 2), rel=1e-5)
     for left, right in zip(stages, plain, strict=True):
         torch.testing.assert_close(left.state_dict(), right.state_dict(), rtol=0, atol=0)
 
@@ -125,7 +120,7 @@ def test_dropout_in_a_stage_is_accepted() -> None:
 
 
 def _shifted(output: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    return _loss(output[:, :-1], targets[:, 1:])
+    return token_loss(output[:, :-1], targets[:, 1:])
 
 
 def _summed(output: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -150,7 +145,7 @@ def test_ignored_targets_are_accepted() -> None:
 
 
 def test_other_shapes_are_refused_and_training_goes_on() -> None:
-    pipe = pt.Pipeline(_stages(Attention()), "seq1f1b", ranks=2, microbatches=2, slices=2, loss=_loss)
+    pipe = pt.Pipeline(_stages(Attention()), "seq1f1b", ranks=2, microbatches=2, slices=2, loss=token_loss)
     x, y = torch.randint(0, _VOCABULARY, (2, 4, 2 * _TOKENS))
     pipe.step(x[:, :_TOKENS], y[:, :_TOKENS])
     with pytest.raises(pt.Error, match="with slices, all batches have the shape of the first one"):
@@ -197,7 +192,7 @@ def test_models_of_transformers_that_slices_do_not_fit_are_refused(name: str) ->
     model = _transformers_model(name).train()
     tokens = torch.randint(3, 97, (4, 16))
     parts = pt.split(model, tokens[:2], 2)
-    pipe = pt.Pipeline(parts, "seq1f1b", ranks=2, microbatches=2, slices=2, loss=_loss)
+    pipe = pt.Pipeline(parts, "seq1f1b", ranks=2, microbatches=2, slices=2, loss=token_loss)
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(pt.Error, match=r"^stage 0") as raised:
         pipe.step(tokens, tokens)
@@ -212,5 +207,5 @@ def test_causal_models_of_transformers_are_accepted(name: str) -> None:
     model = _transformers_model(name).train()
     tokens = torch.randint(3, 97, (4, 16))
     parts = pt.split(model, tokens[:2], 2)
-    pipe = pt.Pipeline(parts, "seq1f1b", ranks=2, microbatches=2, slices=2, loss=_loss)
+    pipe = pt.Pipeline(parts, "seq1f1b", ranks=2, microbatches=2, slices=2, loss=token_loss)
     pipe.step(tokens, tokens.roll(-1, 1))

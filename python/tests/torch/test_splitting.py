@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from reference import accumulate, pipeline, sgd
+from reference import accumulate, pipeline, sgd, token_loss
 from torch import nn
 from torch.nn import functional
 
@@ -61,11 +61,6 @@ class Decoder(nn.Module):
         return None
 
 
-def _loss(output: Any, targets: torch.Tensor) -> torch.Tensor:
-    logits = getattr(output, "logits", output)
-    return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
-
-
 _sgd = functools.partial(sgd, lr=0.05)
 
 
@@ -105,7 +100,7 @@ _PATTERNS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("pattern", _PATTERNS)
 def test_stages_train_what_several_of_them_read(pattern: str, schedule: str, exact: bool) -> None:
     tokens = torch.randint(_VOCABULARY, (8, _TOKENS))
-    _check_training(type("Variant", (Decoder,), _PATTERNS[pattern])(), tokens, _loss, schedule, exact, tokens.roll(1, 1))
+    _check_training(type("Variant", (Decoder,), _PATTERNS[pattern])(), tokens, token_loss, schedule, exact, tokens.roll(1, 1))
 
 
 def _clip() -> tuple[nn.Module, Any, Any, torch.Tensor]:
@@ -142,7 +137,7 @@ def _seq2seq(kind: str) -> tuple[nn.Module, Any, Any, torch.Tensor]:
     if kind == "bart":
         config = transformers.BartConfig(**sizes, max_position_embeddings=32)
         batch = {"input_ids": torch.randint(3, 64, (8, 8)), "decoder_input_ids": tokens}
-        return transformers.BartForConditionalGeneration(config), batch, _loss, tokens
+        return transformers.BartForConditionalGeneration(config), batch, token_loss, tokens
     config = transformers.WhisperConfig(
         **sizes,
         num_mel_bins=8,
@@ -154,7 +149,7 @@ def _seq2seq(kind: str) -> tuple[nn.Module, Any, Any, torch.Tensor]:
         decoder_start_token_id=1,
     )
     batch = {"input_features": torch.randn(8, 8, 32), "decoder_input_ids": tokens}
-    return transformers.WhisperForConditionalGeneration(config), batch, _loss, tokens
+    return transformers.WhisperForConditionalGeneration(config), batch, token_loss, tokens
 
 
 def _deberta() -> tuple[nn.Module, Any, Any, torch.Tensor]:
@@ -171,7 +166,7 @@ def _deberta() -> tuple[nn.Module, Any, Any, torch.Tensor]:
         attention_probs_dropout_prob=0.0,
     )
     tokens = torch.randint(3, 64, (8, 8))
-    return transformers.DebertaV2ForMaskedLM(config), {"input_ids": tokens}, _loss, tokens
+    return transformers.DebertaV2ForMaskedLM(config), {"input_ids": tokens}, token_loss, tokens
 
 
 @pytest.mark.parametrize(

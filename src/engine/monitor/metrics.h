@@ -25,10 +25,10 @@ struct StepMetric {
   double lr = 0;
   double grad_norm = 0;  // global norm before clipping
   bool clipped = false;
-  bool skipped = false;           // a gradient was not finite, so the weights did not change
-  double bubble = 0;              // idle share of the step on its busiest rank
-  double seconds = 0;             // of training until the end of the step
-  std::vector<RankMetric> ranks;  // all ranks of all processes; empty in lines of earlier versions
+  bool skipped = false;                // a gradient was not finite, so the weights did not change
+  double bubble = 0;                   // idle share of the step on its busiest rank
+  double seconds = 0;                  // of training until the end of the step
+  std::vector<RankMetric> ranks = {};  // of all processes; empty in lines of earlier versions
 };
 
 // The held-out loss after a step.

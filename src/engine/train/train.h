@@ -106,7 +106,7 @@ Result<std::vector<std::string>> ExportHuggingFace(const std::string& checkpoint
                                                    const std::string& folder, bool ema = false);
 
 struct GenerateOptions {
-  std::string prompt;
+  std::string prompt = {};
   int tokens = 300;
   double temperature = 0.8;  // 0: always the most likely token
   int top_k = 0;             // only the k most likely tokens; 0: all

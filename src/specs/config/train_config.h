@@ -101,7 +101,7 @@ struct OptimizerConfig {
   double momentum = 0.95;       // of Muon
   double balance_rate = 0.001;  // change of the biases of routers per step (model.balance=bias)
   std::string adjust_lr_fn = "match_rms_adamw";  // MuonScale
-  std::string groups;                            // ParameterGroups as YAML; empty: none
+  std::string groups = {};                       // ParameterGroups as YAML; empty: none
   double ema = 0;  // decay of the exponential moving average of the weights per update; 0: none
   // Maximum global gradient norm. Larger gradients are scaled down to it. 0: no clipping.
   double clip = 0;

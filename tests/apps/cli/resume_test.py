@@ -139,13 +139,6 @@ class ResumeTest(program.CommandTest):
         self.assertTrue(self.run_ok("generate", whole / RUN, "--prompt", "line ", "--bytes", "5")
                         .startswith("line "))
 
-    def test_refusals(self):
-        self.assertIn("none", self.refuse(*self.words("--resume", "none")))
-        self.assertIn("checkpoint.every", self.refuse(*self.words("checkpoint.evry=3")))
-        self.refuse(*self.words("every=-1"))
-        self.refuse(*self.words("--trace-steps", "one"))
-        self.assertEqual(self.files(), ["text"])
-
 
 if __name__ == "__main__":
     program.main()

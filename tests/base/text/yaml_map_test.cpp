@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/results.h"
+
 namespace penstock {
 namespace {
 
@@ -10,10 +12,7 @@ Result<YamlMap> Parse(const std::string& text) {
   return YamlMap::Of(root, "the map");
 }
 
-std::string ErrorOf(const std::string& text) {
-  const auto map = Parse(text);
-  return map ? "" : map.error().line();
-}
+std::string ErrorOf(const std::string& text) { return LineOf(Parse(text)); }
 
 TEST(YamlMap, ReadsValuesByKey) {
   const auto map = Parse("a: 3\nb: 0.5\nc: word\nd: [1, 2]\ne: true\n");

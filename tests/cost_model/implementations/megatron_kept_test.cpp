@@ -16,17 +16,17 @@ constexpr double kMiB = 1 << 20;
 constexpr MegatronKernels kEngine = MegatronKernels::kTransformerEngine;
 
 ModelShape Gpt() {
-  ModelShape shape;
-  shape.vocabulary = 50'304;
-  shape.dim = 512;
-  shape.layers = 12;
-  shape.heads = shape.kv_heads = 8;
-  shape.head_dim = 64;
-  shape.hidden = 2048;
-  shape.positions = 1024;
-  shape.tied = true;
-  shape.gated = false;
-  return shape;
+  return {.name = "gpt",
+          .vocabulary = 50'304,
+          .dim = 512,
+          .layers = 12,
+          .heads = 8,
+          .kv_heads = 8,
+          .head_dim = 64,
+          .hidden = 2048,
+          .positions = 1024,
+          .tied = true,
+          .gated = false};
 }
 
 Microbatch Batch(AttentionKernel attention = AttentionKernel::kFused) {
@@ -117,8 +117,7 @@ TEST(MegatronKept, CountsRowsOfExperts) {
 // Runs with attention `auto`, by device, release and determinism.
 TEST(MegatronKept, ChoosesAttentionAsTheEngineDoes) {
   using enum AttentionKernel;
-  Profile profile;
-  profile.generation = Generation::kAmpere;
+  Profile profile = {.generation = Generation::kAmpere};
   EXPECT_EQ(MegatronAttention(profile, kEngine), kFlash);
   profile.deterministic = true;
   EXPECT_EQ(MegatronAttention(profile, kEngine), kFlash);

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "cost_model/request/model_request.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
@@ -26,9 +27,8 @@ ModelRequest SmallGpt() {
 }
 
 ModelCosts CostsOf(const ModelRequest& request, int stages = 4) {
-  const auto model = request.Load();
-  EXPECT_TRUE(model) << model.error().line();
-  return CostsOfModel(*model, {stages}).value();
+  const auto model = ValueOf(request.Load());
+  return CostsOfModel(model, {stages}).value();
 }
 
 StageCosts SecondStage(const ModelRequest& request) { return CostsOf(request).stages[1]; }
@@ -36,9 +36,8 @@ StageCosts SecondStage(const ModelRequest& request) { return CostsOf(request).st
 double Backward(const StageCosts& costs) { return costs.backward_input + costs.backward_weight; }
 
 StagePart LayerOf(const ModelRequest& request) {
-  const auto model = request.Load();
-  EXPECT_TRUE(model) << model.error().line();
-  return model->batch.profile.get().layer(model->shape, 0, model->batch);
+  const auto model = ValueOf(request.Load());
+  return model.batch.profile.get().layer(model.shape, 0, model.batch);
 }
 
 double Launches(const Kernels& kernels) {

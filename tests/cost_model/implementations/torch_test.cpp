@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cost_model/request/model_request.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
@@ -12,17 +13,15 @@ ModelCosts TorchCosts(const char* model, const char* implementation) {
   ModelRequest request;
   request.model = model;
   request.implementation = implementation;
-  const auto loaded = request.Load();
-  EXPECT_TRUE(loaded) << loaded.error().line();
-  return CostsOfModel(*loaded, {4}).value();
+  const auto loaded = ValueOf(request.Load());
+  return CostsOfModel(loaded, {4}).value();
 }
 
 StagePart TorchPart(const char* model, const Implementation& implementation) {
   ModelRequest request;
   request.model = model;
-  const auto loaded = request.Load();
-  EXPECT_TRUE(loaded) << loaded.error().line();
-  return implementation.layer(loaded->shape, 0, loaded->batch);
+  const auto loaded = ValueOf(request.Load());
+  return implementation.layer(loaded.shape, 0, loaded.batch);
 }
 
 double AllLaunches(const Work& work) {

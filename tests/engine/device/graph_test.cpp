@@ -63,9 +63,8 @@ TEST_P(StageOnDevice, ComputesWhatTheCpuDoes) {
 // Also with the passes that round otherwise; some of them are for CPUs alone.
 TEST_P(StageOnDevice, ComputesAboutWhatTheCpuDoes) {
   const StageSpec on_cpu = Make(at::kCPU), on_device = Make(kTestDevice);
-  CompileOptions fast;
-  fast.exact = false;
-  const auto expected_graphs = Build(on_cpu, CompileOptions()), graphs = Build(on_device, fast);
+  const auto expected_graphs = Build(on_cpu, CompileOptions()),
+             graphs = Build(on_device, {.exact = false});
   ASSERT_TRUE(graphs) << graphs.error().line();
   const Data data = RandomData(on_cpu, 5);
   const Data moved = {Moved(data.inputs, kTestDevice), Moved(data.output_gradients, kTestDevice)};

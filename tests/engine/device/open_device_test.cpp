@@ -3,15 +3,12 @@
 
 #include "graph/device/device_queue.h"
 #include "tests/engine/device/device.h"
+#include "tests/results.h"
 
 namespace penstock::testing {
 namespace {
 
-std::string ErrorOf(const char* name) {
-  const auto device = OpenDevice(name);
-  EXPECT_FALSE(device) << name;
-  return device ? "" : device.error().line();
-}
+std::string ErrorOf(const char* name) { return LineOf(OpenDevice(name)); }
 
 TEST(Devices, AreNamedAsInPyTorch) {
   EXPECT_EQ(OpenDevice("cpu").value(), c10::Device(c10::kCPU));

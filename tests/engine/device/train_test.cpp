@@ -185,8 +185,7 @@ TEST(PartsOfDevice, AreRefusedWhereThereAreNone) {
   params.ranks = params.microbatches = 8;  // the test device has four parts
   const Schedule schedule = Generate("1f1b", params).value();
   const auto error = [&](const DeviceUse& use) {
-    const auto made = StageAssembly::Make(schedule, {}, "", LocalRanks(params.ranks), nullptr, use);
-    return made ? std::string() : made.error().line();
+    return LineOf(StageAssembly::Make(schedule, {}, "", LocalRanks(params.ranks), nullptr, use));
   };
   const c10::Device device("test_device:0");
   EXPECT_THAT(error({device, false, true}),
@@ -203,10 +202,7 @@ TEST(OffloadOnDevice, IsAsOnTheCpu) {
   for (const char* const algorithm : {"1f1b", "zb-h1"}) {
     for (const auto& passes : {std::vector<std::string>{"offload"}, {"recompute", "offload"}}) {
       SCOPED_TRACE(fmt::format("{} {}", algorithm, fmt::join(passes, " ")));
-      ScheduleParams params;
-      params.ranks = 2;
-      params.microbatches = 4;
-      Schedule schedule = Generate(algorithm, params).value();
+      Schedule schedule = Generate(algorithm, {.ranks = 2, .microbatches = 4}).value();
       Costs costs = Costs::Uniform(schedule.placement, schedule.slices, 1, 1, 1);
       costs.offload = costs.reload = 0.1;
       schedule = RunSchedulePasses(std::move(schedule), passes, SimulatedContext(costs)).value();
@@ -247,19 +243,14 @@ TEST(CommandsOnDevice, AreAsOnTheCpu) {
                     {"name=" + device, "device=" + device, "max_memory=none", "checkpoint.every=2",
                      "validation.freq=2", "optimizer.ema=0.9"});
     const LogFile log = OpenLog(folder);
-    TrainOptions quiet;
-    quiet.log = log.get();
-    const auto trained = Train(ParseTrainConfig("", "none", settings).value(), quiet);
-    ASSERT_TRUE(trained) << trained.error().line();
+    TrainOptions quiet = {.log = log.get()};
+    EXPECT_TRUE(Succeeds(Train(ParseTrainConfig("", "none", settings).value(), quiet)));
     settings.insert(settings.end(), {"steps=6", "resume=auto"});
-    const auto resumed = Train(ParseTrainConfig("", "none", settings).value(), quiet);
-    ASSERT_TRUE(resumed) << resumed.error().line();
+    EXPECT_TRUE(Succeeds(Train(ParseTrainConfig("", "none", settings).value(), quiet)));
     const auto loss = ValueOf(Evaluate(folder / "runs/" + device, {}, /*ema=*/true, device));
     evaluated[device] = loss;
-    GenerateOptions options;
-    options.tokens = 20;
-    options.device = device;
-    const auto passage = ValueOf(GenerateText(folder / "runs/" + device, options));
+    const auto passage =
+        ValueOf(GenerateText(folder / "runs/" + device, {.tokens = 20, .device = device}));
     written[device] = passage.text;
   }
   EXPECT_EQ(evaluated["cpu"].step, 6);
@@ -276,10 +267,8 @@ std::string LogOfRun(const std::string& setting) {
   settings.insert(settings.end(), {"device=test_device", "device_graphs=true", "device_parts=true",
                                    "model.name=gpt2", setting});
   const LogFile log = OpenLog(folder);
-  TrainOptions options;
-  options.log = log.get();
-  const auto trained = Train(ParseTrainConfig("", "none", settings).value(), options);
-  EXPECT_TRUE(trained) << trained.error().line();
+  TrainOptions options = {.log = log.get()};
+  EXPECT_TRUE(Succeeds(Train(ParseTrainConfig("", "none", settings).value(), options)));
   std::fflush(log.get());
   return ReadFile(folder / "log").value();
 }

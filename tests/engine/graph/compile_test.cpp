@@ -41,9 +41,7 @@ TEST_P(EveryStage, RunsWithoutEachOptionalPass) {
   const Answer expected = RunAutograd(spec, data);
   for (const Pass& pass : Passes()) {
     SCOPED_TRACE(std::string(pass.name));
-    CompileOptions options;
-    options.disabled = {std::string(pass.name)};
-    const auto graphs = Build(spec, options);
+    const auto graphs = Build(spec, {.disabled = {std::string(pass.name)}});
     EXPECT_EQ(graphs.has_value(), !pass.must_run);
     if (graphs) ExpectSame(expected, RunGraphs(spec, *graphs, data, {}));
   }
@@ -51,10 +49,8 @@ TEST_P(EveryStage, RunsWithoutEachOptionalPass) {
 
 TEST_P(EveryStage, AccumulatingInTheMatmulStaysClose) {
   const StageSpec spec = GetParam().make();
-  CompileOptions options;
-  options.exact = false;
   const auto exact = Build(spec);
-  const auto fast = Build(spec, options);
+  const auto fast = Build(spec, {.exact = false});
   ASSERT_TRUE(exact && fast);
   EXPECT_LT(fast->backward.nodes.size(), exact->backward.nodes.size());
   const Data data = RandomData(spec, 4);
@@ -145,15 +141,13 @@ TEST(CompileStage, CountsTheBytesThatAMicrobatchSaves) {
 }
 
 TEST(CompileStage, RejectsUnknownPasses) {
-  CompileOptions options;
-  options.disabled = {"no_such_pass"};
+  CompileOptions options = {.disabled = {"no_such_pass"}};
   EXPECT_TRUE(
       Refused(CompileStage(MiddleStage(), options), "no_such_pass", ErrorCode::kInvalidArgument));
 }
 
 TEST(CompileStage, StopsAfterAPass) {
-  CompileOptions options;
-  options.stop_after = "partition";
+  CompileOptions options = {.stop_after = "partition"};
   const auto graphs = Build(MiddleStage(), options);
   ASSERT_TRUE(graphs);
   EXPECT_FALSE(graphs->backward.nodes.empty());

@@ -82,8 +82,7 @@ void SetDeviceOfStages(c10::Device device) { device_of_stages = device; }
 StageSpec FirstStage() {
   const Block block;
   const at::Tensor table = OnDevice(at::randn({kVocabulary, kDim})).requires_grad_(true);
-  StageSpec spec;
-  spec.parameters = {{"table", table}};
+  StageSpec spec = {.parameters = {{"table", table}}};
   block.AddTo(spec.parameters);
   spec.inputs = {Tokens()};
   spec.forward = [=](std::span<const at::Tensor> inputs) {
@@ -236,8 +235,7 @@ class Pieces {
 
 Answer RunGraphs(const StageSpec& spec, const StageGraphs& graphs, const Data& data,
                  const Runner& runner) {
-  GraphBinding binding;
-  binding.device = graphs.joint.device;
+  GraphBinding binding = {.device = graphs.joint.device};
   for (const NamedTensor& parameter : spec.parameters) {
     binding.parameters.push_back(parameter.tensor.detach());
     // 16-bit gradients are accumulated in fp32.
@@ -247,8 +245,7 @@ Answer RunGraphs(const StageSpec& spec, const StageGraphs& graphs, const Data& d
             .detach());
   }
   binding.generator = at::detail::createCPUGenerator(kSeed);
-  Answer answer;
-  answer.gradients = binding.gradients;
+  Answer answer = {.gradients = binding.gradients};
   Pieces pieces(graphs, std::move(binding), runner.reference);
   for (std::size_t i = 0; i < data.inputs.size(); ++i) {
     pieces.Set(graphs.forward.inputs.at(i), data.inputs[i]);

@@ -26,9 +26,9 @@ StageSpec WholeModel();
 void SetDeviceOfStages(c10::Device device);
 
 struct Answer {
-  std::vector<at::Tensor> outputs;
-  std::vector<at::Tensor> gradients;  // of every parameter; undefined if it has none
-  std::vector<at::Tensor> input_gradients;
+  std::vector<at::Tensor> outputs = {};
+  std::vector<at::Tensor> gradients = {};  // of every parameter; undefined if it has none
+  std::vector<at::Tensor> input_gradients = {};
 };
 
 // Random inputs with the spec's shapes, and gradients of the outputs.

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "model/model_entry.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
@@ -14,11 +15,7 @@ constexpr std::int64_t kEnd = 0;
 using Gradients = std::map<std::string, at::Tensor>;
 
 ModelConfig Config(const std::string& model, std::int64_t sequence, bool separate) {
-  ModelConfig config;
-  config.name = model;
-  config.vocabulary = 32;
-  config.dim = 16;
-  config.layers = 2;
+  ModelConfig config = {.name = model, .vocabulary = 32, .dim = 16, .layers = 2};
   config.options["heads"] = "2";
   config.sequence = sequence;
   if (separate) config.document_end = kEnd;
@@ -132,9 +129,7 @@ TEST(Documents, AModelThatDoesNotSeparateThemIsRefused) {
   entry.separates_documents = false;
   ASSERT_TRUE(AddModel(std::move(entry)));
   ModelConfig config = Config("one_text", 8, true);
-  const Status status = CheckModel(config);
-  ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().line(),
+  EXPECT_EQ(LineOf(CheckModel(config)),
             "data.document_mask: model 'one_text' does not separate documents; remove it");
   config.document_end = -1;
   EXPECT_TRUE(CheckModel(config));

@@ -16,10 +16,7 @@ namespace penstock {
 namespace {
 
 ModelConfig Tiny() {
-  ModelConfig config;
-  config.vocabulary = 64;
-  config.dim = 16;
-  config.layers = 5;
+  ModelConfig config = {.vocabulary = 64, .dim = 16, .layers = 5};
   config.options["heads"] = "4";
   config.sequence = 12;
   return config;

@@ -15,13 +15,11 @@ struct Published {
 
 ModelConfig Config(const char* model, std::int64_t vocabulary, std::int64_t dim,
                    std::int64_t layers, std::map<std::string, std::string, std::less<>> options) {
-  ModelConfig config;
-  config.name = model;
-  config.vocabulary = vocabulary;
-  config.dim = dim;
-  config.layers = layers;
-  config.options = std::move(options);
-  return config;
+  return {.name = model,
+          .vocabulary = vocabulary,
+          .dim = dim,
+          .layers = layers,
+          .options = std::move(options)};
 }
 
 using Options = std::map<std::string, std::string, std::less<>>;

@@ -12,11 +12,10 @@ namespace penstock {
 
 // A step of half a second, whose ranks are busy for these times.
 inline StepMetric MadeStep(std::int64_t step, const std::vector<double>& busy) {
-  StepMetric metric;
-  metric.step = step;
-  metric.loss = 4 - 0.01 * static_cast<double>(step);
-  metric.bubble = 0.25;
-  metric.seconds = 0.5 * static_cast<double>(step + 1);
+  StepMetric metric = {.step = step,
+                       .loss = 4 - 0.01 * static_cast<double>(step),
+                       .bubble = 0.25,
+                       .seconds = 0.5 * static_cast<double>(step + 1)};
   for (const double seconds : busy) metric.ranks.push_back({seconds, 1 - seconds / 0.5, 1 << 20});
   return metric;
 }

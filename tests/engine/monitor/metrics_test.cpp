@@ -8,17 +8,13 @@
 
 #include "base/files.h"
 #include "tests/engine/train/temp_folder.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
 
 StepMetric Metric(std::int64_t step) {
-  StepMetric metric;
-  metric.step = step;
-  metric.loss = 1.5;
-  metric.grad_norm = 0.25;
-  metric.clipped = true;
-  return metric;
+  return {.step = step, .loss = 1.5, .grad_norm = 0.25, .clipped = true};
 }
 
 TEST(Metrics, ReadsItsLinesAndThoseOfEarlierVersions) {
@@ -38,10 +34,8 @@ TEST(Metrics, ALineHasTheFiguresOfEveryRankAsArrays) {
   StepMetric metric = Metric(3);
   metric.ranks = {{0.062612345, 0.25, 4096}, {0.5, 1.0 / 3, 0}};
   const std::string line = MetricLine(metric);
-  EXPECT_NE(line.find(R"("busy":[0.062612345,0.5],"rank_bubble":[0.25,0.3333],)"
-                      R"("peak_activation_bytes":[4096,0]})"),
-            std::string::npos)
-      << line;
+  EXPECT_TRUE(Contains(line, R"("busy":[0.062612345,0.5],"rank_bubble":[0.25,0.3333],)"
+                             R"("peak_activation_bytes":[4096,0]})"));
   const auto read = ParseMetric(line);
   ASSERT_TRUE(read);
   ASSERT_EQ(read->ranks.size(), 2U);
@@ -94,7 +88,7 @@ TEST(Metrics, RemovesALineThatDoesNotFitOnTheDisk) {
   std::signal(SIGXFSZ, handler);
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
-  EXPECT_NE(status.error().line().find("full"), std::string::npos) << status.error().line();
+  EXPECT_TRUE(Contains(status.error().line(), "full"));
   EXPECT_EQ(ReadFile(path).value(), before);
 }
 

@@ -10,6 +10,7 @@
 
 #include "tests/engine/monitor/make_metrics.h"
 #include "tests/engine/train/temp_folder.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
@@ -44,14 +45,13 @@ TEST(RunWatcher, FollowsARunFromBeforeItsStart) {
   folder.Write("runs/a/config.yaml", kConfig);
   EXPECT_EQ(watcher.Read()->state, RunState::kStarting);
   folder.Write("runs/a/metrics.jsonl", MetricLine(MadeStep(0, {0.1, 0.1})));
-  const auto status = watcher.Read();
-  ASSERT_TRUE(status) << status.error().line();
-  EXPECT_EQ(status->state, RunState::kRunning);
-  EXPECT_EQ(status->run.name, "a");
-  EXPECT_EQ(status->run.schedule, "1f1b");
-  EXPECT_EQ(status->run.tokens_per_step, 2 * 2 * 16);
-  EXPECT_EQ(status->done, 1);
-  EXPECT_EQ(status->folder, run);
+  const auto status = ValueOf(watcher.Read());
+  EXPECT_EQ(status.state, RunState::kRunning);
+  EXPECT_EQ(status.run.name, "a");
+  EXPECT_EQ(status.run.schedule, "1f1b");
+  EXPECT_EQ(status.run.tokens_per_step, 2 * 2 * 16);
+  EXPECT_EQ(status.done, 1);
+  EXPECT_EQ(status.folder, run);
 }
 
 TEST(RunWatcher, TheLockOfAnEndedProcessDoesNotCount) {
@@ -74,10 +74,9 @@ TEST(RunWatcher, DerivesTheWorkOfEachRankFromTheSchedule) {
   const TempFolder folder;
   folder.Write("config.yaml", kConfig);
   folder.Write("schedule.csv", kSchedule);
-  const auto description = ReadDescription(folder.path());
-  ASSERT_TRUE(description) << description.error().line();
+  const auto description = ValueOf(ReadDescription(folder.path()));
   const std::vector<RankWork> expected = {{2, 1, 0}, {2, 0, 0}, {1, 0, 0}, {1, 0, 1}};
-  EXPECT_EQ(description->work, expected);
+  EXPECT_EQ(description.work, expected);
   folder.Write("schedule.csv", "nonsense");
   EXPECT_TRUE(ReadDescription(folder.path())->work.empty());
 }

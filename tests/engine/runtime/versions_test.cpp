@@ -9,16 +9,13 @@
 #include "runtime/program.h"
 #include "schedule/catalog.h"
 #include "simulate/memory/kept_versions.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
 
 Schedule Streamed(const std::string& name, int ranks, int microbatches, int steps) {
-  ScheduleParams params;
-  params.ranks = ranks;
-  params.microbatches = microbatches;
-  params.steps = steps;
-  return Generate(name, params).value();
+  return Generate(name, {.ranks = ranks, .microbatches = microbatches, .steps = steps}).value();
 }
 
 TEST(VersionsTest, PipeDreamKeepsOneOlderVersionPerDownstreamStage) {
@@ -102,9 +99,7 @@ TEST(VersionsTest, RefusesMissingAndLateSteps) {
   Lane& lane = early.lanes[1];
   const auto step = std::find(lane.begin(), lane.end(), MakeAction(Op::kStep, 1));
   std::rotate(step, step + 1, step + 3);  // after the next forward and backward
-  const auto refused = VersionsOf(early, 1);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(Refused(VersionsOf(early, 1), "", ErrorCode::kInvalidArgument));
 }
 
 // Every rank but the last one, which has nothing to wait for, begins the forwards of the next step

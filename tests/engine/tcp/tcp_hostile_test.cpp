@@ -10,6 +10,7 @@
 #include "tcp/tcp_frame.h"
 #include "tcp/tcp_handshake.h"
 #include "tests/engine/tcp/tcp_loopback.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
@@ -100,7 +101,7 @@ TEST(TcpHostileTest, ReplayedHelloIsIgnored) {
 }
 
 TEST(TcpHostileTest, NothingThatIsSentContainsTheSecret) {
-  EXPECT_EQ(StolenHello().find(kTestSecret), std::string::npos);
+  EXPECT_FALSE(Contains(StolenHello(), kTestSecret));
 }
 
 // Whoever listens in the place of process 0 cannot answer.
@@ -136,10 +137,9 @@ TEST(TcpHostileTest, OtherProtocolsAreNamed) {
   };
   TcpChallenge later;
   later.version = 3;
-  EXPECT_NE(error_after(BytesOf(later)).find("has version 3 of the protocol"), std::string::npos);
-  EXPECT_NE(
-      error_after("SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3 and more text").find("not that process"),
-      std::string::npos);
+  EXPECT_TRUE(Contains(error_after(BytesOf(later)), "has version 3 of the protocol"));
+  EXPECT_TRUE(Contains(error_after("SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3 and more text"),
+                       "not that process"));
 }
 
 // Forwards one connection to `to` in both directions. Changes the `bytes` bytes that follow the

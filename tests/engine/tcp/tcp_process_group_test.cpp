@@ -54,22 +54,6 @@ class TcpFramesTest
 INSTANTIATE_TEST_SUITE_P(PlainAndAuthenticated, TcpFramesTest,
                          testing::Values(MakeTcpLoopback, MakeAuthenticatedLoopback));
 
-TEST_P(TcpFramesTest, FramesOfOneSenderArriveInOrderWhateverTheirSize) {
-  const auto groups = GetParam()(3);
-  constexpr int kFrames = 100;
-  std::vector<std::unique_ptr<FrameCounter>> ends;
-  for (const auto& group : groups) {
-    ends.push_back(std::make_unique<FrameCounter>(
-        *group, [](int frame) { return std::size_t(frame % 7) * 40'000 + frame % 3; }));
-  }
-  for (int frame = 0; frame < kFrames; ++frame) {
-    for (int from = 0; from < 3; ++from) {
-      for (const int distance : {1, 2}) ends[from]->Send((from + distance) % 3, frame);
-    }
-  }
-  for (const auto& end : ends) EXPECT_TRUE(end->Await(2 * kFrames));
-}
-
 TEST_P(TcpFramesTest, MessageOfManyPartsArrivesAsPacked) {
   std::promise<void> released;
   std::promise<Message> arrived;

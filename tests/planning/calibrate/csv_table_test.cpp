@@ -2,13 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/results.h"
+
 namespace penstock {
 namespace {
 
-std::string Refusal(std::string_view text) {
-  const auto table = ParseCsvTable(text);
-  return table ? "" : table.error().line();
-}
+std::string Refusal(std::string_view text) { return LineOf(ParseCsvTable(text)); }
 
 TEST(CsvTable, ReadsCellsAsSpreadsheetsWriteThem) {
   const auto table = ParseCsvTable(

@@ -13,20 +13,16 @@ namespace penstock {
 namespace {
 
 struct TimedSchedule {
-  Schedule schedule;
-  Timeline timeline;
-  std::vector<std::vector<Bubble>> bubbles;
+  Schedule schedule = {};
+  Timeline timeline = {};
+  std::vector<std::vector<Bubble>> bubbles = {};
   double makespan = 0;
 
   ExplainedRun run() const { return {schedule, timeline, bubbles}; }
 };
 
 TimedSchedule TimesOf(const char* name, double comm = 0) {
-  ScheduleParams params;
-  params.ranks = 4;
-  params.microbatches = 8;
-  TimedSchedule timed;
-  timed.schedule = Generate(name, params).value();
+  TimedSchedule timed = {.schedule = Generate(name, {.ranks = 4, .microbatches = 8}).value()};
   Costs costs = Costs::Uniform(timed.schedule.placement, timed.schedule.slices, 1, 1, 1, comm);
   timed.makespan = Simulate(timed.schedule, costs, {.timeline = &timed.timeline})->makespan;
   const ActionInputs inputs(timed.schedule, timed.timeline, {});

@@ -16,11 +16,11 @@ namespace penstock {
 namespace {
 
 struct Explained {
-  Schedule schedule;
-  Costs costs;
-  Timeline timeline;
-  std::vector<SentMessage> messages;
-  SimulationResult result;
+  Schedule schedule = {};
+  Costs costs = {};
+  Timeline timeline = {};
+  std::vector<SentMessage> messages = {};
+  SimulationResult result = {};
 
   std::vector<std::vector<Bubble>> Bubbles(const std::optional<MemoryBound>& bound = {}) const {
     return FindBubbles(schedule, timeline, Inputs(), bound);
@@ -29,9 +29,7 @@ struct Explained {
 };
 
 Explained Simulated(Schedule schedule, Costs costs) {
-  Explained run;
-  run.schedule = std::move(schedule);
-  run.costs = std::move(costs);
+  Explained run = {.schedule = std::move(schedule), .costs = std::move(costs)};
   const SimulateOptions options{
       .timeline = &run.timeline, .jitter = nullptr, .messages = &run.messages};
   run.result = Simulate(run.schedule, run.costs, options).value();
@@ -58,10 +56,7 @@ std::vector<Explained> ManyRuns() {
   const std::vector<std::vector<std::string>> passes = {
       {}, {"sharding"}, {"offload"}, {"recompute"}, {"optimizer"}, {"vocabulary"}};
   for (const Algorithm& algorithm : Catalog()) {
-    ScheduleParams params;
-    params.ranks = 4;
-    params.microbatches = 8;
-    const auto schedule = Generate(algorithm.name, params);
+    const auto schedule = Generate(algorithm.name, {.ranks = 4, .microbatches = 8});
     if (!schedule) continue;
     for (const std::vector<std::string>& each : passes) {
       Costs costs = RandomTimes(schedule->placement, schedule->slices, random);
@@ -129,10 +124,7 @@ TEST(Explain, TheCriticalPathHasNoSlack) {
 }
 
 Explained OneFOneB(double comm) {
-  ScheduleParams params;
-  params.ranks = 4;
-  params.microbatches = 8;
-  Schedule schedule = Generate("1f1b", params).value();
+  Schedule schedule = Generate("1f1b", {.ranks = 4, .microbatches = 8}).value();
   Costs costs = Costs::Uniform(schedule.placement, 1, 1, 1, 1, comm);
   return Simulated(std::move(schedule), std::move(costs));
 }
@@ -163,10 +155,7 @@ TEST(Explain, LatencyIsCommunication) {
 }
 
 TEST(Explain, ASlowStageCausesImbalance) {
-  ScheduleParams params;
-  params.ranks = 4;
-  params.microbatches = 16;
-  Schedule schedule = Generate("1f1b", params).value();
+  Schedule schedule = Generate("1f1b", {.ranks = 4, .microbatches = 16}).value();
   Costs costs = Costs::Uniform(schedule.placement, 1, 1, 1, 1);
   costs.stages[2].forward = 2;
   const Explained run = Simulated(std::move(schedule), std::move(costs));

@@ -15,10 +15,7 @@ bool Has(const std::string& text, const std::string& part) {
 class FrontPageTest : public testing::Test {
  protected:
   FrontPageTest() {
-    ScheduleParams params;
-    params.ranks = 3;
-    params.microbatches = 4;
-    schedule_ = Generate("1f1b", params).value();
+    schedule_ = Generate("1f1b", {.ranks = 3, .microbatches = 4}).value();
     costs_ = Costs::Uniform(schedule_.placement, schedule_.slices, 1, 1, 1);
     result_ = Simulate(schedule_, costs_, {.timeline = &timeline_}).value();
     page_.report.title = "a <title>";

@@ -45,10 +45,7 @@ struct Subject {
 };
 
 Schedule Named(std::string_view name, int ranks, int microbatches) {
-  ScheduleParams params;
-  params.ranks = ranks;
-  params.microbatches = microbatches;
-  return Generate(name, params).value();
+  return Generate(name, {.ranks = ranks, .microbatches = microbatches}).value();
 }
 
 Schedule WithPair() {

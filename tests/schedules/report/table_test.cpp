@@ -73,11 +73,10 @@ TEST(Table, FormatsNumbers) {
 }
 
 TEST(Table, ComparesPredictedAndMeasured) {
-  SimulationResult predicted;
-  predicted.makespan = 2;
-  predicted.bubble = 0.25;
-  predicted.peak_memory = 1024;
-  predicted.ranks = {{1.5, 0, 2, 1024}, {1, 0.5, 1.5, 0}};
+  SimulationResult predicted = {.makespan = 2,
+                                .bubble = 0.25,
+                                .peak_memory = 1024,
+                                .ranks = {{1.5, 0, 2, 1024}, {1, 0.5, 1.5, 0}}};
   SimulationResult measured = predicted;
   measured.makespan = 3;
   measured.ranks[0].busy = 1.8;

@@ -102,10 +102,7 @@ TEST(Terminal, EveryOpAndChunkHasItsOwnColorOf256) {
 }
 
 TEST(Terminal, ManyActionsFitTheWidth) {
-  ScheduleParams params;
-  params.ranks = 8;
-  params.microbatches = 2000;
-  const Schedule schedule = Generate("1f1b", params).value();
+  const Schedule schedule = Generate("1f1b", {.ranks = 8, .microbatches = 2000}).value();
   const std::string text = Draw(schedule, {.width = 60});
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 60U);

@@ -1,4 +1,4 @@
-// Every refusal of a parameter says which parameter it is about.
+// Every refusal of a parameter says which parameter it is about, and what is accepted.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -22,40 +22,56 @@ TEST(Subjects, EveryFieldOfScheduleParams) {
     const char* schedule;
     std::string parameter;
     ScheduleParams params;
+    const char* says = "";
   };
-  const std::vector<Case> cases = {{"1f1b", "ranks", {.ranks = 0}},
-                                   {"1f1b", "ranks", {.ranks = huge}},
-                                   {"chimera", "ranks", {.ranks = 3}},
-                                   {"dualpipe", "ranks", {.ranks = 3}},
-                                   {"1f1b", "chunks", {.chunks = 2}},
-                                   {"1f1b", "chunks", {.chunks = -1}},
-                                   {"hanayo", "chunks", {.chunks = 3}},
-                                   {"1f1b", "microbatches", {.microbatches = 0}},
-                                   {"1f1b", "microbatches", {.microbatches = huge}},
-                                   {"chimera", "microbatches", {.microbatches = 3}},
-                                   {"dualpipe", "microbatches", {.microbatches = 9}},
-                                   {"dualpipe", "microbatches", {.microbatches = 2}},
-                                   {"pipedream-2bw", "microbatches", {.microbatches = 2}},
-                                   {"1f1b", "group", {.group = 2}},
-                                   {"interleaved-zb", "group", {.ranks = 8, .group = 1}},
-                                   {"1f1b", "slices", {.slices = 2}},
-                                   {"seq1f1b", "slices", {.slices = 0}},
-                                   {"1f1b", "waves", {.waves = 2}},
-                                   {"hanayo", "waves", {.waves = huge}},
-                                   {"hanayo", "waves", {.chunks = 4, .waves = 3}},
-                                   {"1f1b", "steps", {.steps = 2}},
-                                   {"pipedream", "steps", {.steps = -1}},
-                                   {"1f1b", "split", {.split = true}},
-                                   {"1f1b", "memory_limit", {.memory_limit = 2}},
-                                   {"zb-auto", "memory_limit", {.memory_limit = 0}},
-                                   {"1f1b", "objective", {.objective = Objective::kSpan}},
-                                   {"1f1b", "costs", {.costs = Costs()}}};
-  for (const auto& [schedule, parameter, params] : cases) {
+  const Costs of_three = Costs::Uniform(Placement::Linear(3), 1, 1, 1, 1);
+  const std::vector<Case> cases = {
+      {"1f1b", "ranks", {.ranks = 0}},
+      {"1f1b", "ranks", {.ranks = -3}},
+      {"1f1b", "ranks", {.ranks = huge}},
+      {"1f1b", "ranks", {.ranks = 70000}, "at most"},
+      {"chimera", "ranks", {.ranks = 3}, "even"},
+      {"dualpipe", "ranks", {.ranks = 3}, "even"},
+      {"1f1b", "chunks", {.chunks = 2}},
+      {"1f1b", "chunks", {.chunks = -1}},
+      {"hanayo", "chunks", {.chunks = 3}},
+      {"seq1f1b", "chunks", {.chunks = 3}},
+      {"1f1b", "microbatches", {.microbatches = 0}},
+      {"1f1b", "microbatches", {.microbatches = huge}},
+      {"1f1b", "microbatches", {.ranks = 60000, .microbatches = 2000000000}, "at most"},
+      {"chimera", "microbatches", {.microbatches = 7}, "even"},
+      {"dualpipe", "microbatches", {.microbatches = 9}, "even"},
+      {"dualpipe", "microbatches", {.microbatches = 6}, "at least 2 per rank"},
+      {"dualpipev", "microbatches", {.microbatches = 7}, "at least 2 per rank"},
+      {"zbv-formatted", "microbatches", {.microbatches = 6}, "at least 2p-1"},
+      {"pipedream-2bw", "microbatches", {.microbatches = 3}, "at least one per rank"},
+      {"1f1b", "group", {.group = 2}},
+      {"interleaved", "group", {.ranks = 8, .group = 3}},
+      {"interleaved", "group", {.ranks = 8, .group = -1}},
+      {"interleaved-zb", "group", {.ranks = 8, .group = 3}},
+      {"1f1b", "slices", {.slices = 2}},
+      {"seq1f1b", "slices", {.slices = 0}},
+      {"1f1b", "waves", {.waves = 2}},
+      {"hanayo", "waves", {.waves = -2}},
+      {"hanayo", "waves", {.waves = huge}},
+      {"hanayo", "waves", {.chunks = 4, .waves = 3}},
+      {"1f1b", "steps", {.steps = 2}},
+      {"pipedream", "steps", {.steps = -1}},
+      {"1f1b", "split", {.split = true}},
+      {"1f1b", "memory_limit", {.memory_limit = 2}},
+      {"zb-auto", "memory_limit", {.memory_limit = 0.5}},
+      {"v-auto", "memory_limit", {.memory_limit = 0.9}},
+      {"hanayo", "memory_limit", {.memory_limit = 0.9}},
+      {"1f1b", "objective", {.objective = Objective::kSpan}},
+      {"1f1b", "costs", {.costs = of_three}}};
+  for (const auto& [schedule, parameter, params, says] : cases) {
     const auto refused = Generate(schedule, params);
-    ASSERT_FALSE(refused) << schedule << " " << parameter;
+    ASSERT_TRUE(Refused(refused, says, ErrorCode::kInvalidArgument))
+        << schedule << " " << parameter;
     EXPECT_EQ(refused.error().parameter, parameter) << refused.error().line();
     EXPECT_EQ(refused.error().where, fmt::format("schedule {}", schedule));
   }
+  EXPECT_TRUE(Refused(Generate("2f2b", {}), "interleaved")) << "lists the names";
 }
 
 TEST(Subjects, CsvOptions) {

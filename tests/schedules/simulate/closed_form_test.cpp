@@ -191,8 +191,7 @@ TEST_F(ClosedForm, CatalogAgreesWithTheSimulator) {
 
 TEST(ClosedFormOf, KnowsOnlyTheMessagesIfStagesDiffer) {
   for (const Algorithm& algorithm : Catalog()) {
-    ScheduleParams asked = {.microbatches = 8};
-    auto params = ValueOf(CheckParams(algorithm, asked));
+    auto params = ValueOf(CheckParams(algorithm, {.microbatches = 8}));
     const auto messages = ClosedFormOf(algorithm, params).messages;
     params.costs = Costs{};
     const penstock::ClosedForm form = ClosedFormOf(algorithm, params);

@@ -13,6 +13,7 @@
 #include "schedule/passes/passes.h"
 #include "schedule/text/text.h"
 #include "simulate/simulate.h"
+#include "tests/results.h"
 #include "tests/schedules/simulate/random_schedule.h"
 #include "tests/schedules/simulate/timed_simulation.h"
 
@@ -283,8 +284,7 @@ TEST(Network, DirectionsOfALinkShareItIfItIsHalfDuplex) {
 // Interleaved chunks send from the last rank to the first as well, so two ranks of each node use
 // its link to the other.
 TEST(Network, RanksOfANodeShareItsLink) {
-  ScheduleParams params = {.ranks = 8, .chunks = 2, .microbatches = 16};
-  const auto schedule = Generate("interleaved", params);
+  const auto schedule = Generate("interleaved", {.ranks = 8, .chunks = 2, .microbatches = 16});
   ASSERT_TRUE(schedule);
   Costs costs = Uniform(*schedule);
   costs.message_bytes = 1;
@@ -331,9 +331,7 @@ TEST(Network, RefusesTopologiesThatDoNotFit) {
   Costs costs = Uniform(schedule);
   const auto refused = [&](std::vector<LinkLevel> levels) {
     costs.topology.levels = std::move(levels);
-    const auto result = Simulate(schedule, costs);
-    EXPECT_FALSE(result);
-    return result ? "" : result.error().line();
+    return LineOf(Simulate(schedule, costs));
   };
   EXPECT_NE(refused({{"node", 4}}).find("8"), std::string::npos);
   EXPECT_NE(refused({{"node", 4}, {"rack", 6}}).find("rack"), std::string::npos);

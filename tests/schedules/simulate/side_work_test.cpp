@@ -145,8 +145,7 @@ TEST(SideWork, ReplicasStepWhenBothHaveTheirGradients) {
 TEST(SideWork, ActionsWithoutCostChangeNothing) {
   std::mt19937 random(3);
   for (int i = 0; i < 100; ++i) {
-    RandomShape shape;
-    shape.placement = RandomPlacement(random);
+    RandomShape shape = {.placement = RandomPlacement(random)};
     shape.microbatches = static_cast<int>(1 + random() % 4) * shape.placement.replicas();
     shape.communication = random() % 2 == 0;
     const Schedule plain = RandomSchedule(shape, random);
@@ -166,8 +165,7 @@ TEST(SideWork, ActionsWithoutCostChangeNothing) {
 TEST(SideWork, PeakAndTimelineAgree) {
   std::mt19937 random(5);
   for (int i = 0; i < 300; ++i) {
-    RandomShape shape;
-    shape.placement = RandomPlacement(random);
+    RandomShape shape = {.placement = RandomPlacement(random)};
     shape.microbatches = static_cast<int>(1 + random() % 5) * shape.placement.replicas();
     const Schedule plain = RandomSchedule(shape, random);
     Costs costs = RandomCosts(shape.placement, random);

@@ -22,39 +22,6 @@ double Makespan(const Schedule& schedule, const Costs& costs) {
   return result ? result->makespan : -1;
 }
 
-TEST(Simulate, EdgesBetweenRanksTakeCommTime) {
-  const Schedule schedule = Read("0F0,0B0\n1F0,1B0\n");
-  const auto [result, timeline] = SimulateWithTimes(schedule, Uniform(schedule, 0.5));
-  EXPECT_EQ(timeline.spans[1][0].start, 1.5);
-  EXPECT_EQ(timeline.spans[0][1].start, 5);
-  EXPECT_EQ(result.makespan, 7);
-  EXPECT_EQ(result.messages, 2U);
-  EXPECT_EQ(result.ranks[1].first_start, 1.5);
-  EXPECT_EQ(result.span_bubble, 1 - 3.0 / 7);
-}
-
-TEST(Simulate, EdgesInsideARankAreFree) {
-  const Schedule schedule = Read("0F0,1F0,1B0,0B0\n");
-  const auto result = Simulate(schedule, Uniform(schedule, 100));
-  ASSERT_TRUE(result);
-  EXPECT_EQ(result->makespan, 3);  // the two chunks of the rank share the cost of a microbatch
-  EXPECT_EQ(result->messages, 0U);
-}
-
-TEST(Simulate, SendStartsWhenItsRankReachesIt) {
-  const Schedule early = Read("0F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F0,1F0,1RECV_F1,1F1\n");
-  const Schedule late = Read("0F0,0F1,0SEND_F0,0SEND_F1\n1RECV_F0,1F0,1RECV_F1,1F1\n");
-  const Costs costs = Uniform(early);
-  EXPECT_EQ(Makespan(early, costs), 3);
-  EXPECT_EQ(Makespan(late, costs), 4);
-}
-
-TEST(Simulate, RecvDoesNotBlock) {
-  // The receive of microbatch 1 comes before work that does not need it.
-  const Schedule schedule = Read("0F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F0,1RECV_F1,1F0,1F1\n");
-  EXPECT_EQ(Makespan(schedule, Uniform(schedule)), 3);
-}
-
 // A B that sends its gradient early is I followed by W.
 TEST(Simulate, EarlyGradientsAreThoseOfASplitBackward) {
   std::mt19937 random(11);
@@ -111,8 +78,7 @@ TEST(Simulate, PairWaitsForBothAndPublishesAtItsEnd) {
 
 TEST(Simulate, SlicesWaitForEachOther) {
   // Two slices of one microbatch: on every stage the backward of the second comes first.
-  CsvOptions options;
-  options.slices = 2;
+  CsvOptions options = {.slices = 2};
   const Schedule sound = Read("0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0\n", options);
   EXPECT_EQ(Makespan(sound, Uniform(sound)), (1 * 2 + 2 - 1) * 3 / 2.0);
   const Schedule crossed = Read("0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n", options);
@@ -124,14 +90,6 @@ TEST(Simulate, ActionsThatDoNotComputeTakeNoTime) {
   const Schedule full = Read("0UNSHARD,0F0,0B0,0REDUCE_GRAD,0RESHARD,0STEP\n1F0,1B0,1STEP\n");
   EXPECT_EQ(Makespan(full, Uniform(full)), Makespan(plain, Uniform(plain)));
   EXPECT_EQ(Simulate(full, Uniform(full))->actions, 4U);
-}
-
-TEST(Simulate, MemoryOfASplitBackward) {
-  const Schedule schedule = Read("0F0,0I0,0F1,0W0,0I1,0W1\n");
-  Costs costs = Uniform(schedule);
-  EXPECT_EQ(Simulate(schedule, costs)->peak_memory, 2);
-  costs.stages[0].activation_after_i = 0.25;
-  EXPECT_EQ(Simulate(schedule, costs)->peak_memory, 1.25);
 }
 
 TEST(Simulate, DeadlockNamesRanksAndWhatTheyWaitFor) {

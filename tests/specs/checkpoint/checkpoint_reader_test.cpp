@@ -5,6 +5,7 @@
 #include <cstring>
 #include <random>
 
+#include "tests/results.h"
 #include "tests/specs/checkpoint/small_checkpoint.h"
 
 namespace penstock {
@@ -37,11 +38,7 @@ class CheckpointReaderTest : public testing::Test {
         name, begin, end, {reinterpret_cast<char*>(values.data()), values.size() * sizeof(float)}));
     return values;
   }
-  std::string ErrorOfOpen() const {
-    const auto reader = CheckpointReader::Open(path_);
-    EXPECT_FALSE(reader);
-    return reader ? "" : reader.error().line();
-  }
+  std::string ErrorOfOpen() const { return LineOf(CheckpointReader::Open(path_)); }
 
   TempFolder folder_;
   const std::string path_ = folder_ / "step-7";
@@ -93,10 +90,8 @@ TEST_F(CheckpointReaderTest, SavesElementsOfSeveralProcessesOnce) {
 TEST_F(CheckpointReaderTest, AFolderIsACheckpointOnlyWithItsManifest) {
   WriteTwoProcesses();
   std::filesystem::remove(path_ + "/manifest.json");
-  const auto reader = CheckpointReader::Open(path_);
-  ASSERT_FALSE(reader);
-  EXPECT_EQ(reader.error().code, ErrorCode::kNotFound);
-  EXPECT_NE(reader.error().line().find("is not a complete checkpoint"), std::string::npos);
+  EXPECT_TRUE(
+      Refused(CheckpointReader::Open(path_), "is not a complete checkpoint", ErrorCode::kNotFound));
 }
 
 TEST_F(CheckpointReaderTest, RefusesMissingAndTruncatedShardsWhenItOpens) {
@@ -121,10 +116,9 @@ TEST_F(CheckpointReaderTest, FindsOneFlippedBit) {
     FlipBit(file,
             random() % (i % 2 == 0 ? std::min<std::size_t>(before.size(), 500) : before.size()));
     auto reader = CheckpointReader::Open(path_);
-    const Status status = reader ? reader->Verify() : tl::unexpected(reader.error());
-    ASSERT_FALSE(status) << file;
-    EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
-    EXPECT_NE(status.error().line().find(file), std::string::npos) << status.error().line();
+    EXPECT_TRUE(Refused(reader ? reader->Verify() : tl::unexpected(reader.error()), file,
+                        ErrorCode::kInvalidArgument))
+        << file;
     ASSERT_TRUE(WriteFileAtomically(file, before));
   }
   EXPECT_TRUE(CheckpointReader::Open(path_)->Verify());
@@ -151,9 +145,7 @@ TEST_F(CheckpointReaderTest, RefusesAShardThatTheManifestDoesNotDescribe) {
   std::filesystem::copy_file(other + "/" + ShardName(0, 2), Shard(0),
                              std::filesystem::copy_options::overwrite_existing);
   CheckpointReader reader = CheckpointReader::Open(path_).value();
-  const auto values = Values(reader, "left", 0, 6);
-  ASSERT_FALSE(values);
-  EXPECT_NE(values.error().line().find("it does not contain 'left'"), std::string::npos);
+  EXPECT_TRUE(Refused(Values(reader, "left", 0, 6), "it does not contain 'left'"));
   EXPECT_FALSE(reader.Verify());
 }
 

@@ -5,6 +5,7 @@
 
 #include "schedule/text/text.h"
 #include "tests/engine/train/temp_folder.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
@@ -20,10 +21,7 @@ std::string LanesOf(const std::vector<std::string>& overrides) {
   return schedule ? WriteCsv(*schedule) : "";
 }
 
-std::string ErrorOf(const std::vector<std::string>& overrides) {
-  const auto schedule = Choose(overrides);
-  return schedule ? "" : schedule.error().line();
-}
+std::string ErrorOf(const std::vector<std::string>& overrides) { return LineOf(Choose(overrides)); }
 
 // Each option changes the schedule, so it reaches the algorithm.
 TEST(Setup, OptionsReachTheSchedule) {

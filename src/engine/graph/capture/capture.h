@@ -48,25 +48,25 @@ struct ParameterSharding {
 
 struct StageSpec {
   // Computes the stage's outputs from `inputs`. Runs once, under autograd.
-  std::function<std::vector<at::Tensor>(std::span<const at::Tensor> inputs)> forward;
+  std::function<std::vector<at::Tensor>(std::span<const at::Tensor> inputs)> forward = {};
   // Leaf tensors. Gradients are computed where the tensor requires them. If the same tensor appears
   // under two names (tied weights), its whole gradient belongs to the first.
-  std::vector<NamedTensor> parameters;
+  std::vector<NamedTensor> parameters = {};
   // Other tensors whose current values each run reads: running statistics, frozen weights. Forward
   // may update them in place. All other tensors that forward reads become constants of the graph;
   // outputs may not depend on one that requires a gradient, or that ForeignScope refuses.
   std::vector<NamedTensor> buffers = {};
-  std::vector<at::Tensor> inputs;    // examples with the shape and dtype of all later inputs
-  std::vector<int> input_gradients;  // the inputs whose gradients are computed
+  std::vector<at::Tensor> inputs = {};    // examples with the shape and dtype of all later inputs
+  std::vector<int> input_gradients = {};  // the inputs whose gradients are computed
   // Set if the first output is a loss: its constant gradient, such as 1/microbatches. The gradients
   // of all other outputs are the last inputs of the backward.
-  std::optional<double> output_gradient;
+  std::optional<double> output_gradient = {};
   // The inputs, and the first of the outputs, that the caller keeps alive until the end of the
   // backward. Saving them is free, and nodes that only copy them run again in the backward.
-  std::vector<int> kept_inputs;
-  std::optional<std::size_t> kept_outputs_from;
+  std::vector<int> kept_inputs = {};
+  std::optional<std::size_t> kept_outputs_from = {};
   // Sharded parameters are contiguous and have one dtype.
-  std::optional<ParameterSharding> sharding;
+  std::optional<ParameterSharding> sharding = {};
   // Whether each random op has a number (random_ops.h), from which a run seeds it. Otherwise random
   // ops draw from the run's generator one after the other.
   bool numbers_random_ops = false;

@@ -52,14 +52,14 @@ struct CompileOptions {
   std::int64_t save_budget = kSaveAll;
   std::int64_t save_budget_for_weight = kSaveAll;
   // Recomputes only results of these modules; empty: any.
-  std::vector<ModuleKind> recompute_modules;
+  std::vector<ModuleKind> recompute_modules = {};
   // Builds StageGraphs::overlapped, ordered by `costs`, which must outlive the passes. Estimates
   // costs if null.
   bool overlapped = false;
   const NodeCosts* costs = nullptr;
   KernelChoice kernels = ChooseKernels(ThisProcessor());
-  std::vector<std::string> disabled;  // passes to skip
-  std::string stop_after;             // the last pass to run; all if empty
+  std::vector<std::string> disabled = {};  // passes to skip
+  std::string stop_after = {};             // the last pass to run; all if empty
 };
 
 }  // namespace penstock

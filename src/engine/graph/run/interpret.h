@@ -22,7 +22,7 @@ class GroupEnd;
 // contains its constants. Parameters and gradients are by parameter index.
 struct GraphBinding {
   std::vector<at::Tensor> parameters = {};
-  std::vector<at::Tensor> gradients;
+  std::vector<at::Tensor> gradients = {};
   // The generator of random ops; the default generator if undefined. The caller seeds it before
   // each run, so that the numbers of a microbatch do not depend on the schedule. An op that has a
   // number seeds it again, from that seed and `first_random_op` plus the number.

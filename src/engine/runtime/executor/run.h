@@ -39,19 +39,19 @@ struct RunOptions {
 
   // Called on each rank's thread: before its first action, and after each of its steps. Their
   // exceptions fail the run like a stage's. Ranks are not at the same step at the same time.
-  std::function<void(int rank)> on_thread_start;
-  std::function<void(int rank, std::int64_t step)> on_step;
-  UpdateRule update;
+  std::function<void(int rank)> on_thread_start = {};
+  std::function<void(int rank, std::int64_t step)> on_step = {};
+  UpdateRule update = {};
   // Called on the thread of the last stage's rank with the verdict on each step's update, if the
   // rule needs the norm. If steps are made early, it comes in the next step.
-  std::function<void(std::int64_t step, const Verdict& verdict)> on_verdict;
+  std::function<void(std::int64_t step, const Verdict& verdict)> on_verdict = {};
   // A thread inside a stage cannot be stopped from outside, so RunRanks waits for it. If one does
   // not return within `watchdog` of an abort, this is called once, on the caller's thread, with the
   // reason of the abort; a program prints the reason and exits.
-  std::function<void(const Error& reason)> on_stuck;
+  std::function<void(const Error& reason)> on_stuck = {};
 
-  std::vector<int> cpus;   // rank r is pinned to cpus[r % size]; empty: not pinned
-  Trace* trace = nullptr;  // of the same schedule, for the ranks of this process; may be null
+  std::vector<int> cpus = {};  // rank r is pinned to cpus[r % size]; empty: not pinned
+  Trace* trace = nullptr;      // of the same schedule, for the ranks of this process; may be null
 
   // The ranks of this process, and the group of all processes; null if this process runs all ranks.
   // With a group, every process calls RunRanks for its own ranks, with the same schedule and

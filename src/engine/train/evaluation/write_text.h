@@ -14,9 +14,9 @@
 namespace penstock {
 
 struct WriteOptions {
-  std::string prompt;  // empty: the start of a document
-  int tokens = 300;    // to generate, without the prompt
-  Sampling sampling;
+  std::string prompt = {};  // empty: the start of a document
+  int tokens = 300;         // to generate, without the prompt
+  Sampling sampling = {};
   std::uint64_t seed = 1;
   const Tokenizer* tokenizer = nullptr;     // null: bytes
   const std::atomic<bool>* stop = nullptr;  // if set, the text ends early

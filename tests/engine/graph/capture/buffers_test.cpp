@@ -14,10 +14,8 @@ namespace {
 using BufferForward = std::function<at::Tensor(const at::Tensor& input)>;
 
 StageSpec SpecWithBuffers(std::vector<NamedTensor> buffers, const BufferForward& forward) {
-  StageSpec spec;
-  spec.buffers = std::move(buffers);
-  spec.inputs = {at::randn({4, 3})};
-  spec.input_gradients = {0};
+  StageSpec spec = {
+      .buffers = std::move(buffers), .inputs = {at::randn({4, 3})}, .input_gradients = {0}};
   spec.forward = [=](std::span<const at::Tensor> inputs) {
     return std::vector{forward(inputs[0])};
   };

@@ -184,10 +184,9 @@ TEST(Capture, OpsOfThreadsThatCaptureAtOnceHaveTheirOwnNumbers) {
 
 TEST(Capture, ComputesOneGradientForTiedWeights) {
   const at::Tensor shared = at::randn({6, 6}).requires_grad_(true);
-  StageSpec spec;
-  spec.parameters = {{"in", shared}, {"out", shared}};
-  spec.inputs = {at::randn({4, 6})};
-  spec.input_gradients = {0};
+  StageSpec spec = {.parameters = {{"in", shared}, {"out", shared}},
+                    .inputs = {at::randn({4, 6})},
+                    .input_gradients = {0}};
   spec.forward = [=](std::span<const at::Tensor> inputs) {
     return std::vector{inputs[0].mm(shared).tanh().mm(shared.t())};
   };
@@ -219,9 +218,8 @@ StageSpec SeveralTensors() {
 TEST(Capture, AcceptsSeveralTensors) {
   const StageSpec spec = SeveralTensors();
   for (const std::int64_t budget : {kSaveAll, std::int64_t{0}}) {
-    CompileOptions options;
-    options.save_budget = options.save_budget_for_weight = budget;
-    const auto graphs = ValueOf(Build(spec, options));
+    const auto graphs =
+        ValueOf(Build(spec, {.save_budget = budget, .save_budget_for_weight = budget}));
     std::vector<bool> has_gradient;
     for (const ValueId gradient : graphs.joint.output_gradients) {
       has_gradient.push_back(gradient != kNoValue);

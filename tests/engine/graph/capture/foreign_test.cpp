@@ -16,9 +16,7 @@ namespace {
 using Forward = std::function<at::Tensor(const at::Tensor& input)>;
 
 Result<JointGraph> Capture(const Forward& forward) {
-  StageSpec spec;
-  spec.inputs = {at::randn({4, 3})};
-  spec.input_gradients = {0};
+  StageSpec spec = {.inputs = {at::randn({4, 3})}, .input_gradients = {0}};
   spec.forward = [&](std::span<const at::Tensor> inputs) {
     return std::vector{forward(inputs[0])};
   };

@@ -55,9 +55,7 @@ void ExpectWithin(const Answer& expected, const Answer& actual, double bound) {
 // Compares the results of the stage's graphs with and without kernels. Returns the graphs with
 // kernels.
 StageGraphs Checked(const StageSpec& spec, bool exact, double bound = 1e-6) {
-  CompileOptions options;
-  options.exact = exact;
-  options.fuse = true;
+  CompileOptions options = {.exact = exact, .fuse = true};
   StageGraphs fused = Build(spec, options).value();
   options.fuse = false;
   const StageGraphs plain = Build(spec, options).value();
@@ -229,10 +227,7 @@ TEST(Fuse, RandomGraphsStayClose) {
     const std::vector<at::Tensor> inputs = {at::randn({6, 4, 8}), at::randn({24, 8}),
                                             at::randn({8}), at::randn({4, 6, 8})};
     const std::vector<at::Tensor> expected = RunReference(graphs.forward, {}, inputs);
-    CompileOptions options;
-    options.exact = false;
-    options.fuse = true;
-    ASSERT_TRUE(Fuse(graphs, options));
+    ASSERT_TRUE(Fuse(graphs, {.exact = false, .fuse = true}));
     kernels += CountKernels(graphs.forward);
     const std::vector<at::Tensor> actual = RunReference(graphs.forward, {}, inputs);
     for (std::size_t i = 0; i < expected.size(); ++i) {

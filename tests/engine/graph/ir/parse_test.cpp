@@ -29,11 +29,8 @@ TEST(ParseGraph, ParsesWhatIsPrinted) {
   int graphs_read = 0;
   for (const StageSpec& spec : {FirstStage(), MiddleStage(), LastStage(), WholeModel()}) {
     for (const Pass& pass : Passes()) {
-      CompileOptions options;
-      options.exact = false;
-      options.fuse = true;
-      options.stop_after = pass.name;
-      StageGraphs graphs = Build(spec, options).value();
+      StageGraphs graphs =
+          Build(spec, {.exact = false, .fuse = true, .stop_after = std::string(pass.name)}).value();
       for (const Graph* graph : AllGraphs(graphs)) {
         const std::string text = PrintGraph(*graph);
         const auto read = ParseGraph(text, ConstantsOf(*graph));

@@ -49,10 +49,9 @@ TEST(Bf16Kernels, PassOtherCallsToAten) {
 StageSpec Bf16Stage() {
   const auto parameter = [] { return (0.3 * Random({32, 32})).requires_grad_(true); };
   const Tensor in = parameter(), out = parameter();
-  StageSpec spec;
-  spec.parameters = {{"in", in}, {"out", out}};
-  spec.inputs = {Random({2, 40, 32})};
-  spec.input_gradients = {0};
+  StageSpec spec = {.parameters = {{"in", in}, {"out", out}},
+                    .inputs = {Random({2, 40, 32})},
+                    .input_gradients = {0}};
   spec.forward = [=](std::span<const Tensor> inputs) {
     const Tensor x = at::linear(inputs[0], in).view({2, 40, 4, 8}).transpose(1, 2);
     const Tensor mixed = at::scaled_dot_product_attention(x, x, x, {}, 0.0, true);
@@ -64,9 +63,7 @@ StageSpec Bf16Stage() {
 TEST(Bf16Kernels, ExactGraphsStayBitwiseEqualToAutograd) {
   const Bf16Kernels kernels;
   const StageSpec spec = Bf16Stage();
-  CompileOptions options;
-  options.fuse = true;
-  const auto graphs = ValueOf(Build(spec, options));
+  const auto graphs = ValueOf(Build(spec, {.fuse = true}));
   const Data data = RandomData(spec, 3);
   ExpectSame(RunAutograd(spec, data), RunGraphs(spec, graphs, data, {true, false}));
 }

@@ -97,9 +97,7 @@ TEST(AllToAll, IsNeverRecomputed) {
   spec.forward = [=](std::span<const at::Tensor> inputs) {
     return std::vector{(AllToAll(inputs[0].mm(weight), 1234).tanh() * weight).exp()};
   };
-  CompileOptions options;
-  options.save_budget = 0;
-  const auto graphs = ValueOf(Build(spec, options));
+  const auto graphs = ValueOf(Build(spec, {.save_budget = 0}));
   int collectives = 0;
   for (const Node& node : graphs.backward.nodes) collectives += IsCollective(node) ? 1 : 0;
   EXPECT_EQ(collectives, 1);  // of the gradient

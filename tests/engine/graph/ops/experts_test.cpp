@@ -89,10 +89,10 @@ TEST(Experts, MustExist) {
 }
 
 StageSpec SpecOfLayer(const Layer& layer) {
-  StageSpec spec;
-  spec.parameters = {{"up", layer.up}, {"down", layer.down}, {"scores", layer.scores}};
-  spec.inputs = {at::randn({kLayerTokens, kLayerDim}), Routings()[0]};
-  spec.input_gradients = {0};
+  StageSpec spec = {
+      .parameters = {{"up", layer.up}, {"down", layer.down}, {"scores", layer.scores}},
+      .inputs = {at::randn({kLayerTokens, kLayerDim}), Routings()[0]},
+      .input_gradients = {0}};
   spec.forward = [layer](std::span<const at::Tensor> inputs) {
     const at::Tensor chosen = inputs[1].remainder(kLayerExperts);  // RandomData has larger numbers
     return std::vector{inputs[0] + Grouped(layer, inputs[0], chosen)};
@@ -104,9 +104,7 @@ StageSpec SpecOfLayer(const Layer& layer) {
 TEST(Experts, OneGraphServesEveryRouting) {
   const StageSpec spec = SpecOfLayer(MakeLayer());
   for (const bool exact : {true, false}) {
-    CompileOptions options;
-    options.exact = exact;
-    const auto graphs = ValueOf(Build(spec, options));
+    const auto graphs = ValueOf(Build(spec, {.exact = exact}));
     int seed = 0;
     for (const at::Tensor& chosen : Routings()) {
       Data data = RandomData(spec, ++seed);
@@ -138,9 +136,9 @@ TEST(Experts, SplitIntoTheGradientsOfInputAndWeight) {
 
 // Sends each row to the rank of its expert, and `change`s the rows there.
 StageSpec SpecOfSentRows(const std::function<at::Tensor(const at::Tensor& rows)>& change) {
-  StageSpec spec;
-  spec.inputs = {at::randn({kLayerTokens, kLayerDim}), at::full({2}, kLayerTokens / 2, at::kLong)};
-  spec.input_gradients = {0};
+  StageSpec spec = {
+      .inputs = {at::randn({kLayerTokens, kLayerDim}), at::full({2}, kLayerTokens / 2, at::kLong)},
+      .input_gradients = {0}};
   spec.forward = [change](std::span<const at::Tensor> inputs) {
     const at::Tensor rows = change(SendRows(inputs[0], inputs[1], inputs[1], /*group=*/0));
     return std::vector{ReturnRows(rows, inputs[1], inputs[1], kLayerTokens, /*group=*/0)};

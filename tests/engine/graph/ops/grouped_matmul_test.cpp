@@ -20,10 +20,9 @@ StageSpec Experts(c10::ScalarType dtype) {
   const at::Tensor router = parameter({kRoutedDim, kExperts});
   const at::Tensor up = parameter({kExperts, kRoutedDim, kInner});
   const at::Tensor down = parameter({kExperts, kInner, kRoutedDim});
-  StageSpec spec;
-  spec.parameters = {{"router", router}, {"up", up}, {"down", down}};
-  spec.inputs = {at::randn({kRoutedTokens, kRoutedDim}).to(dtype)};
-  spec.input_gradients = {0};
+  StageSpec spec = {.parameters = {{"router", router}, {"up", up}, {"down", down}},
+                    .inputs = {at::randn({kRoutedTokens, kRoutedDim}).to(dtype)},
+                    .input_gradients = {0}};
   spec.forward = [=](std::span<const at::Tensor> inputs) {
     const at::Tensor& x = inputs[0];
     const at::Tensor scores = x.mm(router).softmax(-1);

@@ -26,9 +26,7 @@ StageSpec Loss(const at::Tensor& targets) {
 
 void ExpectLikeAutograd(const at::Tensor& targets) {
   const StageSpec spec = Loss(targets);
-  CompileOptions options;
-  options.exact = false;
-  const StageGraphs graphs = Build(spec, options).value();
+  const StageGraphs graphs = Build(spec, {.exact = false}).value();
   Data data = RandomData(spec, 9);
   data.inputs[1] = targets;
   const Answer expected = RunAutograd(spec, data);

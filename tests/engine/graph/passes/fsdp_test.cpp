@@ -81,9 +81,7 @@ TEST_P(EverySharding, CapturedGraphGathersWeightsAndScattersGradients) {
   const StageSpec whole = MiddleStage();
   const StageSpec spec = Sharded(whole, GetParam());
   const ParameterSharding& sharding = *spec.sharding;
-  CompileOptions options;
-  options.stop_after = "capture";
-  const StageGraphs graphs = Build(spec, options).value();
+  const StageGraphs graphs = Build(spec, {.stop_after = "capture"}).value();
   const Graph& joint = graphs.joint.graph;
   EXPECT_EQ(CountOf(joint, "penstock::all_gather"), GetParam() ? 1 : 0);
   EXPECT_EQ(CountOf(joint, "penstock::reduce_scatter"), 1);
@@ -98,8 +96,7 @@ TEST_P(EverySharding, CapturedGraphGathersWeightsAndScattersGradients) {
   }
   OnReplicas([&](int rank, GroupEnd& end) {
     const GroupEndpoint endpoint(ParameterSharding::kGroup, end);
-    GraphBinding binding;
-    binding.parameters = WeightsOf(whole);
+    GraphBinding binding = {.parameters = WeightsOf(whole)};
     binding.weight_shard = ShardOf(Sequence(sharding, binding.parameters), rank);
     std::vector<at::Tensor> inputs = data[rank].inputs;
     const std::vector<at::Tensor>& gradients = data[rank].output_gradients;
@@ -114,8 +111,7 @@ TEST_P(EverySharding, OtherGraphsAreThoseOfWholeParameters) {
   for (StageSpec (*make)() : {FirstStage, MiddleStage, LastStage, WholeModel}) {
     const StageSpec whole = make();
     for (const bool exact : {true, false}) {
-      CompileOptions options;
-      options.exact = exact;
+      CompileOptions options = {.exact = exact};
       const StageProgram expected = CompileStage(whole, options).value();
       const StageProgram program = CompileStage(Sharded(whole, GetParam()), options).value();
       EXPECT_EQ(program.saved_bytes, expected.saved_bytes);
@@ -144,10 +140,9 @@ TEST_P(EverySharding, UnshardAndReduceGradExchangeShards) {
   const StageProgram program = CompileStage(spec, {}).value();
   const at::Tensor weights = Sequence(sharding, WeightsOf(spec));
   OnReplicas([&](int rank, GroupEnd& end) {
-    GraphBinding binding;
-    binding.weight_shard = ShardOf(weights, rank);
-    binding.unreduced_gradients = at::zeros({sharding.elements()});
-    binding.gradient_shard = at::zeros({sharding.shard_elements});
+    GraphBinding binding = {.weight_shard = ShardOf(weights, rank),
+                            .unreduced_gradients = at::zeros({sharding.elements()}),
+                            .gradient_shard = at::zeros({sharding.shard_elements})};
     CollectiveProgram reduce_grad(program.reduce_grad, binding, end);
     for (int step = 1; step <= 3; ++step) {
       binding.unreduced_gradients.fill_((rank + 1) * step);

@@ -31,9 +31,7 @@ int Count(const Graph& graph, std::string_view op) {
 
 // Returns the graphs of the stage after comparing them with autograd.
 StageGraphs Checked(const StageSpec& spec, const std::vector<std::string>& disabled = {}) {
-  CompileOptions options;
-  options.disabled = disabled;
-  StageGraphs graphs = Build(spec, options).value();
+  StageGraphs graphs = Build(spec, {.disabled = disabled}).value();
   const Data data = RandomData(spec, 11);
   ExpectSame(RunAutograd(spec, data), RunGraphs(spec, graphs, data, {true, true}));
   ExpectSame(RunAutograd(spec, data), RunGraphs(spec, graphs, data, {true, false}));
@@ -138,8 +136,7 @@ StageSpec LargeMatmuls() {
 
 TEST(MatmulByOneDnn, StaysCloseOnLargeMatmuls) {
   const StageSpec spec = LargeMatmuls();
-  CompileOptions options;
-  options.exact = false;
+  CompileOptions options = {.exact = false};
   options.kernels.onednn_transposed = options.kernels.onednn_plain = 8'000'000;
   const StageGraphs graphs = Build(spec, options).value();
   EXPECT_EQ(Count(graphs.forward, "mkldnn::_linear_pointwise"), 2);
@@ -155,8 +152,7 @@ TEST(MatmulByOneDnn, StaysCloseOnLargeMatmuls) {
 
 TEST(MatmulByOneDnn, FollowsTheKernelChoice) {
   const StageSpec spec = LargeMatmuls();
-  CompileOptions options;
-  options.exact = false;
+  CompileOptions options = {.exact = false};
   options.kernels.onednn_transposed = kNeverOneDnn;
   options.kernels.onednn_plain = 8'000'000;
   const StageGraphs plain = Build(spec, options).value();

@@ -22,11 +22,8 @@ constexpr std::uint64_t kRandomSeed = 17;
 constexpr std::int64_t kSamples = 2, kTokens = 36, kWidth = 8, kWords = 12;
 
 ModelConfig Config(std::string_view model) {
-  ModelConfig config;
-  config.name = model;
-  config.vocabulary = kWords;
-  config.dim = kWidth;
-  config.layers = 3;
+  ModelConfig config = {
+      .name = std::string(model), .vocabulary = kWords, .dim = kWidth, .layers = 3};
   config.options["heads"] = "2";
   config.sequence = kTokens;
   config.options["dropout"] = "0.25";
@@ -131,8 +128,7 @@ class Recomposed {
     for (const ValueId id : ids) inputs.push_back(values_.at(id));
     binding_.generator.set_current_seed(kRandomSeed);
     std::vector<at::Tensor> all = RunReference(graphs_.overlapped, binding_, inputs);
-    Answer answer;
-    answer.outputs = Take(all, graphs_.joint.outputs().size());
+    Answer answer = {.outputs = Take(all, graphs_.joint.outputs().size())};
     Take(all, graphs_.saved.size());
     answer.input_gradients = std::move(all);
     return answer;
@@ -192,11 +188,11 @@ bool HasRouter(const StageSpec& spec) {
 
 // Adds the names of the passes that change a graph to `changed`.
 void RunPassByPass(const StageSpec& spec, const Way& way, std::set<std::string_view>& changed) {
-  CompileOptions options;
-  options.exact = way.exact;
-  options.fuse = way.save_budget == 0;
-  options.save_budget = options.save_budget_for_weight = way.save_budget;
-  options.overlapped = true;
+  CompileOptions options = {.exact = way.exact,
+                            .fuse = way.save_budget == 0,
+                            .save_budget = way.save_budget,
+                            .save_budget_for_weight = way.save_budget,
+                            .overlapped = true};
   StageGraphs graphs;
   graphs.joint = CaptureStage(spec).value();
   const bool half = spec.parameters[0].tensor.scalar_type() == at::kBFloat16;

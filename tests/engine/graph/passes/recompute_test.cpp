@@ -49,8 +49,7 @@ TEST(Recompute, SatisfiesAnyBudgetBitwise) {
 TEST(Recompute, ForWeightComposesWithRecompute) {
   for (const StageSpec& spec : {FirstStage(), MiddleStage(), LastStage(), WholeModel()}) {
     for (const std::int64_t budget : {kSaveAll, std::int64_t{0}}) {
-      CompileOptions options;
-      options.save_budget = budget;
+      CompileOptions options = {.save_budget = budget};
       const StageProgram plain = Program(spec, options);
       options.save_budget_for_weight = 0;
       const StageProgram least = Program(spec, options);
@@ -62,14 +61,12 @@ TEST(Recompute, ForWeightComposesWithRecompute) {
       ExpectMatchesAutograd(spec, options);
     }
   }
-  CompileOptions options;
-  options.save_budget_for_weight = 0;
+  CompileOptions options = {.save_budget_for_weight = 0};
   EXPECT_LT(Program(MiddleStage(), options).live_bytes, Program(MiddleStage(), {}).live_bytes / 3);
 }
 
 TEST(Recompute, RejectsABudgetThatIsTooSmall) {
-  CompileOptions options;
-  options.save_budget = 1;
+  CompileOptions options = {.save_budget = 1};
   EXPECT_TRUE(Refused(Build(MiddleStage(), options), "must be saved, but the budget is 1 B"));
 }
 
@@ -83,8 +80,7 @@ TEST(Recompute, NeverRepeatsRandomNodes) {
     const at::Tensor dropped = at::dropout((inputs[0] * 2).mm(weight).tanh(), 0.5, true);
     return std::vector{dropped.mm(weight).tanh()};
   };
-  CompileOptions options;
-  options.save_budget = 0;
+  CompileOptions options = {.save_budget = 0};
   ExpectMatchesAutograd(spec, options);
   const StageGraphs graphs = Build(spec, options).value();
   for (const Node& node : graphs.backward.nodes) EXPECT_FALSE(IsRandom(node));
@@ -117,9 +113,7 @@ TEST(Recompute, RepeatsOnlyNodesOfTheRequestedModules) {
   const std::vector<std::vector<ModuleKind>> choices = {
       {ModuleKind::kMlp}, {ModuleKind::kAttention}, {ModuleKind::kMlp, ModuleKind::kAttention}};
   for (const std::vector<ModuleKind>& modules : choices) {
-    CompileOptions options;
-    options.save_budget = 0;
-    options.recompute_modules = modules;
+    CompileOptions options = {.save_budget = 0, .recompute_modules = modules};
     const StageGraphs graphs = Build(spec, options).value();
     std::size_t tanhs = 0;  // the backward of tanh is another op
     for (const Node& node : graphs.backward.nodes) {
@@ -136,9 +130,7 @@ TEST(Recompute, RepeatsOnlyNodesOfTheRequestedModules) {
 }
 
 TEST(Recompute, RejectsModulesThatTheModelDoesNotDeclare) {
-  CompileOptions options;
-  options.save_budget = 0;
-  options.recompute_modules = {ModuleKind::kMlp};
+  CompileOptions options = {.save_budget = 0, .recompute_modules = {ModuleKind::kMlp}};
   EXPECT_TRUE(Refused(Build(MiddleStage(), options), "no ModuleScope of 'mlp'"));
 }
 

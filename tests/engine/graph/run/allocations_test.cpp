@@ -24,10 +24,7 @@ TEST(Program, AFusedRunAllocatesOnlyItsResults) {
     const at::Tensor hidden = at::silu(inputs[0] * weight) * inputs[0] + 0.5;
     return std::vector{hidden, at::silu(hidden * hidden.sum(-1, true)) * weight};
   };
-  CompileOptions options;
-  options.exact = false;
-  options.fuse = true;
-  const StageGraphs graphs = Build(spec, options).value();
+  const StageGraphs graphs = Build(spec, {.exact = false, .fuse = true}).value();
   std::int64_t results = 0;
   for (const Node& node : graphs.forward.nodes) {
     ASSERT_NE(FusedKernelText(node), nullptr) << "the op is not fused";

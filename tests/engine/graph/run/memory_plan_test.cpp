@@ -81,9 +81,8 @@ void ExpectValidPlan(const Graph& graph) {
 TEST(MemoryPlan, NoTwoLiveValuesShareBytes) {
   for (const bool exact : {true, false}) {
     for (const std::int64_t budget : {kSaveAll, std::int64_t{0}}) {
-      CompileOptions options;
-      options.exact = exact;
-      options.save_budget = options.save_budget_for_weight = budget;
+      CompileOptions options = {
+          .exact = exact, .save_budget = budget, .save_budget_for_weight = budget};
       for (const Graph& graph : GraphsOf(options)) ExpectValidPlan(graph);
     }
   }

@@ -25,6 +25,8 @@
 namespace penstock {
 namespace {
 
+using testing::Name;
+
 double ProcessCpuSeconds() {
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
@@ -41,10 +43,8 @@ void ExpectAsSimulated(const Schedule& schedule, const Costs& costs) {
   Timeline timeline;
   const auto simulated = ValueOf(Simulate(schedule, costs, {.timeline = &timeline}));
   Emulation machine(schedule, costs, kAtOnce);
-  RunOptions options;
-  options.transport = &machine.transport();
-  const Status status = RunRanks(schedule, machine.stages(), options);
-  ASSERT_TRUE(status) << status.error().line();
+  RunOptions options = {.transport = &machine.transport()};
+  EXPECT_TRUE(Succeeds(RunRanks(schedule, machine.stages(), options)));
   EXPECT_EQ(machine.messages(), static_cast<std::int64_t>(CountMessages(schedule)));
   const double allowed = kRounding * static_cast<double>(schedule.action_count());
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
@@ -65,17 +65,8 @@ void ExpectAsSimulated(const Schedule& schedule, const Costs& costs) {
   }
 }
 
-std::string Name(const Schedule& schedule) {
-  return fmt::format("{} p={} stages={} m={} slices={} steps={}", schedule.algorithm,
-                     schedule.ranks(), schedule.stages(), schedule.microbatches, schedule.slices,
-                     schedule.steps);
-}
-
 ScheduleParams ParamsFor(const Algorithm& algorithm, int ranks) {
-  ScheduleParams params;
-  params.ranks = ranks;
-  params.microbatches = 2 * ranks;
-  params.comm = 0.25;
+  ScheduleParams params = {.ranks = ranks, .microbatches = 2 * ranks, .comm = 0.25};
   if (algorithm.supported.slices) params.slices = 2;
   if (algorithm.supported.steps) params.steps = 3;
   return params;
@@ -83,12 +74,8 @@ ScheduleParams ParamsFor(const Algorithm& algorithm, int ranks) {
 
 TEST(EmulationTest, UnequalSlicesAreDueAsSimulated) {
   for (const bool split : {false, true}) {
-    ScheduleParams params;
-    params.ranks = 3;
-    params.microbatches = 4;
-    params.slices = 3;
-    params.split = split;
-    const Schedule schedule = Generate("seq1f1b", params).value();
+    const Schedule schedule =
+        Generate("seq1f1b", {.ranks = 3, .microbatches = 4, .slices = 3, .split = split}).value();
     Costs costs = Costs::Uniform(schedule.placement, schedule.slices, 3, 3, 3, 0.25);
     for (int i = 0; i < schedule.stages() * schedule.slices; ++i) {
       const int slice = i % schedule.slices;
@@ -147,11 +134,8 @@ TEST(EmulationTest, RunsAnyScheduleForSeveralSteps) {
     const Schedule schedule = RandomSchedule(random);
     Emulation machine(schedule, Costs::Uniform(schedule.placement, schedule.slices, 1, 1, 1),
                       kAtOnce);
-    RunOptions run;
-    run.steps = 3;
-    run.transport = &machine.transport();
-    const Status status = RunRanks(schedule, machine.stages(), run);
-    ASSERT_TRUE(status) << status.error().line();
+    RunOptions run = {.steps = 3, .transport = &machine.transport()};
+    EXPECT_TRUE(Succeeds(RunRanks(schedule, machine.stages(), run)));
     for (const Stage* stage : machine.stages()) EXPECT_EQ(stage->ActivationBytes(), 0);
   }
 }
@@ -171,9 +155,7 @@ TEST(EmulationTest, RunsWhateverTheValidatorAccepts) {
       if (!Validate(changed).empty()) continue;
       ++ran;
       Emulation machine(changed, costs, kAtOnce);
-      RunOptions run;
-      run.steps = 2;
-      run.transport = &machine.transport();
+      RunOptions run = {.steps = 2, .transport = &machine.transport()};
       const Status status = RunRanks(changed, machine.stages(), run);
       ASSERT_TRUE(status) << status.error().line() << '\n'
                           << Name(changed) << '\n'
@@ -189,13 +171,10 @@ TEST(EmulationTest, RunsWhateverTheValidatorAccepts) {
 TEST(EmulationTest, ManyRanksSleepUntilActionsAreDue) {
   constexpr int kRanks = 32;
   const Schedule schedule = SmallGpipe(kRanks, 8);
-  EmulationOptions options;
-  options.unit = std::chrono::milliseconds(2);
+  EmulationOptions options = {.unit = std::chrono::milliseconds(2)};
   Emulation machine(schedule, Costs::Uniform(schedule.placement, 1, 1, 0.5, 0.5), options);
   Trace trace = Trace::Make(schedule).value();
-  RunOptions run;
-  run.trace = &trace;
-  run.transport = &machine.transport();
+  RunOptions run = {.trace = &trace, .transport = &machine.transport()};
   const double cpu_before = ProcessCpuSeconds();
   ASSERT_TRUE(RunRanks(schedule, machine.stages(), run));
   const double cpu = ProcessCpuSeconds() - cpu_before;
@@ -234,12 +213,8 @@ TEST(EmulationTest, AbortEndsEveryWaitAtOnce) {
     }
     Emulation machine(schedule, costs, hours);
     std::atomic<bool> cancel{true};
-    RunOptions run;
-    run.transport = &machine.transport();
-    run.cancel = &cancel;
-    const Status status = RunRanks(schedule, machine.stages(), run);
-    ASSERT_FALSE(status);
-    EXPECT_EQ(status.error().line(), "stopped on request");
+    RunOptions run = {.cancel = &cancel, .transport = &machine.transport()};
+    EXPECT_EQ(LineOf(RunRanks(schedule, machine.stages(), run)), "stopped on request");
   }
 }
 

@@ -164,9 +164,7 @@ class HeadOfLineTest : public ::testing::TestWithParam<const char*> {
   }
 
   static Schedule Lowered() {
-    ScheduleParams params;
-    params.ranks = 4;
-    params.microbatches = 8;
+    ScheduleParams params = {.ranks = 4, .microbatches = 8};
     return AddCommunication(Generate(GetParam(), params).value());
   }
 
@@ -182,8 +180,7 @@ TEST_P(HeadOfLineTest, LateMessageDelaysOnlyDependentActions) {
   Ran ran;
   Probes probes(lowered_, [&](const Part& part, std::int64_t) { ran.Add(part); });
   GatedTransport transport(MessageMap(lowered_), late_);
-  RunOptions options;
-  options.transport = &transport;
+  RunOptions options = {.transport = &transport};
   Status status;
   std::thread runner([&] { status = RunRanks(lowered_, probes.stages, options); });
   // All other actions depend on the message.

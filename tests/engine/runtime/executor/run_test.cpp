@@ -23,10 +23,7 @@ using std::chrono::milliseconds;
 
 void ExpectRunsAsWritten(const Schedule& schedule, int steps, const ProbeStage::Hook& hook) {
   Probes probes(schedule, hook);
-  RunOptions options;
-  options.steps = steps;
-  const Status status = RunRanks(schedule, probes.stages, options);
-  ASSERT_TRUE(status) << status.error().line();
+  EXPECT_TRUE(Succeeds(RunRanks(schedule, probes.stages, {.steps = steps})));
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     const ProbeLog& log = probes.logs[rank];
     EXPECT_EQ(log.calls, ExpectedCalls(schedule, rank, steps));
@@ -71,8 +68,7 @@ TEST(RunTest, LoweredSchedulesMakeTheSameCalls) {
     const Schedule schedule = RandomSchedule(random);
     const Schedule lowered = AddCommunication(schedule);
     Probes probes(lowered);
-    const Status status = RunRanks(lowered, probes.stages);
-    ASSERT_TRUE(status) << status.error().line();
+    EXPECT_TRUE(Succeeds(RunRanks(lowered, probes.stages)));
     for (int rank = 0; rank < schedule.ranks(); ++rank) {
       EXPECT_EQ(probes.logs[rank].calls, ExpectedCalls(schedule, rank, 1));
     }
@@ -81,9 +77,7 @@ TEST(RunTest, LoweredSchedulesMakeTheSameCalls) {
 
 TEST(RunTest, RunsSixtyFourRanksOnFewCores) {
   Random random(14);
-  RandomScheduleOptions options;
-  options.max_stages_per_rank = 2;
-  options.max_microbatches = 4;
+  RandomScheduleOptions options = {.max_stages_per_rank = 2, .max_microbatches = 4};
   Schedule schedule;
   for (options.max_ranks = 64; schedule.ranks() < 48;) schedule = RandomSchedule(random, options);
   ExpectRunsAsWritten(schedule, 3, RandomDelay);
@@ -99,9 +93,7 @@ TEST(RunTest, HooksRunOnTheRanksThreadInOrder) {
   std::mutex mutex;
   std::vector<std::thread::id> threads(3);
   std::vector<std::vector<std::int64_t>> steps(3);
-  RunOptions options;
-  options.steps = 4;
-  options.first_step = 7;
+  RunOptions options = {.steps = 4, .first_step = 7};
   options.on_thread_start = [&](int rank) {
     const std::lock_guard<std::mutex> lock(mutex);
     threads[rank] = std::this_thread::get_id();
@@ -130,12 +122,8 @@ TEST(RunTest, ThrowingStageFailsTheRunAndIsNamed) {
     Probes probes(schedule, [&](const Part& part, std::int64_t step) {
       if (part == guilty && step == 1) throw std::runtime_error("out of paper\n and a trace");
     });
-    RunOptions options;
-    options.steps = 3;
-    const Status status = RunRanks(schedule, probes.stages, options);
-    ASSERT_FALSE(status);
-    EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
-    EXPECT_EQ(status.error().line(), fmt::format("rank {}: {}: out of paper", rank, action));
+    EXPECT_TRUE(FailsWith(RunRanks(schedule, probes.stages, {.steps = 3}), ErrorCode::kUnavailable,
+                          fmt::format("rank {}: {}: out of paper", rank, action)));
     EXPECT_EQ(live_payloads.load(), 0);
   }
 }
@@ -179,17 +167,15 @@ TEST(RunTest, ThrowingHookFailsTheRun) {
   const Schedule schedule = SmallGpipe(2, 2);
   for (const bool at_start : {true, false}) {
     Probes probes(schedule);
-    RunOptions options;
-    options.steps = 3;
+    RunOptions options = {.steps = 3};
     const auto fail = [](int rank) {
       if (rank == 1) throw std::runtime_error("no disk");
     };
     if (at_start) options.on_thread_start = fail;
     if (!at_start) options.on_step = [&](int rank, std::int64_t) { fail(rank); };
-    const Status status = RunRanks(schedule, probes.stages, options);
-    ASSERT_FALSE(status);
-    EXPECT_EQ(status.error().line(), at_start ? "rank 1: before its first step: no disk"
-                                              : "rank 1: after a step: no disk");
+    EXPECT_EQ(
+        LineOf(RunRanks(schedule, probes.stages, options)),
+        at_start ? "rank 1: before its first step: no disk" : "rank 1: after a step: no disk");
   }
 }
 
@@ -200,8 +186,7 @@ TEST(RunTest, WatchdogNamesRunningAndWaitingRanks) {
   Probes probes(schedule, [&](const Part& part, std::int64_t) {
     if (part == Forward(1, 1).first) release.wait(false);
   });
-  RunOptions options;
-  options.watchdog = milliseconds(300);
+  RunOptions options = {.watchdog = milliseconds(300)};
   Error reported;
   options.on_stuck = [&](const Error& reason) {
     reported = reason;
@@ -235,15 +220,12 @@ TEST(RunTest, WatchdogNamesAStageThatWaits) {
   ProbeLog log;
   Waiting waiting(schedule.placement, 1, &log, nullptr);
   probes.stages[1] = &waiting;
-  RunOptions options;
-  options.watchdog = milliseconds(300);
+  RunOptions options = {.watchdog = milliseconds(300)};
   options.on_stuck = [&](const Error&) {
     waiting.release.store(true);
     waiting.release.notify_all();
   };
-  const Status status = RunRanks(schedule, probes.stages, options);
-  ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().line(),
+  EXPECT_EQ(LineOf(RunRanks(schedule, probes.stages, options)),
             "no rank made progress for 0.3 s"
             "; rank 0 waits at 0B0 for the input gradient of stage 1, microbatch 0, from rank 1"
             "; rank 1 waits at 1B0 for transfers of its own stage");
@@ -255,11 +237,8 @@ TEST(RunTest, WatchdogIgnoresASlowRun) {
   const Schedule schedule = SmallGpipe(1, 8);
   Probes probes(schedule,
                 [](const Part&, std::int64_t) { std::this_thread::sleep_for(milliseconds(15)); });
-  RunOptions options;
-  options.watchdog = milliseconds(400);
-  options.steps = 2;
-  const Status status = RunRanks(schedule, probes.stages, options);
-  EXPECT_TRUE(status) << status.error().line();
+  EXPECT_TRUE(
+      Succeeds(RunRanks(schedule, probes.stages, {.steps = 2, .watchdog = milliseconds(400)})));
 }
 
 TEST(RunTest, CancellationStopsAllRanks) {
@@ -268,12 +247,9 @@ TEST(RunTest, CancellationStopsAllRanks) {
   Probes probes(schedule, [&](const Part&, std::int64_t step) {
     if (step == 5) cancel.store(true);
   });
-  RunOptions options;
-  options.steps = std::int64_t{1} << 40;
-  options.cancel = &cancel;
-  const Status status = RunRanks(schedule, probes.stages, options);
-  ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().line(), "stopped on request");
+  EXPECT_EQ(LineOf(RunRanks(schedule, probes.stages,
+                            {.steps = std::int64_t{1} << 40, .cancel = &cancel})),
+            "stopped on request");
   EXPECT_EQ(live_payloads.load(), 0);
 }
 
@@ -287,12 +263,9 @@ TEST(RunTest, StopEndsAllRanksAfterTheSameStep) {
       if (step == last) stop.store(true);
     });
     std::int64_t steps = -1;
-    RunOptions options;
-    options.steps = std::int64_t{1} << 40;
-    options.stop = &stop;
-    options.rounds_run = &steps;
-    const Status status = RunRanks(schedule, probes.stages, options);
-    ASSERT_TRUE(status) << status.error().line();
+    EXPECT_TRUE(
+        Succeeds(RunRanks(schedule, probes.stages,
+                          {.steps = std::int64_t{1} << 40, .stop = &stop, .rounds_run = &steps})));
     ASSERT_GT(steps, last);
     for (int rank = 0; rank < schedule.ranks(); ++rank) {
       EXPECT_EQ(probes.logs[rank].calls, ExpectedCalls(schedule, rank, static_cast<int>(steps)));
@@ -310,13 +283,10 @@ TEST(RunTest, RefusesBadInputBeforeAnythingRuns) {
   std::vector<Stage*> missing = probes.stages;
   missing[1] = nullptr;
   std::vector<Stage*> few = {probes.stages[0]};
-  RunOptions no_limit;
-  no_limit.watchdog = milliseconds(0);
-  RunOptions negative;
-  negative.steps = -1;
   const std::vector<Status> refused = {
       RunRanks(invalid, probes.stages), RunRanks(schedule, missing), RunRanks(schedule, few),
-      RunRanks(schedule, probes.stages, no_limit), RunRanks(schedule, probes.stages, negative)};
+      RunRanks(schedule, probes.stages, {.watchdog = milliseconds(0)}),
+      RunRanks(schedule, probes.stages, {.steps = -1})};
   for (const Status& status : refused) {
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument) << status.error().line();
@@ -327,8 +297,7 @@ TEST(RunTest, RefusesBadInputBeforeAnythingRuns) {
 TEST(RunTest, PinsThreadsOrReportsThatItCannot) {
   const Schedule schedule = SmallGpipe(2, 1);
   Probes probes(schedule);
-  RunOptions options;
-  options.cpus = {0};
+  RunOptions options = {.cpus = {0}};
   EXPECT_TRUE(RunRanks(schedule, probes.stages, options));
   Probes again(schedule);
   options.cpus = {-1};
@@ -339,9 +308,7 @@ TEST(RunTest, PinsThreadsOrReportsThatItCannot) {
 TEST(RunTest, ZeroStepsRunNothing) {
   const Schedule schedule = SmallGpipe(2, 1);
   Probes probes(schedule);
-  RunOptions options;
-  options.steps = 0;
-  EXPECT_TRUE(RunRanks(schedule, probes.stages, options));
+  EXPECT_TRUE(RunRanks(schedule, probes.stages, {.steps = 0}));
   EXPECT_TRUE(probes.logs[0].calls.empty());
 }
 

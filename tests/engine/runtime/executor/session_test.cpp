@@ -9,6 +9,7 @@
 #include "tests/engine/runtime/probe_stage.h"
 #include "tests/engine/runtime/processes/on_processes.h"
 #include "tests/engine/runtime/random_schedule.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
@@ -21,13 +22,10 @@ TEST(RunSessionTest, StepsRunAnyScheduleAsWrittenAndAreComplete) {
     const Schedule schedule = RandomSchedule(random);
     Probes probes(schedule);
     Trace trace = Trace::Make(schedule, 1).value();
-    RunOptions options;
-    options.first_step = 7;
-    options.trace = &trace;
+    RunOptions options = {.first_step = 7, .trace = &trace};
     RunSession session(schedule, probes.stages, options);
     for (int step = 1; step <= 4; ++step) {
-      const Status status = session.Step();
-      ASSERT_TRUE(status) << status.error().line();
+      EXPECT_TRUE(Succeeds(session.Step()));
       for (int rank = 0; rank < schedule.ranks(); ++rank) {
         ASSERT_EQ(probes.logs[rank].calls, ExpectedCalls(schedule, rank, step));
       }
@@ -58,9 +56,7 @@ TEST(RunSessionTest, FailedStepReportsTheStageAndLaterStepsFail) {
   RunSession session(schedule, probes.stages, {});
   EXPECT_TRUE(session.Step());
   for (int i = 0; i < 2; ++i) {
-    const Status status = session.Step();
-    ASSERT_FALSE(status);
-    EXPECT_EQ(status.error().line(), "rank 1: 1F2: out of paper");
+    EXPECT_EQ(LineOf(session.Step()), "rank 1: 1F2: out of paper");
   }
 }
 
@@ -69,9 +65,7 @@ TEST(RunSessionTest, RefusesBadInput) {
   Probes probes(schedule);
   probes.stages[1] = nullptr;
   RunSession session(schedule, probes.stages, {});
-  const Status status = session.Step();
-  ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(Refused(session.Step(), "", ErrorCode::kInvalidArgument));
 }
 
 TEST(RunSessionTest, InterruptionEndsAStep) {
@@ -93,12 +87,10 @@ TEST(RunSessionTest, InterruptionEndsAStep) {
 TEST(RunSessionTest, TimeBetweenStepsIsNotAStandstill) {
   const Schedule schedule = SmallGpipe(2, 2);
   Probes probes(schedule);
-  RunOptions options;
-  options.watchdog = milliseconds(100);
+  RunOptions options = {.watchdog = milliseconds(100)};
   RunSession session(schedule, probes.stages, options);
   for (int i = 0; i < 3; ++i) {
-    const Status status = session.Step();
-    ASSERT_TRUE(status) << status.error().line();
+    EXPECT_TRUE(Succeeds(session.Step()));
     std::this_thread::sleep_for(milliseconds(250));
   }
 }
@@ -109,18 +101,13 @@ TEST(RunSessionTest, ProcessesRunTheSameStepsUntilOneEndsItsSession) {
   OnEachProcess(groups, [&](ProcessGroup& group) {
     const LocalRanks ranks = LocalRanks::Split(4, 2, group.process()).value();
     Probes probes(schedule);
-    RunOptions options;
-    options.ranks = &ranks;
-    options.group = &group;
+    RunOptions options = {.ranks = &ranks, .group = &group};
     RunSession session(schedule, probes.stages, options);
     for (int step = 0; step < 20; ++step) {
-      const Status status = session.Step();
-      ASSERT_TRUE(status) << status.error().line();
+      EXPECT_TRUE(Succeeds(session.Step()));
     }
     if (group.process() == 0) return;
-    const Status status = session.Step();
-    ASSERT_FALSE(status);
-    EXPECT_EQ(status.error().line(), "another process has ended the session");
+    EXPECT_EQ(LineOf(session.Step()), "another process has ended the session");
   });
   EXPECT_EQ(live_payloads.load(), 0);
 }

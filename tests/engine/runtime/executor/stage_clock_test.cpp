@@ -62,9 +62,7 @@ TEST(StageClock, WaitsForMessagesAreNotPartOfActions) {
           std::make_unique<ClockedStage>(schedule.placement, stage, &logs[rank], &clocks[rank]));
       stages.push_back(owned.back().get());
     }
-    RunOptions options;
-    options.steps = 2;
-    const Status status = RunRanks(schedule, stages, options);
+    const Status status = RunRanks(schedule, stages, {.steps = 2});
     ASSERT_TRUE(status) << status.error().line();
     for (const MessageClock& clock : clocks) EXPECT_EQ(clock.awaited, clock.taken);
   }

@@ -38,9 +38,7 @@ void Delay() {
 // Expects every call once, in order, with the message of its producer.
 void RunWhole(const Schedule& schedule, int steps) {
   Probes probes(schedule, [](const Part&, std::int64_t) { Delay(); });
-  RunOptions options;
-  options.steps = steps;
-  const Status status = RunRanks(schedule, probes.stages, options);
+  const Status status = RunRanks(schedule, probes.stages, {.steps = steps});
   ASSERT_TRUE(status) << status.error().line();
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     ASSERT_EQ(probes.logs[rank].calls, ExpectedCalls(schedule, rank, steps));
@@ -73,12 +71,8 @@ void RunEmulated(Random& random) {
   const auto passes = testing::DrawPasses(Uniform(random, 0, 3), random);
   const auto schedule = RunSchedulePasses(*made, passes, SimulatedContext(costs));
   if (!schedule || !Simulate(*schedule, costs)) return;
-  EmulationOptions options;
-  options.unit = std::chrono::microseconds(Uniform(random, 0, 20));
-  Emulation machine(*schedule, costs, options);
-  RunOptions run;
-  run.steps = Uniform(random, 1, 3);
-  run.transport = &machine.transport();
+  Emulation machine(*schedule, costs, {.unit = std::chrono::microseconds(Uniform(random, 0, 20))});
+  RunOptions run = {.steps = Uniform(random, 1, 3), .transport = &machine.transport()};
   const Status status = RunRanks(*schedule, machine.stages(), run);
   ASSERT_TRUE(status) << status.error().line() << "\n" << WriteCsv(*schedule);
   ASSERT_EQ(machine.messages(), run.steps * static_cast<int>(CountMessages(*schedule)));

@@ -27,8 +27,7 @@ std::string RunWithPause(int began, int release) {
     char byte = 'x';
     PENSTOCK_CHECK(write(began, &byte, 1) == 1 && read(release, &byte, 1) == 1, "the pipes broke");
   });
-  RunOptions options;
-  options.watchdog = kWatchdog;
+  RunOptions options = {.watchdog = kWatchdog};
   options.on_stuck = [](const Error&) { std::_Exit(3); };
   const Status status = RunRanks(schedule, probes.stages, options);
   return status ? "" : status.error().line();

@@ -100,10 +100,8 @@ class StageWithShard final : public Stage {
 };
 
 Schedule ShardedSchedule(const std::string& name, int ranks) {
-  ScheduleParams params;
-  params.ranks = ranks;
-  params.chunks = name == "interleaved" ? 2 : 0;
-  params.microbatches = 6;
+  ScheduleParams params = {
+      .ranks = ranks, .chunks = name == "interleaved" ? 2 : 0, .microbatches = 6};
   const Schedule schedule = Generate(name, params).value();
   return AddVocabulary(schedule, Costs::Uniform(schedule.placement, 1, 1, 1, 1)).value();
 }
@@ -129,10 +127,7 @@ TEST(VocabularyExchange, EveryActionFindsItsValues) {
             std::make_unique<StageWithShard>(shard, stage == 0, stage == schedule.stages() - 1));
         stages.push_back(made.back().get());
       }
-      RunOptions options;
-      options.steps = 3;
-      const Status status = RunRanks(schedule, stages, options);
-      EXPECT_TRUE(status) << status.error().line();
+      EXPECT_TRUE(Succeeds(RunRanks(schedule, stages, {.steps = 3})));
     }
   }
 }

@@ -17,10 +17,7 @@ namespace {
 Status RunTraced(const Schedule& schedule, Trace& trace, int steps,
                  const ProbeStage::Hook& hook = nullptr) {
   Probes probes(schedule, hook);
-  RunOptions options;
-  options.steps = steps;
-  options.trace = &trace;
-  return RunRanks(schedule, probes.stages, options);
+  return RunRanks(schedule, probes.stages, {.steps = steps, .trace = &trace});
 }
 
 TEST(TraceTest, KeepsTheLastSteps) {

@@ -14,6 +14,7 @@
 #include "tests/engine/runtime/processes/on_processes.h"
 #include "tests/engine/runtime/random_schedule.h"
 #include "tests/engine/runtime/weight_stage.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
@@ -28,12 +29,12 @@ struct ProcessesOutcome {
 };
 
 struct Job {
-  UpdateRule rule;
-  WeightStage::Inject inject;
+  UpdateRule rule = {};
+  WeightStage::Inject inject = {};
   std::int64_t steps = kProcessSteps;
   // Runs on each rank's thread after each of its steps.
-  std::function<void(int process, int rank, std::int64_t step)> on_step;
-  std::function<const std::atomic<bool>*(int process)> stop;
+  std::function<void(int process, int rank, std::int64_t step)> on_step = {};
+  std::function<const std::atomic<bool>*(int process)> stop = {};
   std::chrono::milliseconds watchdog{60000};
 };
 
@@ -55,14 +56,13 @@ ProcessesOutcome RunOn(int processes, const Schedule& schedule, const Job& job) 
       owned.push_back(here ? std::make_unique<WeightStage>(schedule, stage, job.inject) : nullptr);
       stages.push_back(owned.back().get());
     }
-    RunOptions options;
-    options.steps = job.steps;
-    options.update = job.rule;
-    options.ranks = &ranks;
-    options.group = processes == 1 ? nullptr : &group;
-    options.watchdog = job.watchdog;
-    options.stop = job.stop ? job.stop(group.process()) : nullptr;
-    options.rounds_run = &outcome.rounds[group.process()];
+    RunOptions options = {.steps = job.steps,
+                          .watchdog = job.watchdog,
+                          .stop = job.stop ? job.stop(group.process()) : nullptr,
+                          .rounds_run = &outcome.rounds[group.process()],
+                          .update = job.rule,
+                          .ranks = &ranks,
+                          .group = processes == 1 ? nullptr : &group};
     options.on_step = [&](int rank, std::int64_t step) {
       if (job.on_step) job.on_step(group.process(), rank, step);
     };
@@ -107,13 +107,9 @@ TEST(ProcessesTest, RandomSchedulesTrainBitwiseAsOnOneProcess) {
 
 TEST(ProcessesTest, CatalogSchedulesTrainBitwiseAsOnOneProcess) {
   for (const char* name : {"1f1b", "interleaved", "zbv", "zb-h1", "dualpipe", "dualpipev"}) {
-    ScheduleParams params;
-    params.ranks = 4;
-    params.microbatches = 8;
-    const Schedule schedule = Generate(name, params).value();
+    const Schedule schedule = Generate(name, {.ranks = 4, .microbatches = 8}).value();
     for (const bool post_validation : {false, true}) {
-      Job job;
-      job.rule = {.clip = 0.05, .post_validation = post_validation};
+      Job job = {.rule = {.clip = 0.05, .post_validation = post_validation}};
       ExpectSame(RunOn(4, schedule, job), RunOn(1, schedule, job));
       if (HasFailure()) FAIL() << name;
     }
@@ -129,9 +125,8 @@ TEST(ProcessesTest, StopOnOneProcessEndsAllProcessesAfterTheSameStep) {
     std::atomic<bool> stop{false};
     const int stopping = Uniform(random, 0, processes - 1);
     const int stop_step = Uniform(random, 0, 5);
-    Job job;
-    job.steps = i % 2 == 0 ? stop_step + 1 : 1 << 30;
-    job.rule = {.clip = 0.5, .post_validation = i % 3 == 0};
+    Job job = {.rule = {.clip = 0.5, .post_validation = i % 3 == 0},
+               .steps = i % 2 == 0 ? stop_step + 1 : 1 << 30};
     job.stop = [&](int process) { return process == stopping ? &stop : nullptr; };
     job.on_step = [&](int process, int, std::int64_t step) {
       if (process == stopping && step == stop_step) stop.store(true);
@@ -177,13 +172,9 @@ TEST(ProcessesTest, AbortOfTheGroupEndsTheRanksOfEveryProcess) {
         group.Abort({ErrorCode::kUnavailable, "disk full"});
       }
     });
-    RunOptions options;
-    options.steps = std::int64_t{1} << 40;
-    options.ranks = &ranks;
-    options.group = &group;
-    const Status status = RunRanks(schedule, probes.stages, options);
-    ASSERT_FALSE(status);
-    EXPECT_EQ(status.error().line(), "disk full");
+    EXPECT_EQ(LineOf(RunRanks(schedule, probes.stages,
+                              {.steps = std::int64_t{1} << 40, .ranks = &ranks, .group = &group})),
+              "disk full");
   });
   EXPECT_EQ(live_payloads.load(), 0);
 }
@@ -197,12 +188,9 @@ TEST(ProcessesTest, WaitingForAProgressingProcessIsNotAStandstill) {
     Probes probes(schedule, [&](const Part& part, std::int64_t) {
       if (part.stage == 1) std::this_thread::sleep_for(std::chrono::milliseconds(15));
     });
-    RunOptions options;
-    options.watchdog = std::chrono::milliseconds(400);
-    options.ranks = &ranks;
-    options.group = &group;
-    const Status status = RunRanks(schedule, probes.stages, options);
-    EXPECT_TRUE(status) << status.error().line();
+    RunOptions options = {
+        .watchdog = std::chrono::milliseconds(400), .ranks = &ranks, .group = &group};
+    EXPECT_TRUE(Succeeds(RunRanks(schedule, probes.stages, options)));
   });
 }
 
@@ -215,8 +203,7 @@ TEST(ProcessesTest, WatchdogNamesTheRanksOfAllProcesses) {
     Probes probes(schedule, [&](const Part& part, std::int64_t) {
       if (part == Forward(1, 1).first) release.wait(false);
     });
-    RunOptions options;
-    options.watchdog = std::chrono::milliseconds(600);
+    RunOptions options = {.watchdog = std::chrono::milliseconds(600)};
     options.on_stuck = [&](const Error&) {
       release.store(true);
       release.notify_all();

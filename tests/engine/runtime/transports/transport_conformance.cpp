@@ -206,11 +206,8 @@ TEST_P(TransportConformance, RunsAnySchedule) {
         probes.stages[stage] = nullptr;
       }
       const auto transport = MakeTransport(GetParam().name, {messages, ranks, &group}).value();
-      RunOptions options;
-      options.steps = steps;
-      options.ranks = &ranks;
-      options.group = &group;
-      options.transport = transport.get();
+      RunOptions options = {
+          .steps = steps, .ranks = &ranks, .group = &group, .transport = transport.get()};
       const Status status = RunRanks(schedule, probes.stages, options);
       EXPECT_TRUE(status) << status.error().line();
       for (int rank = 0; rank < schedule.ranks(); ++rank) {
@@ -221,6 +218,40 @@ TEST_P(TransportConformance, RunsAnySchedule) {
     });
     EXPECT_EQ(live_payloads.load(), 0);
     if (HasFailure()) FAIL() << "schedule " << i << "\n" << WriteCsv(schedule);
+  }
+}
+
+// Frame i of each sender has number i. Its size depends on the number, and all its bytes are i.
+TEST_P(RemoteTransportConformance, FramesOfOneSenderArriveInOrderWhateverTheirSize) {
+  constexpr int kFrames = 100;
+  const auto frame = [](int number) {
+    return std::string(std::size_t(number % 7) * 40'000 + number % 3, static_cast<char>(number));
+  };
+  const auto groups = GetParam().make_processes(3);
+  std::vector<std::vector<int>> seen(3, std::vector<int>(3));  // by receiver and sender
+  std::vector<std::atomic<int>> received(3);
+  std::vector<std::unique_ptr<Channel>> channels;
+  for (const auto& group : groups) {
+    const int to = group->process();
+    channels.push_back(std::make_unique<Channel>(*group));
+    channels.back()->Open(
+        [&, to](int from, const FrameTag& tag, const Message& message) {
+          EXPECT_EQ(tag.number, seen[to][from]);
+          EXPECT_TRUE(TextOf(message) == frame(seen[to][from]++));
+          received[to].fetch_add(1);
+          received[to].notify_all();
+        },
+        nullptr);
+  }
+  for (int number = 0; number < kFrames; ++number) {
+    for (int from = 0; from < 3; ++from) {
+      for (const int distance : {1, 2}) {
+        channels[from]->Send((from + distance) % 3, {0, 0, number}, CopyToMessage(frame(number)));
+      }
+    }
+  }
+  for (std::atomic<int>& count : received) {
+    for (int now = count.load(); now < 2 * kFrames; now = count.load()) count.wait(now);
   }
 }
 

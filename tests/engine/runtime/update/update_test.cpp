@@ -46,11 +46,8 @@ Outcome Train(const Schedule& schedule, const UpdateRule& rule,
     stages.push_back(owned.back().get());
   }
   Outcome outcome;
-  RunOptions options;
-  options.steps = length.steps;
-  options.stop = length.stop;
-  options.rounds_run = &outcome.steps;
-  options.update = rule;
+  RunOptions options = {
+      .steps = length.steps, .stop = length.stop, .rounds_run = &outcome.steps, .update = rule};
   options.on_verdict = [&](std::int64_t step, const Verdict& verdict) {
     EXPECT_EQ(step, static_cast<std::int64_t>(outcome.verdicts.size()));
     outcome.verdicts.push_back(verdict);
@@ -144,11 +141,7 @@ TEST(UpdateTest, SharedWeightsStayBitwiseEqual) {
 }
 
 TEST(UpdateTest, SharedWeightsCountOnceInTheNorm) {
-  ScheduleParams params;
-  params.ranks = 1;
-  params.microbatches = 3;
-  params.chunks = 2;
-  Schedule schedule = Generate("looped-bfs", params).value();
+  Schedule schedule = Generate("looped-bfs", {.ranks = 1, .chunks = 2, .microbatches = 3}).value();
   schedule.shared = {{0, 1}};
   std::vector<double> norms;
   for (const double clip : {1e9, 1e8}) {
@@ -172,9 +165,7 @@ TEST(UpdateTest, StageThatSharesAndStepsTooEarlyIsNamed) {
 }
 
 TEST(UpdateTest, ClippingLimitsTheNormAndALargeLimitChangesNothing) {
-  ScheduleParams params;
-  params.microbatches = 8;
-  const Schedule schedule = Generate("1f1b", params).value();
+  const Schedule schedule = Generate("1f1b", {.microbatches = 8}).value();
   const Outcome plain = Train(schedule, {});
   ExpectSameRun(Train(schedule, {.clip = 1e9}), Train(schedule, {.clip = 1e8}));
   EXPECT_EQ(Train(schedule, {.clip = 1e9}).weights, plain.weights);
@@ -192,11 +183,9 @@ TEST(UpdateTest, NormIsTheSameForEveryPlacement) {
   for (const auto& [name, ranks, chunks] :
        {std::tuple("gpipe", 4, 1), std::tuple("looped-bfs", 2, 2),
         std::tuple("looped-bfs", 1, 4)}) {
-    ScheduleParams params;
-    params.ranks = ranks;
-    params.chunks = chunks;
-    params.microbatches = 4;
-    outcomes.push_back(Train(Generate(name, params).value(), {.clip = 0.05}));
+    outcomes.push_back(
+        Train(Generate(name, {.ranks = ranks, .chunks = chunks, .microbatches = 4}).value(),
+              {.clip = 0.05}));
   }
   ExpectSameRun(outcomes[0], outcomes[1]);
   ExpectSameRun(outcomes[0], outcomes[2]);
@@ -207,9 +196,7 @@ TEST(UpdateTest, EarlyStepsAreBitwiseEqualToLateOnes) {
   int undone = 0;
   for (int i = 0; i < 60; ++i) {
     const Schedule schedule = RandomSchedule(random);
-    UpdateRule rule;
-    rule.clip = i % 3 == 0 ? 0 : 2;
-    rule.skip_nonfinite = true;
+    UpdateRule rule = {.clip = i % 3 == 0 ? 0.0 : 2.0, .skip_nonfinite = true};
     const auto inject = RandomInjection(static_cast<unsigned>(i), 2 + 3 * schedule.stages());
     const Outcome late = Train(schedule, rule, inject);
     rule.post_validation = true;
@@ -225,9 +212,7 @@ TEST(UpdateTest, EarlyStepsAreBitwiseEqualToLateOnes) {
 // STEPs inside lanes, as the optimizer pass places them.
 TEST(UpdateTest, EarlyStepsInsideLanesEqualLateOnes) {
   for (const std::string name : {"1f1b", "zb-h2", "zbv", "interleaved", "dualpipe", "chimera"}) {
-    ScheduleParams params;
-    params.microbatches = 8;
-    const Schedule compute = Generate(name, params).value();
+    const Schedule compute = Generate(name, {.microbatches = 8}).value();
     const Schedule early = AddOptimizer(compute, {.post_validation = true}).value();
     const Schedule late = AddOptimizer(compute, {.post_validation = false}).value();
     UpdateRule rule{.clip = 2, .skip_nonfinite = true};
@@ -284,10 +269,8 @@ TEST(UpdateTest, StoppedRunEqualsAShorterRun) {
 }
 
 TEST(UpdateTest, RefusesANormThatIsKnownTooLate) {
-  ScheduleParams params;
-  params.chunks = 2;
   const Schedule early =
-      AddOptimizer(Generate("zbv", params).value(), {.post_validation = true}).value();
+      AddOptimizer(Generate("zbv", {.chunks = 2}).value(), {.post_validation = true}).value();
   const Outcome refused = Train(early, {.clip = 1});
   ASSERT_FALSE(refused.status);
   EXPECT_EQ(refused.status.error().code, ErrorCode::kInvalidArgument);
@@ -309,8 +292,7 @@ TEST(UpdateTest, StandstillNamesTheExchange) {
     owned.push_back(std::make_unique<WeightStage>(schedule, stage, inject));
     stages.push_back(owned.back().get());
   }
-  RunOptions options;
-  options.watchdog = std::chrono::milliseconds(300);
+  RunOptions options = {.watchdog = std::chrono::milliseconds(300)};
   options.on_stuck = [&](const Error&) {
     release.store(true);
     release.notify_all();

@@ -38,9 +38,7 @@ Result<std::vector<double>> LossesOf(TrainConfig config) {
   PENSTOCK_TRY(const Pipeline pipeline,
                BuildPipeline(config, schedule, MakeBatchSource(sampler, config)));
   std::vector<double> losses;
-  RunOptions options;
-  options.steps = config.steps;
-  options.update = UpdateRuleOf(config.optimizer);
+  RunOptions options = {.steps = config.steps, .update = UpdateRuleOf(config.optimizer)};
   options.update.zero = pipeline.zero;
   options.on_thread_start = [](int) { at::set_num_threads(1); };
   const int last = schedule.placement.rank_of(schedule.stages() - 1);

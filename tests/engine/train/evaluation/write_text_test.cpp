@@ -48,9 +48,7 @@ TEST(WriteText, IsTheSameWithoutACache) {
       for (const double temperature : {0.0, 1.0}) {
         // Shorter than the window, longer than it at once, and longer only after some tokens.
         for (const char* prompt : {"", "the model", "a prompt that is longer than a window"}) {
-          WriteOptions options;
-          options.prompt = prompt;
-          options.tokens = 4 * kShortWindow;
+          WriteOptions options = {.prompt = prompt, .tokens = 4 * kShortWindow};
           options.sampling.temperature = temperature;
           const std::string text = WriteText(model, options);
           options.cache = false;
@@ -67,9 +65,7 @@ TEST(WriteText, ComputesEachTokenOnce) {
     if (!model.stages[0]->HasForwardSlice()) continue;
     std::int64_t tokens = 0;
     model.stages[0] = std::make_shared<CountingStage>(model.stages[0], tokens);
-    WriteOptions options;
-    options.prompt = "prompt";
-    options.tokens = 5;
+    WriteOptions options = {.prompt = "prompt", .tokens = 5};
     WriteText(model, options);
     EXPECT_EQ(tokens, 1 + 6 + 4) << name;  // the start of a document, the prompt, and new ones
     // Half of the window is read again each time when it is full.

@@ -99,9 +99,8 @@ TrainConfig RandomConfig(std::string_view model, std::string_view precision, Ran
 
 // The architecture by the config.json that the model writes.
 ModelShape ShapeOf(const ModelConfig& config) {
-  const auto text = HuggingFaceConfigText(config);
-  EXPECT_TRUE(text) << text.error().line();
-  const auto shape = ParseHuggingFaceShape(*text);
+  const auto text = ValueOf(HuggingFaceConfigText(config));
+  const auto shape = ParseHuggingFaceShape(text);
   EXPECT_TRUE(shape) << shape.error().line();
   return shape.value_or(ModelShape{});
 }
@@ -172,9 +171,8 @@ INSTANTIATE_TEST_SUITE_P(Models, CostModelFigures,
 // AdamW also counts its steps, once per parameter tensor, and shards are padded. Gradients include
 // the losses.
 void ExpectPredictedStates(TrainConfig config, int zero) {
-  ScheduleParams params;
-  params.ranks = config.pipeline.ranks;
-  params.microbatches = config.pipeline.microbatches = 4;
+  ScheduleParams params = {.ranks = config.pipeline.ranks,
+                           .microbatches = config.pipeline.microbatches = 4};
   const Schedule pipeline = Generate("1f1b", params).value();
   config.parallel.data = 2;
   config.parallel.zero = zero;

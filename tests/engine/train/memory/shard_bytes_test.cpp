@@ -22,9 +22,7 @@ std::vector<RankBytes> Measure(const TrainConfig& config, const Schedule& schedu
   const std::vector<std::uint8_t> text = Text();
   const BatchSource source = MakeBatchSource(Sampler(text, config.model.sequence, 1), config);
   const Pipeline pipeline = BuildPipeline(config, schedule, source).value();
-  RunOptions options;
-  options.steps = 2;
-  options.update = UpdateRuleOf(config.optimizer);
+  RunOptions options = {.steps = 2, .update = UpdateRuleOf(config.optimizer)};
   options.update.zero = pipeline.zero;
   const std::vector<Stage*> stages = pipeline.pointers();
   const Status status = RunRanks(schedule, stages, options);
@@ -69,10 +67,7 @@ TEST_P(ShardBytes, ArePredictedExactly) {
   const auto& [algorithm, zero] = GetParam();
   std::mt19937 random(static_cast<unsigned>(zero));
   for (int i = 0; i < 2; ++i) {
-    ScheduleParams params;
-    params.ranks = 2;
-    params.microbatches = 4;
-    const Schedule pipeline = Generate(algorithm, params).value();
+    const Schedule pipeline = Generate(algorithm, {.ranks = 2, .microbatches = 4}).value();
     TrainConfig config = RandomConfig(random);
     config.parallel.data = 2;
     config.parallel.zero = zero;
@@ -95,13 +90,12 @@ INSTANTIATE_TEST_SUITE_P(Zero, ShardBytes,
 TEST(RankBytes, FallWithTheReplicas) {
   const auto bytes = [](int data, int zero) {
     TrainConfig config = TinyConfig();
-    ScheduleParams params;
-    params.ranks = 2;
-    params.chunks = 8;
-    params.microbatches = 4;
     config.model.layers = 16;
     config.parallel = {data, zero};
-    Schedule schedule = AddDataParallelism(Generate("looped-bfs", params).value(), data).value();
+    Schedule schedule =
+        AddDataParallelism(
+            Generate("looped-bfs", {.ranks = 2, .chunks = 8, .microbatches = 4}).value(), data)
+            .value();
     schedule = ShardSchedule(schedule, config.parallel).value();
     return PredictRankBytes(config, schedule).value()[0];
   };

@@ -25,16 +25,14 @@ at::Tensor TensorOf(const json& numbers, const std::string& parameter) {
 }
 
 OptimizerConfig ConfigOf(const json& given) {
-  OptimizerConfig config;
-  config.lr = given.at("lr");
-  config.lr_end = given.at("lr_end");
-  config.warmup = given.at("warmup");
-  config.beta1 = given.at("beta1");
-  config.beta2 = given.at("beta2");
-  config.epsilon = given.at("epsilon");
-  config.weight_decay = given.at("weight_decay");
-  config.clip = given.at("clip");
-  return config;
+  return {.lr = given.at("lr"),
+          .lr_end = given.at("lr_end"),
+          .warmup = given.at("warmup"),
+          .beta1 = given.at("beta1"),
+          .beta2 = given.at("beta2"),
+          .epsilon = given.at("epsilon"),
+          .weight_decay = given.at("weight_decay"),
+          .clip = given.at("clip")};
 }
 
 // The tolerance covers fp32 against fp64 and the 1e-6 that PyTorch adds to the norm.
@@ -60,8 +58,7 @@ TEST_P(AdamWFixture, StepsAsPyTorchDoes) {
     const at::Tensor value = TensorOf(expected.at("start"), name);
     parameters.push_back({name, value, at::zeros_like(value)});
   }
-  UpdateRule rule;
-  rule.clip = config.clip;
+  UpdateRule rule = {.clip = config.clip};
   bool clipped = false;
   for (std::size_t step = 0; step < steps.size(); ++step) {
     const json& of_step = steps[step];

@@ -14,13 +14,7 @@ namespace {
 
 using Numbers = nlohmann::json;
 
-OptimizerConfig MuonConfig() {
-  OptimizerConfig config;
-  config.name = "muon";
-  config.lr_end = 1;
-  config.warmup = 0;
-  return config;
-}
+OptimizerConfig MuonConfig() { return {.name = "muon", .lr_end = 1, .warmup = 0}; }
 
 std::shared_ptr<LearningRate> RateOf(const OptimizerConfig& config) {
   return std::make_shared<LearningRate>(LearningRate{config, 100});

@@ -58,9 +58,7 @@ Outcome Train(TrainConfig config, Schedule schedule, std::int64_t steps = kUpdat
                             pipeline, schedule.microbatches - 1);
   pipeline = BuildPipeline(config, schedule, source).value();
   Outcome outcome;
-  RunOptions options;
-  options.steps = steps;
-  options.update = UpdateRuleOf(config.optimizer);
+  RunOptions options = {.steps = steps, .update = UpdateRuleOf(config.optimizer)};
   options.on_thread_start = [](int) { at::set_num_threads(1); };
   options.on_verdict = [&](std::int64_t, const Verdict& verdict) {
     outcome.verdicts.push_back(verdict);
@@ -76,11 +74,8 @@ using ScheduleAndModel = std::pair<const char*, const char*>;
 class PostValidation : public testing::TestWithParam<ScheduleAndModel> {};
 
 TEST_P(PostValidation, GivesTheBitsOfARunThatWaits) {
-  ScheduleParams params;
-  params.ranks = 2;
-  params.microbatches = 8;
   const auto& [name_of_schedule, model] = GetParam();
-  Schedule schedule = Generate(name_of_schedule, params).value();
+  Schedule schedule = Generate(name_of_schedule, {.ranks = 2, .microbatches = 8}).value();
   TrainConfig config = TinyConfig();
   config.model.name = model;
   config.model.layers = schedule.placement.chain_length();
@@ -122,13 +117,11 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 TEST(NonFiniteGradients, FailTheRunWithTheNameOfTheParameter) {
-  ScheduleParams params;
-  params.ranks = 2;
-  params.microbatches = 4;
   for (const double clip : {0.0, 1.0}) {
     TrainConfig config = TinyConfig();
     config.optimizer.clip = clip;
-    const Outcome outcome = Train(config, Generate("1f1b", params).value());
+    const Outcome outcome =
+        Train(config, Generate("1f1b", {.ranks = 2, .microbatches = 4}).value());
     ASSERT_FALSE(outcome.status);
     EXPECT_EQ(outcome.status.error().code, ErrorCode::kUnavailable);
     EXPECT_EQ(outcome.status.error().line().find("rank 1: 1STEP: the gradient of layers.1."), 0U)
@@ -139,10 +132,7 @@ TEST(NonFiniteGradients, FailTheRunWithTheNameOfTheParameter) {
 // The learning rate is 0 at the last step of a run, so that step changes nothing. A skipped step
 // before it must not delay the schedule of learning rates.
 TEST(SkippedSteps, DoNotDelayTheLearningRates) {
-  ScheduleParams params;
-  params.ranks = 2;
-  params.microbatches = 4;
-  const Schedule schedule = Generate("1f1b", params).value();
+  const Schedule schedule = Generate("1f1b", {.ranks = 2, .microbatches = 4}).value();
   for (const bool early : {false, true}) {
     TrainConfig config = TinyConfig();
     config.optimizer.nonfinite = "skip";

@@ -60,15 +60,11 @@ TEST_F(Documents, TheBackwardComputesTheMaskAgain) {
 }
 
 TEST_F(Documents, NeedWholeSequencesAndATokenThatEndsThem) {
-  const auto slices = RunAlone({"document_mask=true", "schedule=seq1f1b", "slices=2"});
-  ASSERT_FALSE(slices);
-  EXPECT_EQ(slices.error().line(),
+  EXPECT_EQ(LineOf(RunAlone({"document_mask=true", "schedule=seq1f1b", "slices=2"})),
             "data.document_mask: needs whole sequences, not the 2 slices of pipeline.slices");
   folder_.Write("tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}})");
   TrainConfig config = Config({"document_mask=true", "data.tokenizer=" + folder_.path()});
-  const Status status = SetDocumentEnd(config);
-  ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().line(),
+  EXPECT_EQ(LineOf(SetDocumentEnd(config)),
             "data.document_mask: the tokenizer " + (folder_ / "tokenizer.json") +
                 " has no token that ends documents; name its eos_token in a tokenizer_config.json "
                 "next to it");

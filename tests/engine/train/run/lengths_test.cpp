@@ -95,8 +95,7 @@ TEST_F(Lengths, TrainsLikeOneRank) {
     Pipeline pipeline = BuildPipeline(config, schedule, source).value();
     constexpr int kSteps = 2;
     std::vector<double> losses(kSteps);
-    RunOptions run;
-    run.steps = kSteps;
+    RunOptions run = {.steps = kSteps};
     run.on_thread_start = [](int) { at::set_num_threads(1); };
     run.on_step = [&](int rank, std::int64_t step) {
       if (rank == schedule.placement.rank_of(schedule.stages() - 1)) {
@@ -154,8 +153,8 @@ TEST_F(Lengths, ProcessesAndInterruptionsChangeNoBits) {
 TEST_F(Lengths, EvaluationNeedsNoDocumentsOfEachLength) {
   const auto summary = ValueOf(RunAlone(WithLengths({})));
   EXPECT_EQ(Evaluate(Folder("run"))->held_out_loss, summary.held_out_loss);
-  const auto other = Evaluate(Folder("run"), folder_.Write("short", DistinctDocuments(2000, 4)));
-  EXPECT_TRUE(other) << other.error().line();
+  EXPECT_TRUE(
+      Succeeds(Evaluate(Folder("run"), folder_.Write("short", DistinctDocuments(2000, 4)))));
 }
 
 // The prediction has the costs of each microbatch, so it knows which ones take more memory.
@@ -172,8 +171,7 @@ TEST_F(Lengths, ThePredictionDistinguishesMicrobatches) {
 
 TEST_F(Lengths, RefusesWhatDoesNotCombine) {
   const auto error = [&](const std::vector<std::string>& more) {
-    const auto summary = RunAlone(WithLengths(more));
-    return summary ? std::string() : summary.error().line();
+    return LineOf(RunAlone(WithLengths(more)));
   };
   EXPECT_EQ(error({"schedule=seq1f1b", "slices=2"}),
             "data.lengths cannot be used with pipeline.slices: remove one of them");
@@ -182,9 +180,7 @@ TEST_F(Lengths, RefusesWhatDoesNotCombine) {
   EXPECT_EQ(error({"microbatches=6"}),
             "data.lengths: the microbatches of a step (6) are not a multiple of the 4 lengths");
   EXPECT_TRUE(Contains(error({"model.name=deepseek_v3", "predictor=1"}), "model.predictor"));
-  const auto summary = RunAlone({"data.lengths=8,16", "sequence=32"});
-  ASSERT_FALSE(summary);
-  EXPECT_EQ(summary.error().line(),
+  EXPECT_EQ(LineOf(RunAlone({"data.lengths=8,16", "sequence=32"})),
             "data.lengths: the longest is 16, but model.sequence is 32; set it to 16");
 }
 

@@ -63,8 +63,7 @@ TEST_F(Optimizers, ResumeOnAnotherLayout) {
 
 TEST_F(Optimizers, AChangedOptimizerStartsAnewAndIsLogged) {
   ASSERT_TRUE(RunAlone({"name=whole"}));
-  const auto summary = RunAlone(Muon({"resume=" + At("whole", 2)}));
-  ASSERT_TRUE(summary) << summary.error().line();
+  EXPECT_TRUE(Succeeds(RunAlone(Muon({"resume=" + At("whole", 2)}))));
   const std::string log = Log();
   EXPECT_NE(log.find("optimizer.name was \"adamw\", is \"muon\""), std::string::npos) << log;
   EXPECT_TRUE(Contains(log, "tensors of the optimizer's state are not in the checkpoint"));

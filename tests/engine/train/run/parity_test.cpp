@@ -25,7 +25,9 @@
 #include "schedule/passes/passes.h"
 #include "schedule/text/text.h"
 #include "tests/engine/train/run/sums_of_gradients.h"
+#include "tests/engine/train/run/trained_model.h"
 #include "tests/engine/train/tiny_run.h"
+#include "tests/results.h"
 #include "train/run/pipeline.h"
 
 namespace penstock {
@@ -33,11 +35,6 @@ namespace {
 
 constexpr int kSteps = 3;   // of a schedule with a flush
 constexpr int kRounds = 2;  // of one without, of kSteps steps each
-
-struct Trained {
-  std::vector<double> losses;
-  std::map<std::string, at::Tensor> parameters;
-};
 
 // While it exists, autograd's dropout draws what the stages of a pipeline do: each op is seeded by
 // its number in the whole model.
@@ -138,8 +135,8 @@ class Reference {
     }
   }
 
-  Trained Run(const BatchSource& source, int steps) {
-    Trained trained;
+  TrainedModel Run(const BatchSource& source, int steps) {
+    TrainedModel trained;
     for (int step = 0; step < steps; ++step) trained.losses.push_back(Step(source, step));
     for (const auto& stage : stages_) {
       for (const auto& parameter : stage.parameters) {
@@ -323,7 +320,7 @@ class Reference {
 
 // The results of the pipeline and of the reference for one schedule.
 struct Both {
-  Trained pipeline, reference;
+  TrainedModel pipeline, reference;
 };
 
 // Checks all copies of parameters and optimizer state, in replicas and in stages that share them.
@@ -369,8 +366,7 @@ void ExpectVersions(const Pipeline& pipeline, const Schedule& schedule) {
 
 Both TrainBoth(TrainConfig config, Schedule schedule) {
   at::set_num_threads(1);
-  const Status shared = SetShared(config, schedule);
-  EXPECT_TRUE(shared) << shared.error().line();
+  EXPECT_TRUE(Succeeds(SetShared(config, schedule)));
   config.pipeline.microbatches = schedule.microbatches;
   const int rounds = schedule.steps == 1 ? kSteps : kRounds;
   const int steps = rounds * schedule.steps;
@@ -381,9 +377,7 @@ Both TrainBoth(TrainConfig config, Schedule schedule) {
   Pipeline pipeline = BuildPipeline(config, schedule, source).value();
   Both both;
   both.pipeline.losses.resize(steps);
-  RunOptions options;
-  options.steps = rounds;
-  options.update = UpdateRuleOf(config.optimizer);
+  RunOptions options = {.steps = rounds, .update = UpdateRuleOf(config.optimizer)};
   options.update.zero = pipeline.zero;
   options.on_thread_start = [](int) { at::set_num_threads(1); };
   const int last_rank = schedule.placement.rank_of(schedule.stages() - 1);
@@ -391,8 +385,7 @@ Both TrainBoth(TrainConfig config, Schedule schedule) {
     if (rank == last_rank) both.pipeline.losses[step] = pipeline.last().StepLoss();
   };
   const std::vector<Stage*> stages = pipeline.pointers();
-  const Status status = RunRanks(schedule, stages, options);
-  EXPECT_TRUE(status) << status.error().line();
+  EXPECT_TRUE(Succeeds(RunRanks(schedule, stages, options)));
   GatherWeights(pipeline, schedule, /*replicas=*/true);
   both.pipeline.parameters = ByName(pipeline.model);
   ExpectCopiesEqual(pipeline);
@@ -410,14 +403,6 @@ Both TrainBoth(TrainConfig config, Schedule schedule) {
   }
   both.reference = Reference(config, std::move(rules)).Run(source, steps);
   return both;
-}
-
-void ExpectEqual(const Trained& actual, const Trained& expected) {
-  EXPECT_EQ(actual.losses, expected.losses);
-  ASSERT_EQ(actual.parameters.size(), expected.parameters.size());
-  for (const auto& [name, value] : expected.parameters) {
-    EXPECT_TRUE(at::equal(actual.parameters.at(name), value)) << name;
-  }
 }
 
 // Returns 1 or 2 layers per stage at random.
@@ -458,10 +443,9 @@ TEST_P(Parity, TrainsLikeOneRank) {
   int cases = 0;
   const int most = IsTriedTwice(model) ? 2 : 1;
   for (int attempt = 0; attempt < 100 && cases < most; ++attempt) {
-    ScheduleParams params;
-    params.ranks = 1 + static_cast<int>(random() % 4);
-    params.chunks = random() % 2 == 0 ? 0 : 1 + static_cast<int>(random() % 2);
-    params.microbatches = 1 + static_cast<int>(random() % 9);
+    ScheduleParams params = {.ranks = 1 + static_cast<int>(random() % 4),
+                             .chunks = random() % 2 == 0 ? 0 : 1 + static_cast<int>(random() % 2),
+                             .microbatches = 1 + static_cast<int>(random() % 9)};
     if (FindAlgorithm(algorithm).value()->supported.steps) params.steps = kSteps;
     const auto pipeline = Generate(algorithm, params);
     if (!pipeline || pipeline->placement.chain_length() > 6) continue;
@@ -526,13 +510,8 @@ TEST(AnySchedule, TrainsAHandwrittenCsv) {
 TEST(SharedParameters, NeedAFlush) {
   TrainConfig config = TinyConfig();
   config.model.name = "gpt2";
-  ScheduleParams params;
-  params.ranks = 4;
-  params.steps = 2;
-  Schedule schedule = Generate("pipedream", params).value();
-  const Status status = SetShared(config, schedule);
-  ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().line(),
+  Schedule schedule = Generate("pipedream", {.ranks = 4, .steps = 2}).value();
+  EXPECT_EQ(LineOf(SetShared(config, schedule)),
             "pipeline.schedule: stages 0, 3 share embedding.weight, but schedule 'pipedream' does "
             "not flush, so they "
             "would update it at different times: use a schedule that flushes, or model.tied=false");

@@ -57,11 +57,7 @@ class ProcessesRun : public testing::Test {
   }
 
   TrainOptions Options(const std::atomic<bool>* stop = nullptr) const {
-    TrainOptions options;
-    options.log = log_;
-    options.cores = 1;
-    options.stop = stop;
-    return options;
+    return {.log = log_, .stop = stop, .cores = 1};
   }
 
   Result<TrainSummary> RunAlone(const std::vector<std::string>& options) const {
@@ -70,9 +66,7 @@ class ProcessesRun : public testing::Test {
 
   // Returns the error of a run that must fail.
   std::string ErrorOf(const std::vector<std::string>& options) const {
-    const auto summary = RunAlone(options);
-    EXPECT_FALSE(summary);
-    return summary ? "" : summary.error().line();
+    return LineOf(RunAlone(options));
   }
 
   // Places neighboring ranks on different processes, or whole replicas of the pipeline if there are

@@ -197,12 +197,11 @@ TEST_F(ProcessesTrain, RefusesProcessesOfDifferentRuns) {
   OnEachProcess(groups, [&](ProcessGroup& group) {
     TrainOptions options = Options();
     options.group = &group;
-    const auto summary =
-        Train(Config({group.process() == 0 ? "optimizer.lr=0.01" : "optimizer.lr=0.02"}), options);
-    ASSERT_FALSE(summary);
-    EXPECT_EQ(summary.error().line(),
-              "optimizer.lr is 0.01 on process 0 and 0.02 on process 1: start all processes with "
-              "the same");
+    EXPECT_EQ(
+        LineOf(Train(Config({group.process() == 0 ? "optimizer.lr=0.01" : "optimizer.lr=0.02"}),
+                     options)),
+        "optimizer.lr is 0.01 on process 0 and 0.02 on process 1: start all processes with "
+        "the same");
   });
 }
 
@@ -254,11 +253,8 @@ TEST_F(ProcessesTrain, SeveralProcessesWriteTheFileOfOne) {
       if (i++ % 3 == group.process() || (name == "z" && group.process() == 2))
         own.tensors[name] = tensor;
     }
-    const Status status = WriteSingleFile(processes, together, own);
-    EXPECT_TRUE(status) << status.error().line();
-    const Status refused = WriteSingleFile(processes, folder_ / "no/folder", own);
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().line(),
+    EXPECT_TRUE(Succeeds(WriteSingleFile(processes, together, own)));
+    EXPECT_EQ(LineOf(WriteSingleFile(processes, folder_ / "no/folder", own)),
               fmt::format("process 0: cannot write {}: No such file or directory",
                           folder_ / "no/folder"));
   });

@@ -161,9 +161,8 @@ TEST_F(Resume, AutoUsesTheNewestCompleteCheckpoint) {
 TEST_F(Resume, ContinuesFromACheckpointInOneFile) {
   ASSERT_TRUE(Run({"name=whole"}));
   Checkpoint third = OpenCheckpoint(At("whole", 3)).value();
-  Safetensors content;
-  content.metadata = MetadataOf(third.reader.manifest());
-  content.tensors = AllTensors(At("whole", 3));
+  Safetensors content = {.metadata = MetadataOf(third.reader.manifest()),
+                         .tensors = AllTensors(At("whole", 3))};
   const std::string own = CheckpointFolder(folder_ / "runs/run");
   std::filesystem::create_directories(own);
   ASSERT_TRUE(WriteSafetensors(own + "/step-3.safetensors", content));
@@ -306,10 +305,7 @@ TEST_F(Resume, LogsChangedKeys) {
 
 TEST_F(Resume, SkipsIncompleteLinesOfMetrics) {
   const auto line = [](std::int64_t step, double loss) {
-    StepMetric metric;
-    metric.step = step;
-    metric.loss = loss;
-    return MetricLine(metric);
+    return MetricLine(StepMetric{.step = step, .loss = loss});
   };
   const std::string path =
       folder_.Write("metrics.jsonl", line(0, 1.5) + "{\"step\":1,\"loss\"\n" + "nonsense\n" +

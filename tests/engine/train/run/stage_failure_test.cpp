@@ -19,10 +19,9 @@ namespace {
 Error Fail(const ParallelConfig& parallel, int failing) {
   TrainConfig config = TinyConfig();
   config.parallel = parallel;
-  ScheduleParams params;
-  params.ranks = 4;
-  params.microbatches = 4;
-  Schedule schedule = AddDataParallelism(Generate("1f1b", params).value(), parallel.data).value();
+  Schedule schedule =
+      AddDataParallelism(Generate("1f1b", {.ranks = 4, .microbatches = 4}).value(), parallel.data)
+          .value();
   schedule = ShardSchedule(schedule, parallel).value();
   config.pipeline.microbatches = schedule.microbatches;
   const std::vector<std::uint8_t> text = Text();
@@ -32,8 +31,7 @@ Error Fail(const ParallelConfig& parallel, int failing) {
     return targets(step, microbatch);
   };
   const auto pipeline = BuildPipeline(config, schedule, source).value();
-  RunOptions options;
-  options.steps = 3;
+  RunOptions options = {.steps = 3};
   options.update.zero = pipeline.zero;
   const Status status = RunRanks(schedule, pipeline.pointers(), options);
   EXPECT_FALSE(status);

@@ -42,9 +42,7 @@ inline TrainedModel TrainWith(
   TrainedModel result;
   result.losses.resize(Index(config.steps * schedule.steps));
   Trace trace = Trace::Make(schedule).value();
-  RunOptions options;
-  options.steps = config.steps;
-  options.update = UpdateRuleOf(config.optimizer);
+  RunOptions options = {.steps = config.steps, .update = UpdateRuleOf(config.optimizer)};
   options.update.zero = pipeline.zero;
   options.trace = &trace;
   options.on_thread_start = [](int) { at::set_num_threads(1); };

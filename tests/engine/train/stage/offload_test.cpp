@@ -51,17 +51,14 @@ BatchSource OffloadSourceOf(const TrainConfig& config) {
 TrainedWithPool TrainWith(const Schedule& schedule) {
   at::set_num_threads(1);
   const TrainConfig config = ConfigOf(schedule);
-  const auto pipeline = BuildPipeline(config, schedule, OffloadSourceOf(config));
-  EXPECT_TRUE(pipeline) << pipeline.error().line();
+  const auto pipeline = ValueOf(BuildPipeline(config, schedule, OffloadSourceOf(config)));
   Trace trace = Trace::Make(schedule).value();
-  RunOptions options;
-  options.steps = kOffloadSteps;
+  RunOptions options = {.steps = kOffloadSteps};
   options.on_thread_start = [](int) { at::set_num_threads(1); };
   options.trace = &trace;
-  const Status status = RunRanks(schedule, pipeline->pointers(), options);
-  EXPECT_TRUE(status) << status.error().line();
+  EXPECT_TRUE(Succeeds(RunRanks(schedule, pipeline.pointers(), options)));
   TrainedWithPool trained;
-  for (const auto& [name, value] : pipeline->model.Parameters()) {
+  for (const auto& [name, value] : pipeline.model.Parameters()) {
     trained.parameters.push_back(value.clone());
   }
   trained.measure = MeasureRun(trace);
@@ -72,9 +69,7 @@ TrainedWithPool TrainWith(const Schedule& schedule) {
 class Offload : public ::testing::TestWithParam<const char*> {
  protected:
   static Schedule Plain() {
-    ScheduleParams params;
-    params.ranks = 2;
-    params.microbatches = 6;
+    ScheduleParams params = {.ranks = 2, .microbatches = 6};
     return Generate(GetParam(), params).value();
   }
   static Schedule With(const std::vector<std::string>& passes) {
@@ -130,8 +125,7 @@ TEST_P(Offload, MayEndInTheMiddleOfAStep) {
     return targets(step, microbatch);
   };
   const auto pipeline = ValueOf(BuildPipeline(config, schedule, source));
-  RunOptions options;
-  options.steps = kOffloadSteps;
+  RunOptions options = {.steps = kOffloadSteps};
   EXPECT_TRUE(Refused(RunRanks(schedule, pipeline.pointers(), options), "the disk is gone"));
 }
 

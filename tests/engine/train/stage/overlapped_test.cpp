@@ -161,8 +161,7 @@ class TwoStages {
   // Saves the stage and the pair of it with itself, and loads them.
   static void Compile(int stage, const std::shared_ptr<StageModule>& module,
                       const StageExamples& examples, TorchStageOptions& options) {
-    CompileOptions how;
-    how.overlapped = true;
+    CompileOptions how = {.overlapped = true};
     const StageProgram program =
         CompileStage(MakeStageSpec(module, examples, options), how).value();
     const TempFolder folder;

@@ -179,12 +179,9 @@ TEST_P(SeveralTensors, TrainLikeAutograd) {
   std::vector<Stage*> pointers;
   for (const auto& stage : stages) pointers.push_back(stage.get());
 
-  ScheduleParams params;
-  params.ranks = 3;
-  params.microbatches = kTensorMicrobatches;
+  ScheduleParams params = {.ranks = 3, .microbatches = kTensorMicrobatches};
   TrainedTensors trained;
-  RunOptions options;
-  options.steps = kTensorSteps;
+  RunOptions options = {.steps = kTensorSteps};
   options.on_thread_start = [](int) { at::set_num_threads(1); };
   options.on_step = [&](int rank, std::int64_t) {
     if (rank == 2) trained.losses.push_back(stages.back()->StepLoss());

@@ -46,12 +46,11 @@ TrainConfig Config(std::int64_t layers, std::int64_t sequence) {
 }
 
 Case RandomCase(std::mt19937& random, bool split) {
-  ScheduleParams params;
-  params.ranks = 1 + static_cast<int>(random() % 3);
-  params.chunks = 1 + static_cast<int>(random() % 2);
-  params.microbatches = 1 + static_cast<int>(random() % 3);
-  params.slices = 2 + static_cast<int>(random() % 3);
-  params.split = split;
+  ScheduleParams params = {.ranks = 1 + static_cast<int>(random() % 3),
+                           .chunks = 1 + static_cast<int>(random() % 2),
+                           .microbatches = 1 + static_cast<int>(random() % 3),
+                           .slices = 2 + static_cast<int>(random() % 3),
+                           .split = split};
   Case made{{}, Generate("seq1f1b", params).value()};
   std::vector<std::int64_t> layers;
   std::int64_t all = 0;
@@ -129,12 +128,9 @@ Gradients OfPipeline(const Case& made, const BatchSource& source, Trace* trace =
     examples.inputs = stages.back()->ExampleOutputs();
     pointers.push_back(stages.back().get());
   }
-  RunOptions options;
-  options.steps = trace == nullptr ? 1 : 3;
-  options.trace = trace;
+  RunOptions options = {.steps = trace == nullptr ? 1 : 3, .trace = trace};
   options.on_thread_start = [](int) { at::set_num_threads(1); };
-  const Status status = RunRanks(schedule, pointers, options);
-  EXPECT_TRUE(status) << status.error().line();
+  EXPECT_TRUE(Succeeds(RunRanks(schedule, pointers, options)));
   for (const auto& stage : stages) EXPECT_EQ(stage->ActivationBytes(), 0);
   found.loss = stages.back()->StepLoss();
   return found;
@@ -215,10 +211,9 @@ TEST(SliceMemory, SlicesTogetherHoldAsMuchAsTheSequence) {
   const auto saved = [](int slices) {
     TrainConfig config = Config(2, 32);
     config.model.options["kv_heads"] = "4";
-    ScheduleParams params;
-    params.ranks = 2;
-    params.slices = config.pipeline.slices = slices;
-    const Schedule schedule = Generate(slices == 1 ? "1f1b" : "seq1f1b", params).value();
+    const Schedule schedule = Generate(slices == 1 ? "1f1b" : "seq1f1b",
+                                       {.ranks = 2, .slices = config.pipeline.slices = slices})
+                                  .value();
     config.pipeline.microbatches = schedule.microbatches;
     return BuildPipeline(config, schedule, SourceOf(config)).value().stages.front()->SavedBytes();
   };

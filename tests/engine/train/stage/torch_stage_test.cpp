@@ -16,10 +16,7 @@ namespace {
 constexpr int kMicrobatches = 3;
 
 ModelConfig SmallConfig() {
-  ModelConfig config;
-  config.vocabulary = 13;
-  config.dim = 16;
-  config.layers = 3;
+  ModelConfig config = {.vocabulary = 13, .dim = 16, .layers = 3};
   config.options["heads"] = "2";
   config.sequence = 8;
   return config;
@@ -152,9 +149,7 @@ class Chain {
 class Plain {
  public:
   explicit Plain(bool lengths) : lengths_(lengths) {
-    LayerRange all;
-    all.end = SmallConfig().layers;
-    all.embedding = all.head = true;
+    LayerRange all = {.end = SmallConfig().layers, .embedding = true, .head = true};
     module_ = BuildStage(SmallConfig(), all).value();
   }
 

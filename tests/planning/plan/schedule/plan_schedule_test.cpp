@@ -7,6 +7,7 @@
 #include "schedule/search/problem/problem.h"
 #include "schedule/validate/validate.h"
 #include "simulate/simulate.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
@@ -54,15 +55,14 @@ TEST(PlanScheduleTest, EveryScheduleOfTheFrontIsValidAndNotBelowTheBound) {
   std::mt19937 rng(1);
   for (int round = 0; round < 30; ++round) {
     const ScheduleQuestion question = RandomQuestion(rng);
-    const auto plan = PlanSchedule(question);
-    ASSERT_TRUE(plan) << plan.error().line();
+    const auto plan = ValueOf(PlanSchedule(question));
     double previous = std::numeric_limits<double>::infinity();
-    for (const PlannedSchedule& planned : plan->front) {
+    for (const PlannedSchedule& planned : plan.front) {
       ExpectAsSimulated(question, planned);
       EXPECT_LT(planned.length, previous);
       previous = planned.length;
     }
-    EXPECT_GE(plan->best().length, plan->lower_bound * (1 - kSlack));
+    EXPECT_GE(plan.best().length, plan.lower_bound * (1 - kSlack));
   }
 }
 
@@ -73,10 +73,9 @@ TEST(PlanScheduleTest, MoreMemoryIsNeverWorse) {
     double previous = std::numeric_limits<double>::infinity();
     for (const double limit : {1.0, 1.3, 1.5, 2.0, 2.4, 3.0, 4.5, 6.0, 100.0}) {
       question.params.memory_limit = limit;
-      const auto plan = PlanSchedule(question);
-      ASSERT_TRUE(plan) << plan.error().line();
-      EXPECT_LE(plan->best().length, previous) << limit;
-      previous = plan->best().length;
+      const auto plan = ValueOf(PlanSchedule(question));
+      EXPECT_LE(plan.best().length, previous) << limit;
+      previous = plan.best().length;
     }
   }
 }
@@ -87,8 +86,7 @@ TEST(PlanScheduleTest, NoScheduleOfTheCatalogThatFitsIsShorter) {
     ScheduleQuestion question = RandomQuestion(rng);
     question.chunks = {1, 2, 3, 4};
     question.params.objective = Objective::kMakespan;
-    const auto plan = PlanSchedule(question);
-    ASSERT_TRUE(plan) << plan.error().line();
+    const auto plan = ValueOf(PlanSchedule(question));
     for (const Algorithm& algorithm : Catalog()) {
       if (algorithm.supported.steps) continue;
       for (const int chunks : question.chunks) {
@@ -101,7 +99,7 @@ TEST(PlanScheduleTest, NoScheduleOfTheCatalogThatFitsIsShorter) {
         const auto result = Simulate(*schedule, costs);
         ASSERT_TRUE(result);
         if (result->peak_memory > *question.params.memory_limit * (1 + kSlack)) continue;
-        EXPECT_LE(plan->best().length, result->makespan * (1 + kSlack))
+        EXPECT_LE(plan.best().length, result->makespan * (1 + kSlack))
             << algorithm.name << " ranks " << params.ranks << " microbatches "
             << params.microbatches << " chunks " << chunks;
       }

@@ -28,11 +28,8 @@ Costs TwoSites(const Placement& placement, double within, double between) {
 }
 
 Schedule Searched(const char* algorithm, const Costs& costs, int ranks, int microbatches) {
-  ScheduleParams params;
-  params.ranks = ranks;
-  params.microbatches = microbatches;
-  params.costs = costs;
-  return Generate(algorithm, params).value();
+  return Generate(algorithm, {.ranks = ranks, .microbatches = microbatches, .costs = costs})
+      .value();
 }
 
 double Makespan(const Schedule& schedule, const Costs& costs) {
@@ -56,10 +53,8 @@ TEST(UnlikeLinks, PricesAreThoseOfTheSimulator) {
 TEST(UnlikeLinks, NoScheduleIsBelowTheBound) {
   for (const char* const algorithm : {"1f1b", "zb-h1", "zbv", "zb-auto", "v-auto", "interleaved"}) {
     for (const double between : {0.0, 0.3, 2.0, 20.0}) {
-      ScheduleParams params;
-      params.ranks = 4;
-      params.microbatches = 8;
-      const Placement placement = Generate(algorithm, params).value().placement;
+      const Placement placement =
+          Generate(algorithm, {.ranks = 4, .microbatches = 8}).value().placement;
       const Costs costs = TwoSites(placement, 0.1, between);
       const Schedule schedule = Searched(algorithm, costs, 4, 8);
       const double bound = LengthBound(placement, costs, 8, kNever, Objective::kMakespan, false);

@@ -5,6 +5,7 @@
 #include <regex>
 
 #include "scenario/fields.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
@@ -19,11 +20,7 @@ PlanQuestion QuestionOf(const std::string& model, int batch) {
   return question;
 }
 
-std::string RefusalOf(const PlanQuestion& question) {
-  const auto answer = SearchPlans(question);
-  EXPECT_FALSE(answer);
-  return answer ? "" : answer.error().line();
-}
+std::string RefusalOf(const PlanQuestion& question) { return LineOf(SearchPlans(question)); }
 
 // Sets the first change that the line proposes; returns whether it proposes one.
 bool Apply(const std::string& line, const std::string& name, Scenario& scenario) {

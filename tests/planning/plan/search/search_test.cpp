@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "plan/search/pricing.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
@@ -36,25 +37,23 @@ class SearchOfPlans : public ::testing::TestWithParam<Job> {
 };
 
 TEST_P(SearchOfPlans, GivesAFrontOfWholeDivisions) {
-  const auto answer = SearchPlans(question_);
-  ASSERT_TRUE(answer) << answer.error().line();
+  const auto answer = ValueOf(SearchPlans(question_));
   const auto model = question_.scenario.Load();
-  for (const TrainingPlan& plan : answer->front) {
+  for (const TrainingPlan& plan : answer.front) {
     const JobDivision& division = plan.division;
     EXPECT_EQ(DevicesOf(division), model->cluster.devices());
     EXPECT_EQ(std::int64_t{division.data} * division.micro_batch * division.microbatches,
               question_.global_batch);
-    EXPECT_LE(plan.bytes(), answer->memory_limit);
+    EXPECT_LE(plan.bytes(), answer.memory_limit);
     EXPECT_LE(plan.lower_bound, plan.step_time() * (1 + 1e-9));
     EXPECT_GT(plan.lower_bound, 0);
-    for (const TrainingPlan& other : answer->front) EXPECT_FALSE(Dominates(other, plan));
+    for (const TrainingPlan& other : answer.front) EXPECT_FALSE(Dominates(other, plan));
   }
 }
 
 TEST_P(SearchOfPlans, IsNoSlowerThanOtherConfigurationsThatFit) {
   const PlanQuestion& question = question_;
-  const auto answer = SearchPlans(question);
-  ASSERT_TRUE(answer) << answer.error().line();
+  const auto answer = ValueOf(SearchPlans(question));
   const auto model = question.scenario.Load();
   DivisionQuestion asked{.scenario = &question.scenario, .shape = model->shape};
   asked.devices = model->cluster.devices();
@@ -69,8 +68,8 @@ TEST_P(SearchOfPlans, IsNoSlowerThanOtherConfigurationsThatFit) {
     const ScheduleChoice& choice = choices[random() % choices.size()];
     if (choice.searches) continue;
     const auto plan = PriceOf(question.scenario, division, choice);
-    if (!plan || plan->bytes() > answer->memory_limit) continue;
-    EXPECT_GE(plan->step_time(), answer->best().step_time() * (1 - 1e-9)) << choice.name;
+    if (!plan || plan->bytes() > answer.memory_limit) continue;
+    EXPECT_GE(plan->step_time(), answer.best().step_time() * (1 - 1e-9)) << choice.name;
   }
 }
 
@@ -80,9 +79,8 @@ TEST_P(SearchOfPlans, KeepsWhatIsGiven) {
   question.scenario.ranks = 2;
   question.scenario.recompute = "full";
   question.schedules = {"1f1b", "interleaved"};
-  const auto answer = SearchPlans(question);
-  ASSERT_TRUE(answer) << answer.error().line();
-  for (const TrainingPlan& plan : answer->front) {
+  const auto answer = ValueOf(SearchPlans(question));
+  for (const TrainingPlan& plan : answer.front) {
     EXPECT_EQ(plan.division.tensor, 2);
     EXPECT_EQ(plan.division.pipeline, 2);
     EXPECT_EQ(plan.division.recompute, "full");
@@ -101,9 +99,8 @@ TEST(SearchPlans, OffloadsWhatDoesNotFit) {
   question.scenario.implementation = "transformer-engine";
   question.scenario.sequence = 32768;
   question.memory_limit = 21.5 * (1 << 30);
-  const auto answer = SearchPlans(question);
-  ASSERT_TRUE(answer) << answer.error().line();
-  const TrainingPlan& best = answer->best();
+  const auto answer = ValueOf(SearchPlans(question));
+  const TrainingPlan& best = answer.best();
   EXPECT_GT(best.division.offloaded_layers, 0);
   EXPECT_LE(best.bytes(), question.memory_limit);
   question.scenario.offloaded_layers = 0;
@@ -117,15 +114,13 @@ TEST(SearchPlans, ChoosesAmongPrecisions) {
   double fastest = std::numeric_limits<double>::infinity();
   for (const Precision precision : {Precision::kBf16, Precision::kFp8}) {
     question.precisions = {precision};
-    const auto answer = SearchPlans(question);
-    ASSERT_TRUE(answer) << answer.error().line();
-    EXPECT_EQ(answer->best().division.precision, precision);
-    fastest = std::min(fastest, answer->best().step_time());
+    const auto answer = ValueOf(SearchPlans(question));
+    EXPECT_EQ(answer.best().division.precision, precision);
+    fastest = std::min(fastest, answer.best().step_time());
   }
   question.precisions = {Precision::kBf16, Precision::kFp8};
-  const auto both = SearchPlans(question);
-  ASSERT_TRUE(both) << both.error().line();
-  EXPECT_DOUBLE_EQ(both->best().step_time(), fastest);
+  const auto both = ValueOf(SearchPlans(question));
+  EXPECT_DOUBLE_EQ(both.best().step_time(), fastest);
 }
 
 TEST(SearchPlans, RefusesPrecisionsThatCannotBeComputed) {
@@ -137,10 +132,9 @@ TEST(SearchPlans, RefusesPrecisionsThatCannotBeComputed) {
 TEST(SearchPlans, EndsWithTheBestSoFar) {
   PlanQuestion question = QuestionOf("llama-3-8b", "1x8", 32);
   question.stop = [] { return true; };
-  const auto answer = SearchPlans(question);
-  ASSERT_TRUE(answer) << answer.error().line();
-  EXPECT_TRUE(answer->stopped);
-  EXPECT_FALSE(answer->front.empty());
+  const auto answer = ValueOf(SearchPlans(question));
+  EXPECT_TRUE(answer.stopped);
+  EXPECT_FALSE(answer.front.empty());
 }
 
 }  // namespace

@@ -11,21 +11,6 @@
 namespace penstock::testing {
 namespace {
 
-// The most forwards on one rank whose B has not run, in activations of a rank's share.
-double PeakInFlight(const Schedule& schedule) {
-  int peak = 0;
-  for (const Lane& lane : schedule.lanes) {
-    int alive = 0;
-    for (const Action& action : lane) {
-      ForEachPart(action, [&](const Part& part) {
-        if (part.op == Op::kForward) peak = std::max(peak, ++alive);
-        if (EndsMicrobatch(part.op)) --alive;
-      });
-    }
-  }
-  return static_cast<double>(peak) / schedule.placement.chunks() / schedule.slices;
-}
-
 // Generates every size of the grid that the algorithm accepts. A refusal names the algorithm.
 template <class Visit>
 void ForEachSize(const Algorithm& algorithm, Visit visit) {
@@ -66,18 +51,6 @@ TEST(Algorithms, ValidBeforeAndAfterLowering) {
   }
 }
 
-TEST(Algorithms, PeakMemoryMatchesTheClosedForm) {
-  for (const std::string_view name : {"naive", "gpipe", "1f1b", "interleaved"}) {
-    const Algorithm& algorithm = **FindAlgorithm(name);
-    ForEachSize(algorithm, [&](const Size& size, const Schedule& schedule) {
-      const auto params = CheckParams(algorithm, ParamsOf(size));
-      ASSERT_TRUE(params);
-      EXPECT_DOUBLE_EQ(PeakInFlight(schedule), *algorithm.closed_form(*params).peak_memory)
-          << name << " " << size.Text();
-    });
-  }
-}
-
 TEST(Algorithms, MemoryIsReservedExactly) {
   for (const std::string_view name : {"naive", "gpipe", "1f1b", "interleaved"}) {
     const Schedule schedule = Make(name, {4, 0, 11});
@@ -99,27 +72,6 @@ TEST(Algorithms, LanesMatchThePapers) {
   EXPECT_EQ(WriteCsv(Make("interleaved", {2, 2, 4})),
             "0F0,0F1,2F0,2F1,0F2,2B0,0F3,2B1,2F2,0B0,2F3,0B1,2B2,2B3,0B2,0B3\n"
             "1F0,1F1,3F0,3B0,3F1,3B1,1F2,1B0,1F3,1B1,3F2,3B2,3F3,3B3,1B2,1B3\n");
-}
-
-TEST(Algorithms, RefusalsNameTheParameter) {
-  const auto refused = [](ScheduleParams params, const char* word) {
-    EXPECT_TRUE(Refused(Generate("1f1b", params), word, ErrorCode::kInvalidArgument)) << word;
-  };
-  refused({.ranks = 0}, "ranks ");
-  refused({.ranks = -3}, "ranks ");
-  refused({.chunks = 2}, "chunks ");
-  refused({.chunks = -1}, "chunks ");
-  refused({.microbatches = 0}, "microbatches ");
-  refused({.group = 2}, "group ");
-  refused({.slices = 2}, "slices ");
-  refused({.waves = 1}, "waves ");
-  refused({.steps = 2}, "steps ");
-  refused({.split = true}, "split ");
-  refused({.ranks = 70000}, "at most");
-  refused({.ranks = 60000, .microbatches = 2000000000}, "at most");
-  refused({.ranks = 4, .costs = Costs::Uniform(Placement::Linear(3), 1, 1, 1, 1)}, "costs");
-
-  EXPECT_TRUE(Refused(Generate("2f2b", {}), "interleaved")) << "lists the names";
 }
 
 TEST(Algorithms, NamesAndAliasesAreUnique) {

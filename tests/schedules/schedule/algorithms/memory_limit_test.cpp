@@ -61,20 +61,6 @@ TEST(MemoryLimit, IsKeptWithAnyStageCosts) {
   EXPECT_GE(searched, 3);
 }
 
-TEST(MemoryLimit, IsKeptInFractionsOfAMicrobatch) {
-  int limited = 0;
-  for (const Algorithm& algorithm : Catalog()) {
-    if (!algorithm.supported.memory_limit) continue;
-    ++limited;
-    for (const double limit : {1.0, 1.9, 2.5, 3.0, 7.9, 100.0}) {
-      ScheduleParams params = {.ranks = 4, .microbatches = 12, .memory_limit = limit};
-      EXPECT_LE(FiguresOf(algorithm.name, params).peak_memory, limit * (1 + 1e-9))
-          << algorithm.name;
-    }
-  }
-  EXPECT_GT(limited, 0);
-}
-
 // Messages about a limit use the unit in which it was given.
 TEST(MemoryLimit, RefusalsAreInTheUnitOfTheUser) {
   ScheduleParams params = Sized(2, 4);

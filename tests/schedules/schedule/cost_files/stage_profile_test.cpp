@@ -20,20 +20,19 @@ CostsByDepth Of(double stage, double layer) {
 }
 
 StageProfile ThreePlaces() {
-  StageProfile profile;
-  profile.ranks = 2;
-  profile.cores = 4;
-  profile.layers = 8;
-  profile.comm = 2e-5;
-  profile.message_bytes = 4096;
-  profile.early_gradients = true;
-  profile.update = "optimizer=post-validation";
-  profile.between_threads = {1e-6, 2e-6, 3e-6, 4};
-  profile.between_processes = {1e-5, 2e-5, 3e-5, 1e9};
-  profile.first = Of(2, 10);
-  profile.middle = Of(1, 10);
-  profile.last = Of(5, 10);
-  profile.run = {{"model.dim", "16"}, {"data.path", "a \"b\" \\ c"}};
+  StageProfile profile = {.ranks = 2,
+                          .cores = 4,
+                          .layers = 8,
+                          .comm = 2e-5,
+                          .message_bytes = 4096,
+                          .early_gradients = true,
+                          .update = "optimizer=post-validation",
+                          .between_threads = {1e-6, 2e-6, 3e-6, 4},
+                          .between_processes = {1e-5, 2e-5, 3e-5, 1e9},
+                          .first = Of(2, 10),
+                          .middle = Of(1, 10),
+                          .last = Of(5, 10),
+                          .run = {{"model.dim", "16"}, {"data.path", "a \"b\" \\ c"}}};
   return profile;
 }
 
@@ -115,8 +114,7 @@ TEST(StageProfileTest, RefusalsNameTheKey) {
   const auto refusal = [&](const std::string& old, const std::string& changed) {
     std::string wrong = text;
     wrong.replace(wrong.find(old), old.size(), changed);
-    const auto read = Read(wrong);
-    return read ? "" : read.error().line();
+    return LineOf(Read(wrong));
   };
   for (const auto& [old, changed, expected] :
        {std::array{"ranks: 2", "ranks: 0", "ranks: give a number from 1 on"},

@@ -138,12 +138,11 @@ TEST(Vocabulary, OtherPassesFollowIt) {
     const Schedule plain = Make(Draw(random, 0, 1) == 0 ? "1f1b" : "zb-h1",
                                 {Draw(random, 1, 5), 1, Draw(random, 1, 10)});
     const Costs costs = DrawPassCosts(plain, random);
-    auto schedule = AddVocabulary(plain, costs);
-    ASSERT_TRUE(schedule) << schedule.error().line();
+    auto schedule = ValueOf(AddVocabulary(plain, costs));
     for (int left = Draw(random, 1, 6); left > 0; --left) {
       const std::string pass = DrawPass(random);
       auto next =
-          RunSchedulePasses(*schedule, std::vector<std::string>{pass}, SimulatedContext(costs));
+          RunSchedulePasses(schedule, std::vector<std::string>{pass}, SimulatedContext(costs));
       const bool refuses = pass.starts_with("overlap");
       ASSERT_TRUE(next || refuses || next.error().code == ErrorCode::kInfeasible)
           << pass << ": " << next.error().line();
@@ -151,18 +150,17 @@ TEST(Vocabulary, OtherPassesFollowIt) {
       ASSERT_EQ(FirstFault(*next), "") << pass << " on " << Name(plain);
       ASSERT_TRUE(SlowlyValid(*next)) << pass;
       ASSERT_TRUE(next->vocabulary);
-      changed += next->lanes == schedule->lanes ? 0 : 1;
-      *schedule = std::move(*next);
+      changed += next->lanes == schedule.lanes ? 0 : 1;
+      schedule = std::move(*next);
     }
-    ExpectRoundTrip(*schedule);
+    ExpectRoundTrip(schedule);
   }
   EXPECT_GT(changed, Cases(200));
 }
 
 TEST(Vocabulary, RefusalsSayWhy) {
   const auto message = [](const Schedule& schedule) {
-    const auto result = AddVocabulary(schedule, Costs::Uniform(schedule.placement, 1, 1, 1, 1));
-    return result ? std::string() : result.error().line();
+    return LineOf(AddVocabulary(schedule, Costs::Uniform(schedule.placement, 1, 1, 1, 1)));
   };
   EXPECT_NE(message(Make("dualpipe", {4, 1, 8})).find("replicas"), std::string::npos);
   EXPECT_NE(message(Make("pipedream", {4, 1, 8})).find("flush"), std::string::npos);

@@ -322,9 +322,7 @@ TEST(CollectiveTime, OfOneMemberOrNoBytesIsZero) {
 
 TEST(CollectiveTime, RefusesGroupsThatLinksDoNotFit) {
   const auto refused = [](int members, std::vector<LinkLevel> levels) {
-    const Status status = CheckGroup({members, {std::move(levels)}});
-    EXPECT_FALSE(status);
-    return status ? "" : status.error().line();
+    return LineOf(CheckGroup({members, {std::move(levels)}}));
   };
   EXPECT_NE(refused(0, {{"node"}}).find("replicas 0"), std::string::npos);
   EXPECT_NE(refused(8, {}).find("add a level"), std::string::npos);

@@ -32,8 +32,7 @@ struct Adjustments {
 };
 
 Costs Adjusted(const Schedule& schedule, Costs costs, const Adjustments& adjustments) {
-  const Status scaled = ScaleByLength(costs, adjustments.lengths, ShapeOf(schedule));
-  EXPECT_TRUE(scaled) << scaled.error().line();
+  EXPECT_TRUE(Succeeds(ScaleByLength(costs, adjustments.lengths, ShapeOf(schedule))));
   AddLaunches(costs, adjustments.launch);
   EXPECT_TRUE(SlowDown(costs, schedule.placement, adjustments.factors));
   return costs;

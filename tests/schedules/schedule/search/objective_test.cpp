@@ -16,14 +16,13 @@ namespace {
 constexpr double kAbout = 1 + 1e-9;
 
 ScheduleParams DrawSearch(std::mt19937& random) {
-  ScheduleParams params;
-  params.ranks = Draw(random, 1, 6);
-  params.microbatches = Draw(random, 1, 16);
-  params.forward = 0.5 + 0.1 * Draw(random, 0, 10);
-  params.backward_input = 0.1 * Draw(random, 0, 15);
-  params.backward_weight = 0.1 * Draw(random, 0, 15);
-  params.comm = 0.1 * Draw(random, 0, 3);
-  params.kept_for_weight = 0.25 * Draw(random, 0, 4);
+  ScheduleParams params = {.ranks = Draw(random, 1, 6),
+                           .microbatches = Draw(random, 1, 16),
+                           .forward = 0.5 + 0.1 * Draw(random, 0, 10),
+                           .backward_input = 0.1 * Draw(random, 0, 15),
+                           .backward_weight = 0.1 * Draw(random, 0, 15),
+                           .kept_for_weight = 0.25 * Draw(random, 0, 4),
+                           .comm = 0.1 * Draw(random, 0, 3)};
   params.memory_limit = Draw(random, 1, 2 * params.ranks);
   return params;
 }

@@ -11,11 +11,7 @@
 namespace penstock {
 namespace {
 
-SqueezeOptions InOrder() {
-  SqueezeOptions options;
-  options.window = 1;
-  return options;
-}
+SqueezeOptions InOrder() { return {.window = 1}; }
 
 TEST(Squeezer, InOrderMatchesTheSimulator) {
   for (const auto* name : {"zb-h1", "zbv", "v-half", "v-min"}) {

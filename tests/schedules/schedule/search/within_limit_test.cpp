@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 
 #include "schedule/search/problem/price_lanes.h"
+#include "tests/cases.h"
+#include "tests/schedules/schedule/draw.h"
 #include "tests/schedules/schedule/make_schedules.h"
 
 namespace penstock::testing {
@@ -53,13 +56,21 @@ std::string Text(const LanePrice& price) {
                      price.peak_memory);
 }
 
+Case RandomCase(std::mt19937& random) {
+  const int ranks = Draw(random, 2, 5);
+  return {ranks,
+          Draw(random, 1, 2 * ranks),
+          {1, 0.1 * Draw(random, 6, 15), 0.1 * Draw(random, 4, 13), 0.1 * Draw(random, 0, 5)}};
+}
+
 constexpr Times kEqual = {1, 1, 1, 0};
 constexpr Times kUneven = {1, 0.6, 1.7, 0};
 constexpr Times kWithLatency = {1, 1.2, 0.8, 0.3};
 
 TEST(WithinLimit, NoScheduleWithANameBeatsASearch) {
-  const std::vector<Case> cases = {
-      {2, 3, kEqual}, {4, 7, kEqual}, {3, 8, kUneven}, {4, 6, kWithLatency}};
+  std::vector<Case> cases = {{2, 3, kEqual}, {4, 7, kEqual}, {3, 8, kUneven}, {4, 6, kWithLatency}};
+  std::mt19937 random(11);
+  for (int i = 0; i < Cases(8); ++i) cases.push_back(RandomCase(random));
   const std::vector<std::pair<std::string_view, std::vector<std::string_view>>> searches = {
       {"zb-auto", {"zb-h1", "zb-h2", "1f1b", "gpipe", "naive"}},
       {"v-auto", {"zbv", "v-half", "v-min", "v-1f1b"}}};
@@ -101,8 +112,10 @@ TEST(WithinLimit, WholeBackwardsBeatNoSearch) {
 }
 
 TEST(WithinLimit, MoreMemoryIsNeverWorse) {
-  const std::vector<Case> cases = {
+  std::vector<Case> cases = {
       {2, 5, kUneven}, {4, 9, kUneven}, {3, 6, kWithLatency}, {16, 48, kUneven}};
+  std::mt19937 random(13);
+  for (int i = 0; i < Cases(4); ++i) cases.push_back(RandomCase(random));
   for (const Case& each : cases) {
     for (const std::string_view search : {"zb-auto", "v-auto", "hanayo"}) {
       if (each.ranks == 16 && search == "v-auto") continue;  // takes longer

@@ -158,8 +158,7 @@ TEST(Text, OneStrayCellDoesNotMoveItsStage) {
 
 TEST(Text, RefusesOptionsThatDoNotFitTheLanes) {
   const std::string csv = "0F0,0B0\n1F0,1B0\n2F0,2B0\n";
-  CsvOptions options;
-  options.replicas = 2;
+  CsvOptions options = {.replicas = 2};
   EXPECT_FALSE(ParseCsv(csv, options)) << "3 stages do not form two chains of equal length";
   options = {};
   options.slices = 0;

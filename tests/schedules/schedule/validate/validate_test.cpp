@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "tests/results.h"
 #include "tests/schedules/schedule/make_schedules.h"
 
 namespace penstock::testing {
@@ -214,9 +215,7 @@ TEST(Validate, RequireValidNamesTheFirstFault) {
   Schedule schedule = Make("1f1b", {2, 0, 2});
   EXPECT_TRUE(RequireValid(schedule, "it"));
   schedule.lanes[1].pop_back();
-  const Status refused = RequireValid(schedule, "mine.csv");
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().line(),
+  EXPECT_EQ(LineOf(RequireValid(schedule, "mine.csv")),
             "mine.csv is not a valid schedule: " + Line(Validate(schedule).front()));
 }
 

@@ -16,19 +16,17 @@ namespace penstock {
 namespace {
 
 struct Simulation {
-  Schedule schedule;
-  Costs costs;
-  Timeline timeline;
-  std::vector<SentMessage> messages;
-  SimulationResult result;
+  Schedule schedule = {};
+  Costs costs = {};
+  Timeline timeline = {};
+  std::vector<SentMessage> messages = {};
+  SimulationResult result = {};
 
   MemoryInput input() const { return {schedule, timeline, messages, costs, 1}; }
 };
 
 Simulation SimulationOf(Schedule schedule, Costs costs) {
-  Simulation run;
-  run.schedule = std::move(schedule);
-  run.costs = std::move(costs);
+  Simulation run = {.schedule = std::move(schedule), .costs = std::move(costs)};
   const SimulateOptions options{
       .timeline = &run.timeline, .jitter = nullptr, .messages = &run.messages};
   run.result = Simulate(run.schedule, run.costs, options).value();
@@ -79,9 +77,8 @@ std::vector<Simulation> ManyRuns() {
   const std::vector<std::vector<std::string>> passes = {
       {}, {"sharding"}, {"offload"}, {"recompute"}, {"communication"}};
   for (const Algorithm& algorithm : Catalog()) {
-    ScheduleParams params;
-    params.ranks = algorithm.placement == PlacementForm::kBidirectional ? 4 : 3;
-    params.microbatches = 12;
+    ScheduleParams params = {.ranks = algorithm.placement == PlacementForm::kBidirectional ? 4 : 3,
+                             .microbatches = 12};
     if (algorithm.supported.steps) params.steps = 3;
     const auto schedule = Generate(algorithm.name, params);
     if (!schedule) continue;
@@ -181,9 +178,8 @@ TEST(MemoryByKindTest, WhatARankAlwaysHoldsIsPartOfItsPeak) {
 
 TEST(MemoryByKindTest, NamesTheActionAndTheMicrobatchesInFlight) {
   const Placement placement = Placement::Looped(4, 1);
-  ScheduleParams params = {.ranks = 4, .microbatches = 8};
-  const Simulation run =
-      SimulationOf(Generate("1f1b", params).value(), Costs::Uniform(placement, 1, 1, 1, 1));
+  const Simulation run = SimulationOf(Generate("1f1b", {.ranks = 4, .microbatches = 8}).value(),
+                                      Costs::Uniform(placement, 1, 1, 1, 1));
   const std::vector<RankMemory> memory = MemoryByKind(run.input());
   for (int rank = 0; rank < 4; ++rank) {
     const MemoryPeak& peak = memory[Index(rank)].peak;
@@ -196,10 +192,10 @@ TEST(MemoryByKindTest, NamesTheActionAndTheMicrobatchesInFlight) {
 
 // Sent at 1, arrived at 3, and read when the second rank is free.
 TEST(MemoryByKindTest, MessagesAreHeldBySenderAndReceiver) {
-  ScheduleParams params = {.ranks = 2, .microbatches = 1};
   Costs costs = Costs::Uniform(Placement::Looped(2, 1), 1, 1, 1, 1, 2);
   costs.message_bytes = 5;
-  const Simulation run = SimulationOf(Generate("1f1b", params).value(), std::move(costs));
+  const Simulation run =
+      SimulationOf(Generate("1f1b", {.ranks = 2, .microbatches = 1}).value(), std::move(costs));
   ASSERT_EQ(run.messages.size(), 2u);
   EXPECT_EQ(run.messages[0].sent, 1);
   EXPECT_EQ(run.messages[0].arrived, 3);
@@ -213,8 +209,7 @@ TEST(MemoryByKindTest, MessagesAreHeldBySenderAndReceiver) {
 
 // Messages that share a link or keep ranks waiting are reported as well.
 TEST(MemoryByKindTest, ReportsEveryMessageOfEveryKindOfTransfer) {
-  ScheduleParams params = {.ranks = 4, .microbatches = 6};
-  const Schedule schedule = Generate("zbv", params).value();
+  const Schedule schedule = Generate("zbv", {.ranks = 4, .microbatches = 6}).value();
   for (const Transfers transfers :
        {Transfers::kAsynchronous, Transfers::kBlocking, Transfers::kBatched}) {
     Costs costs = Costs::Uniform(schedule.placement, 1, 1, 1, 1, 0.5);

@@ -15,8 +15,7 @@ namespace penstock {
 namespace {
 
 Schedule Made(const char* name, int ranks, int microbatches) {
-  ScheduleParams params = {.ranks = ranks, .microbatches = microbatches};
-  return Generate(name, params).value();
+  return Generate(name, {.ranks = ranks, .microbatches = microbatches}).value();
 }
 
 std::vector<double> AllOf(const MonteCarloResult& result) {

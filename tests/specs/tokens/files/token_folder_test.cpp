@@ -8,6 +8,7 @@
 
 #include "base/files.h"
 #include "tests/engine/train/temp_folder.h"
+#include "tests/results.h"
 #include "tokens/files/token_writer.h"
 
 namespace penstock {
@@ -40,10 +41,7 @@ class TokenFolderTest : public testing::Test {
     folder_.Write("tokens/index.json", index.dump());
   }
 
-  std::string Refusal() const {
-    const auto opened = TokenFolder::Open(path_);
-    return opened ? "" : opened.error().line();
-  }
+  std::string Refusal() const { return LineOf(TokenFolder::Open(path_)); }
 
   TempFolder folder_;
   const std::string path_ = folder_ / "tokens";

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/train/temp_folder.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
@@ -38,9 +39,7 @@ TEST(OpenTokenizerTest, AModelsFolderHasNoneOneOrOneOfAnotherKind) {
   for (const char* const name :
        {"vocab.txt", "tekken.json", "spm.model", "tokenizer_config.json"}) {
     folder.Write(name, "{}");
-    const auto refused = TokenizerOfFolder(folder.path());
-    ASSERT_FALSE(refused);
-    EXPECT_NE(refused.error().line().find(name), std::string::npos) << refused.error().line();
+    EXPECT_TRUE(Refused(TokenizerOfFolder(folder.path()), name));
   }
   folder.Write("tokenizer.json", kTwoTokens);
   EXPECT_EQ(TokenizerOfFolder(folder.path()).value(), folder.path());
@@ -61,19 +60,16 @@ TEST(OpenTokenizerTest, GenerationEndsAtANumberOrAList) {
     EXPECT_EQ(opened.files.back(), file);
   }
   folder.Write("generation_config.json", R"({"eos_token_id": ["a"]})");
-  EXPECT_NE(OpenTokenizer(folder.path()).error().line().find("generation_config.json: eos"),
-            std::string::npos);
+  EXPECT_TRUE(Contains(OpenTokenizer(folder.path()).error().line(), "generation_config.json: eos"));
 }
 
 TEST(OpenTokenizerTest, ErrorsNameTheFile) {
   const TempFolder folder;
   const auto message = [](const std::string& path) { return OpenTokenizer(path).error().line(); };
-  EXPECT_NE(message(folder / "missing").find("missing"), std::string::npos);
-  EXPECT_NE(message(folder.path()).find("neither"), std::string::npos);
-  EXPECT_NE(message(folder.Write("tokenizer.model", "no model")).find("tokenizer.model: "),
-            std::string::npos);
-  EXPECT_NE(message(folder.Write("tokenizer.json", "{")).find("tokenizer.json: "),
-            std::string::npos);
+  EXPECT_TRUE(Contains(message(folder / "missing"), "missing"));
+  EXPECT_TRUE(Contains(message(folder.path()), "neither"));
+  EXPECT_TRUE(Contains(message(folder.Write("tokenizer.model", "no model")), "tokenizer.model: "));
+  EXPECT_TRUE(Contains(message(folder.Write("tokenizer.json", "{")), "tokenizer.json: "));
 }
 
 }  // namespace
