@@ -77,10 +77,6 @@ Color BlockColor(Op op, int chunk, int chunks) {
   return ChunkColor(BaseColor(op), chunk, chunks, kLightest);
 }
 
-double Brightness(Color color) {
-  return 0.299 * color.red + 0.587 * color.green + 0.114 * color.blue;
-}
-
 Color CauseColor(BubbleCause cause) {
   switch (cause) {
     case BubbleCause::kWarmUp:

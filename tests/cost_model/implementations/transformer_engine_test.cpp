@@ -5,6 +5,7 @@
 
 #include "cost_model/published_models.h"
 #include "cost_model/request/model_request.h"
+#include "tests/cost_model/work_of_stage.h"
 
 namespace penstock {
 namespace {

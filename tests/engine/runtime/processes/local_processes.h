@@ -1,13 +1,17 @@
-#include "runtime/processes/local_processes.h"
+// Several processes of a run, emulated within one. Each has a thread that delivers its frames.
+// Every frame is serialized to bytes, as between processes.
+#pragma once
 
 #include <deque>
+#include <memory>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/mutex.h"
+#include "runtime/processes/process_group.h"
 
 namespace penstock {
-namespace {
 
 struct LocalFrame {
   int from = 0;
@@ -92,9 +96,9 @@ class LocalProcess final : public ProcessGroup {
   std::thread thread_;  // last, because it uses all of the above
 };
 
-}  // namespace
-
-std::vector<std::unique_ptr<ProcessGroup>> MakeLocalProcesses(int processes) {
+// Returns the groups of all processes, by process. Destroying a group makes a process vanish for
+// the others. No other thread may use the group at that time.
+inline std::vector<std::unique_ptr<ProcessGroup>> MakeLocalProcesses(int processes) {
   const auto inboxes = std::make_shared<Inboxes>(processes);
   std::vector<std::unique_ptr<ProcessGroup>> groups;
   for (int process = 0; process < processes; ++process) {
