@@ -1,5 +1,5 @@
 // What kernels, collectives and messages of Megatron-LM's local layers cost.
-#include "cost_model/implementations/megatron.h"
+#include "cost_model/implementations/implementations.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What compiling a layer changes.
-#include "cost_model/implementations/torch.h"
+#include "cost_model/implementations/implementations.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // How times by TransformerEngine depend on formats, fusion, dispatchers, graphs and devices.
-#include "cost_model/implementations/transformer_engine.h"
+#include "cost_model/implementations/implementations.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,3 @@
-#include "plan/export/train_text.h"
-
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -13,6 +11,7 @@
 #include "model_spec/model_config.h"
 #include "model_spec/model_shape.h"
 #include "model_spec/model_spec.h"
+#include "plan/export/framework_texts.h"
 
 namespace penstock {
 namespace {
