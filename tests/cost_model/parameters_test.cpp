@@ -99,8 +99,9 @@ TEST(Parameters, OfATokenAreAsManyAsPublished) {
     double parameters = ModelParameters(shape);
     for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
       if (!shape.has_experts(layer)) continue;
-      const double chosen = static_cast<double>(shape.experts->top_k) / shape.experts->experts;
-      parameters -= (1 - chosen) * ExpertParameters(shape, layer);
+      const auto experts = static_cast<double>(shape.experts->experts);
+      const auto chosen = static_cast<double>(shape.experts->top_k);
+      parameters -= (1 - chosen / experts) * ExpertParameters(shape, layer);
     }
     return parameters / 1e9;
   };
