@@ -8,6 +8,7 @@
 
 #include "base/units.h"
 #include "cli/command/command.h"
+#include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
 #include "cli/output/progress_bar.h"
 #include "cli/plan/plan_page.h"
