@@ -18,6 +18,7 @@ StepMetric Metric(std::int64_t step) {
   metric.loss = 1.5;
   metric.grad_norm = 0.25;
   metric.clipped = true;
+  metric.tokens_per_second = 1024;
   return metric;
 }
 
@@ -29,7 +30,9 @@ TEST(Metrics, ReadsItsLinesAndThoseOfEarlierVersions) {
   EXPECT_TRUE(std::isnan(read[0].loss));
   EXPECT_FALSE(read[0].clipped);
   EXPECT_TRUE(read[0].ranks.empty());
+  EXPECT_EQ(read[0].tokens_per_second, 0);
   EXPECT_EQ(read[1].grad_norm, 0.25);
+  EXPECT_EQ(read[1].tokens_per_second, 1024);
   EXPECT_TRUE(read[1].clipped);
   EXPECT_FALSE(read[1].skipped);
 }
