@@ -6,8 +6,7 @@
 namespace penstock {
 
 // The first stage has no input gradient, so that its whole backward is W.
-inline Work WorkOfStage(const ModelShape& shape, const LayerRange& stage,
-                        const Microbatch& batch) {
+inline Work WorkOfStage(const ModelShape& shape, const LayerRange& stage, const Microbatch& batch) {
   Work work;
   for (const StagePart& part : PartsOfStage(shape, stage, batch)) {
     for (int i = 0; i < part.count; ++i) Append(part.work, work);
