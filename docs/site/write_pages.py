@@ -20,6 +20,7 @@ PYTHON_MODULES = {
     "penstock": "Schedules, validation, simulation and reports. It needs no torch.",
     "penstock.torch": "Training of PyTorch modules, and torch's own runtime. It needs the extra `torch`.",
     "penstock.megatron": "Splits of a model in the form that Megatron-LM reads.",
+    "penstock.tensorboard": "The metrics of a training run, for TensorBoard.",
 }
 _LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)]*)?\))")
 

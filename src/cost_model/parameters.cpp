@@ -145,13 +145,4 @@ double ModelParameters(const ModelShape& shape) {
   return sum;
 }
 
-double ActiveParameters(const ModelShape& shape) {
-  double active = ModelParameters(shape);
-  for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
-    if (!shape.has_experts(layer)) continue;
-    active -= static_cast<double>(shape.experts->experts - shape.experts->top_k) * OneExpert(shape);
-  }
-  return active;
-}
-
 }  // namespace penstock

@@ -25,7 +25,5 @@ double HeadParameters(const ModelShape& shape);
 
 // The parameters of the whole model, where a tied head counts once.
 double ModelParameters(const ModelShape& shape);
-// Parameters active per token: of the experts, only the chosen and the shared ones count.
-double ActiveParameters(const ModelShape& shape);
 
 }  // namespace penstock

@@ -149,18 +149,6 @@ std::vector<StagePart> PartsOfStage(const ModelShape& shape, const LayerRange& s
   return parts;
 }
 
-Work WorkOfStage(const ModelShape& shape, const LayerRange& stage, const Microbatch& batch) {
-  Work work;
-  for (const StagePart& part : PartsOfStage(shape, stage, batch)) {
-    for (int i = 0; i < part.count; ++i) Append(part.work, work);
-  }
-  if (stage.has_embedding()) {
-    Append(work.backward_input, work.backward_weight);
-    work.backward_input.clear();
-  }
-  return work;
-}
-
 KeptBytes KeptByStage(const ModelShape& shape, const LayerRange& stage, const Microbatch& batch,
                       const Recompute& recompute) {
   const double checkpoint = HiddenBytes(shape, batch);

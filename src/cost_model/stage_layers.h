@@ -20,10 +20,8 @@ struct StagePart {
   bool is_recomputed = false;  // as a whole
   double transient = 0;        // bytes that it needs only while it computes
 };
-// The first stage has no input gradient, so that its whole backward is W.
 std::vector<StagePart> PartsOfStage(const ModelShape& shape, const LayerRange& stage,
                                     const Microbatch& batch, const Recompute& recompute = {});
-Work WorkOfStage(const ModelShape& shape, const LayerRange& stage, const Microbatch& batch);
 
 struct KeptBytes {
   double from_forward = 0;  // from the end of F to I or B

@@ -7,6 +7,7 @@
 
 #include "cost_model/parameters.h"
 #include "cost_model/published_models.h"
+#include "tests/cost_model/work_of_stage.h"
 #include "tests/results.h"
 
 namespace penstock {

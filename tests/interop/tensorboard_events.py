@@ -1,4 +1,4 @@
-"""TensorBoard reads the event files of a run and of its resumption: tensorboard_events.py PROGRAM VENV_PYTHON.
+"""TensorBoard reads what penstock.tensorboard writes of a run and of its resumption: tensorboard_events.py PROGRAM VENV_PYTHON.
 
 Any Python can start it. It continues in VENV_PYTHON, which has TensorBoard (./test installs it). Without it the test is
 skipped with exit code 77 and the reason.
@@ -11,15 +11,24 @@ import sys
 import tempfile
 
 SKIPPED = 77
-ENGLISH = pathlib.Path(__file__).resolve().parents[2] / "examples" / "english.yaml"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ENGLISH = ROOT / "examples" / "english.yaml"
+WRITER = ROOT / "python" / "penstock" / "tensorboard.py"
 SMALL = ["dim=16", "heads=2", "sequence=32", "batch=1", "microbatches=4", "sample=10", "ranks=2", "warmup=5"]
 
 
 def train(program, folder, *words):
-    command = [program, "train", str(ENGLISH), *SMALL, "--data", "text", "--name", "a", "--json", "tensorboard=true", *words]
+    command = [program, "train", str(ENGLISH), *SMALL, "--data", "text", "--name", "a", "--json", *words]
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
+
+
+def write_events(*words, without=()):
+    """Runs the module by its path: tools-venv lacks the package, which it does not need."""
+    hide = "".join(f"sys.modules[{name!r}] = None; " for name in without)
+    code = f"import runpy, sys; {hide}sys.argv[1:] = {[str(word) for word in words]}; runpy.run_path({str(WRITER)!r}, run_name='__main__')"
+    return subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=False, timeout=120)
 
 
 def scalars(run):
@@ -58,20 +67,30 @@ def check_equal_to_metrics(run, steps):
 def check(program, folder):
     (folder / "text").write_text("".join(f"line {i * i} of {i}\n" for i in range(600)))
     run = folder / "runs" / "a"
-    files = train(program, folder, "steps=20", "every=5", "keep=0")["files"]
-    (events,) = run.glob("events.out.tfevents.*")
-    assert f"runs/a/{events.name}" in files, files
+    train(program, folder, "steps=20", "every=5", "keep=0")
+    written = write_events(run)
+    assert written.returncode == 0, written.stderr
+    assert written.stdout == f"wrote 20 lines to {run}; show them with: tensorboard --logdir {run}\n", written.stdout
     check_equal_to_metrics(run, 20)
 
     # Steps 10 to 19 run again, with other values.
     train(program, folder, "steps=25", "every=5", "keep=0", "lr=0.01", "resume=runs/a/checkpoints/step-10")
+    assert write_events(run).returncode == 0
     assert len(list(run.glob("events.out.tfevents.*"))) == 2
     check_equal_to_metrics(run, 25)
 
-    # A file whose last record is incomplete, as a crash of the machine leaves it.
-    newest = max(run.glob("events.out.tfevents.*"))
-    newest.write_bytes(newest.read_bytes()[:-5])
-    assert sorted(scalars(run)["loss"]) == list(range(24))
+    # A last line that is being written, and another folder.
+    with (run / "metrics.jsonl").open("a") as metrics:
+        metrics.write('{"step": 25')
+    assert write_events(run, "-o", folder / "events").returncode == 0
+    assert sorted(scalars(folder / "events")["loss"]) == list(range(25))
+
+    for words, without, line in [
+        ([folder], (), f"[Errno 2] No such file or directory: '{folder}/metrics.jsonl'"),
+        ([run], ("tensorboard",), "event files need the package tensorboard: pip install tensorboard"),
+    ]:
+        refused = write_events(*words, without=without)
+        assert (refused.returncode, refused.stderr) == (1, f"penstock.tensorboard: {line}\n"), refused.stderr
 
 
 def main():

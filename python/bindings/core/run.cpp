@@ -173,7 +173,6 @@ void AddRunTypes(nb::module_& module) {
       .def_prop_ro("actions", Figure(&SimulationResult::actions))
       .def_ro("time_unit", &Run::time_unit)
       .def_ro("memory_unit", &Run::memory_unit)
-      .def_prop_ro("has_costs", [](const Run& self) { return self.costs.has_value(); })
       .def(
           "times",
           [](nb::handle self, int rank) {

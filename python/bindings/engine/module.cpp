@@ -19,7 +19,6 @@
 #include "graph/capture/decompositions.h"
 #include "graph/capture/recorder.h"
 #include "graph/device/device_queue.h"
-#include "graph/ops/bf16_kernels.h"
 #include "graph/ops/random_ops.h"
 #include "graph/run/program_replays.h"
 #include "schedule/text/text.h"
@@ -318,7 +317,6 @@ void AddFunctions(nb::module_& module) {
   module.def("without_memory", &WithoutMemory);
   module.def("keep_for_caller", &KeepForCaller);
   module.def("is_capturing", &IsCapturing);
-  module.def("needs_bf16_kernels", &NeedsBf16Kernels);
   module.def("random_op", &PeekRandomOp);
   module.def("set_random_op", &SetRandomOp);
   module.def("is_constant", [](const at::Tensor& tensor) {

@@ -19,8 +19,7 @@
 #include "cli/help/help.h"
 #include "cli/help/other_names.h"
 #include "cli/output/print_error.h"
-#include "cli/start_engine/engine_command.h"
-#include "cli/start_engine/launcher.h"
+#include "cli/start_engine/start_engine.h"
 
 namespace penstock {
 namespace {

@@ -1,10 +1,7 @@
+#include "cost_model/implementations/implementations.h"
+
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
-#include "cost_model/implementation.h"
-#include "cost_model/implementations/megatron.h"
-#include "cost_model/implementations/penstock.h"
-#include "cost_model/implementations/torch.h"
-#include "cost_model/implementations/transformer_engine.h"
 #include "cost_model/same_name.h"
 
 namespace penstock {

@@ -1,5 +1,4 @@
-#include "cost_model/implementations/megatron.h"
-
+#include "cost_model/implementations/implementations.h"
 #include "cost_model/implementations/kernel_list.h"
 #include "cost_model/implementations/megatron_kept.h"
 #include "cost_model/implementations/megatron_overhead.h"

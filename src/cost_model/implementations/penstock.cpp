@@ -1,5 +1,4 @@
-#include "cost_model/implementations/penstock.h"
-
+#include "cost_model/implementations/implementations.h"
 #include "cost_model/stage_layers.h"
 
 namespace penstock {

@@ -1,5 +1,4 @@
-#include "cost_model/implementations/torch.h"
-
+#include "cost_model/implementations/implementations.h"
 #include "cost_model/implementations/kernel_list.h"
 #include "cost_model/kept_tensors.h"
 #include "cost_model/rank_sizes.h"

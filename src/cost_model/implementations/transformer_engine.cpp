@@ -1,9 +1,8 @@
-#include "cost_model/implementations/transformer_engine.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "cost_model/device.h"
+#include "cost_model/implementations/implementations.h"
 #include "cost_model/implementations/megatron_kept.h"
 #include "cost_model/implementations/megatron_overhead.h"
 #include "cost_model/implementations/transformer_engine_constants.h"

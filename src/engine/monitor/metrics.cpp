@@ -60,10 +60,15 @@ std::vector<Metric> ReadLines(const std::string& path, std::int64_t end,
 }  // namespace
 
 std::string MetricLine(const StepMetric& metric) {
-  ordered_json line = {{"step", metric.step},       {"loss", metric.loss},
-                       {"lr", metric.lr},           {"grad_norm", metric.grad_norm},
-                       {"clipped", metric.clipped}, {"skipped", metric.skipped},
-                       {"bubble", metric.bubble},   {"seconds", metric.seconds}};
+  ordered_json line = {{"step", metric.step},
+                       {"loss", metric.loss},
+                       {"lr", metric.lr},
+                       {"grad_norm", metric.grad_norm},
+                       {"clipped", metric.clipped},
+                       {"skipped", metric.skipped},
+                       {"bubble", metric.bubble},
+                       {"seconds", metric.seconds},
+                       {"tokens_per_second", metric.tokens_per_second}};
   AddRanks(metric.ranks, line);
   return line.dump() + '\n';
 }
@@ -88,6 +93,7 @@ std::optional<StepMetric> ParseMetric(std::string_view line) {
     metric.skipped = object.value("skipped", false);
     metric.bubble = object.at("bubble").get<double>();
     metric.seconds = object.at("seconds").get<double>();
+    metric.tokens_per_second = object.value("tokens_per_second", 0.0);
     metric.ranks = RanksOf(object);
     return metric;
   } catch (const nlohmann::json::exception&) {

@@ -28,6 +28,7 @@ struct StepMetric {
   bool skipped = false;                // a gradient was not finite, so the weights did not change
   double bubble = 0;                   // idle share of the step on its busiest rank
   double seconds = 0;                  // of training until the end of the step
+  double tokens_per_second = 0;        // of the step; 0 in lines of earlier versions
   std::vector<RankMetric> ranks = {};  // of all processes; empty in lines of earlier versions
 };
 

@@ -11,56 +11,28 @@ namespace penstock {
 namespace {
 
 // F, I and B also differ in brightness: with tritanopia, blue, teal and green look alike.
-constexpr Color kForwardColor = {0x26, 0x74, 0xd9};
-constexpr Color kBackwardColor = {0x1c, 0x5f, 0x40};
-constexpr Color kBackwardInputColor = {0x64, 0xd0, 0xcc};
-constexpr Color kBackwardWeightColor = {0xe8, 0x9b, 0x2c};
-constexpr Color kStepColor = {0xd0, 0x4a, 0x5b};
-constexpr Color kRecomputeColor = {0xc0, 0x5f, 0xb5};
-constexpr Color kVocabularyColor = {0x7a, 0x5f, 0xd0};        // S
-constexpr Color kVocabularyWeightColor = {0xb0, 0x9a, 0xec};  // T
-constexpr Color kEmbedColor = {0x3d, 0x5a, 0x80};
-constexpr Color kEmbedGradientColor = {0x8f, 0xa9, 0xc4};
-constexpr Color kUnshardColor = {0x4f, 0x8a, 0x5b};
-constexpr Color kReduceGradColor = {0xa8, 0x6b, 0x4a};
-constexpr Color kOffloadColor = {0x55, 0x6d, 0x96};
-constexpr Color kReloadColor = {0x93, 0xae, 0xd6};
 constexpr Color kMoveColor = {0x8a, 0x97, 0xa8};
-
-Color BaseColor(Op op) {
-  switch (op) {
-    case Op::kForward:
-      return kForwardColor;
-    case Op::kBackward:
-      return kBackwardColor;
-    case Op::kBackwardInput:
-      return kBackwardInputColor;
-    case Op::kBackwardWeight:
-      return kBackwardWeightColor;
-    case Op::kStep:
-      return kStepColor;
-    case Op::kRecompute:
-      return kRecomputeColor;
-    case Op::kVocabularyInput:
-      return kVocabularyColor;
-    case Op::kVocabularyWeight:
-      return kVocabularyWeightColor;
-    case Op::kEmbed:
-      return kEmbedColor;
-    case Op::kEmbedGradient:
-      return kEmbedGradientColor;
-    case Op::kUnshard:
-      return kUnshardColor;
-    case Op::kReduceGrad:
-      return kReduceGradColor;
-    case Op::kOffload:
-      return kOffloadColor;
-    case Op::kReload:
-      return kReloadColor;
-    default:
-      return kMoveColor;
-  }
-}
+constexpr std::array<Color, kOpCount> kOpColors = {{
+    {0x26, 0x74, 0xd9},  // F
+    {0x64, 0xd0, 0xcc},  // I
+    {0xe8, 0x9b, 0x2c},  // W
+    {0x1c, 0x5f, 0x40},  // B
+    kMoveColor,          // SEND_F
+    kMoveColor,          // RECV_F
+    kMoveColor,          // SEND_B
+    kMoveColor,          // RECV_B
+    {0x4f, 0x8a, 0x5b},  // UNSHARD
+    kMoveColor,          // RESHARD
+    {0xa8, 0x6b, 0x4a},  // REDUCE_GRAD
+    {0x55, 0x6d, 0x96},  // OFFLOAD
+    {0x93, 0xae, 0xd6},  // RELOAD
+    {0xc0, 0x5f, 0xb5},  // RECOMPUTE
+    {0xd0, 0x4a, 0x5b},  // STEP
+    {0x3d, 0x5a, 0x80},  // EMBED
+    {0x7a, 0x5f, 0xd0},  // S
+    {0xb0, 0x9a, 0xec},  // T
+    {0x8f, 0xa9, 0xc4},  // EMBED_GRAD
+}};
 
 }  // namespace
 
@@ -74,29 +46,19 @@ Color ChunkColor(Color base, int chunk, int chunks, double lightest) {
 
 Color BlockColor(Op op, int chunk, int chunks) {
   constexpr double kLightest = 0.45;
-  return ChunkColor(BaseColor(op), chunk, chunks, kLightest);
-}
-
-double Brightness(Color color) {
-  return 0.299 * color.red + 0.587 * color.green + 0.114 * color.blue;
+  return ChunkColor(op < Op::kNone ? kOpColors[Index(op)] : kMoveColor, chunk, chunks, kLightest);
 }
 
 Color CauseColor(BubbleCause cause) {
-  switch (cause) {
-    case BubbleCause::kWarmUp:
-      return {0x6b, 0x7f, 0x99};
-    case BubbleCause::kDrain:
-      return {0x8f, 0x83, 0x78};
-    case BubbleCause::kCommunication:
-      return {0xd9, 0x7a, 0x1f};
-    case BubbleCause::kTransfer:
-      return {0x1a, 0x8f, 0x8f};
-    case BubbleCause::kImbalance:
-      return {0xc8, 0x3c, 0x4e};
-    case BubbleCause::kMemoryLimit:
-      return {0x7c, 0x5c, 0xd6};
-  }
-  return {0x80, 0x80, 0x80};
+  static constexpr std::array<Color, kBubbleCauses> kColors = {{
+      {0x6b, 0x7f, 0x99},  // warm-up
+      {0x8f, 0x83, 0x78},  // drain
+      {0xd9, 0x7a, 0x1f},  // communication
+      {0x1a, 0x8f, 0x8f},  // transfer
+      {0xc8, 0x3c, 0x4e},  // imbalance
+      {0x7c, 0x5c, 0xd6},  // memory limit
+  }};
+  return kColors[Index(cause)];
 }
 
 std::string Hex(Color color) {

@@ -22,8 +22,6 @@ struct Color {
 Color BlockColor(Op op, int chunk, int chunks);
 // The color of a chunk whose op has the color `base`: lighter, by up to `lightest`.
 Color ChunkColor(Color base, int chunk, int chunks, double lightest);
-// How bright the color is without its hue, from 0 to 255 (ITU-R BT.601).
-double Brightness(Color color);
 // The color of idle time with this cause.
 Color CauseColor(BubbleCause cause);
 // "#4a86e8"

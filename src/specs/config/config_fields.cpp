@@ -55,10 +55,6 @@ std::vector<Field> RunFields(TrainConfig& c) {
        "Checkpoint to continue from: its file, a folder of them, or auto (the run's newest)",
        kFromZero, "load resume_from_checkpoint"},
       {"trace_steps", &c.trace_steps, kFiles, "Steps whose timelines are written as traces: 10,20"},
-      {"tensorboard", &c.tensorboard, kFiles,
-       "Also write event files for TensorBoard; off by default, because metrics.jsonl has the same "
-       "figures",
-       kFromZero, "enable_tensorboard use_tensorboard report_to"},
   };
 }
 

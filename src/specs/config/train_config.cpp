@@ -31,6 +31,8 @@ struct Entry {
 };
 
 constexpr std::string_view kGroups = "optimizer.groups";
+// A key of earlier versions, whose runs have it in their config.yaml.
+constexpr std::string_view kTensorBoard = "tensorboard";
 
 bool IsSection(std::string_view key, const std::vector<Field>& fields) {
   return std::any_of(fields.begin(), fields.end(), [&](const Field& field) {
@@ -193,6 +195,11 @@ class ConfigReader {
       found = &field;
     }
     if (found != nullptr || !unknown_is_error) return found;
+    if (key == kTensorBoard) {
+      return InvalidArgument(
+          "unknown key {}: 'python -m penstock.tensorboard RUN_FOLDER' writes event files",
+          Quote(key));
+    }
     const std::string others = ModelsWith(key, config_.model.name);
     if (!others.empty()) {
       return InvalidArgument("unknown key {}: it is of {}, not of model {}", Quote(key), others,
@@ -212,6 +219,9 @@ class ConfigReader {
 
   Status Set(const Entry& entry) {
     if (SetUnknownOption(entry)) return {};
+    if (entry.key == kTensorBoard && entry.node.IsScalar() && entry.node.Scalar() == "false") {
+      return {};
+    }
     const auto field = Find(entry.key, entry.place.empty(), true);
     if (field) {
       const std::string& key = (*field)->key;

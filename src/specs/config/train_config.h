@@ -142,7 +142,6 @@ struct TrainConfig {
   // checkpoint of the run, or the first step if there is none; empty: the first step.
   std::string resume;
   std::vector<std::int64_t> trace_steps;  // steps (from 0) whose timelines are written as traces
-  bool tensorboard = false;               // writes event files
   std::string weights;   // a folder with weights in Hugging Face's format; empty: random weights
   std::string compiled;  // a folder from 'penstock compile'; empty: stages are captured
   int batch = 4;         // samples per microbatch

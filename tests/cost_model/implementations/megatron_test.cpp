@@ -1,10 +1,9 @@
 // What kernels, collectives and messages of Megatron-LM's local layers cost.
-#include "cost_model/implementations/megatron.h"
-
 #include <gtest/gtest.h>
 
 #include <numeric>
 
+#include "cost_model/implementations/implementations.h"
 #include "cost_model/request/model_request.h"
 #include "tests/results.h"
 

@@ -1,8 +1,7 @@
 // What compiling a layer changes.
-#include "cost_model/implementations/torch.h"
-
 #include <gtest/gtest.h>
 
+#include "cost_model/implementations/implementations.h"
 #include "cost_model/request/model_request.h"
 #include "tests/results.h"
 

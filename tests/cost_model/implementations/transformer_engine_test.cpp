@@ -1,10 +1,10 @@
 // How times by TransformerEngine depend on formats, fusion, dispatchers, graphs and devices.
-#include "cost_model/implementations/transformer_engine.h"
-
 #include <gtest/gtest.h>
 
+#include "cost_model/implementations/implementations.h"
 #include "cost_model/published_models.h"
 #include "cost_model/request/model_request.h"
+#include "tests/cost_model/work_of_stage.h"
 
 namespace penstock {
 namespace {

@@ -14,7 +14,7 @@ namespace penstock {
 namespace {
 
 StepMetric Metric(std::int64_t step) {
-  return {.step = step, .loss = 1.5, .grad_norm = 0.25, .clipped = true};
+  return {.step = step, .loss = 1.5, .grad_norm = 0.25, .clipped = true, .tokens_per_second = 1024};
 }
 
 TEST(Metrics, ReadsItsLinesAndThoseOfEarlierVersions) {
@@ -25,7 +25,9 @@ TEST(Metrics, ReadsItsLinesAndThoseOfEarlierVersions) {
   EXPECT_TRUE(std::isnan(read[0].loss));
   EXPECT_FALSE(read[0].clipped);
   EXPECT_TRUE(read[0].ranks.empty());
+  EXPECT_EQ(read[0].tokens_per_second, 0);
   EXPECT_EQ(read[1].grad_norm, 0.25);
+  EXPECT_EQ(read[1].tokens_per_second, 1024);
   EXPECT_TRUE(read[1].clipped);
   EXPECT_FALSE(read[1].skipped);
 }

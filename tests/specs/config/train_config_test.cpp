@@ -246,6 +246,15 @@ TEST(Config, RefusesUnknownKeysAndNamesTheNearest) {
   EXPECT_NE(ErrorOf("", {"=3"}), "");
 }
 
+// Runs of earlier versions have the default of the key in their config.yaml.
+TEST(Config, NamesTheCommandThatWritesEventFiles) {
+  EXPECT_EQ(ErrorOf("tensorboard: false"), "");
+  const std::string error =
+      "unknown key 'tensorboard': 'python -m penstock.tensorboard RUN_FOLDER' writes event files";
+  EXPECT_EQ(ErrorOf("tensorboard: true"), "a.yaml: line 1: " + error);
+  EXPECT_EQ(ErrorOf("", {"tensorboard=true"}), error);
+}
+
 // Suggests keys of the same section, and keys that other frameworks call so.
 TEST(Config, SuggestsTheIntendedKey) {
   const auto suggests = [](const char* written, const std::string& meant) {

@@ -1,14 +1,37 @@
 #include "cli/definitions/definitions.h"
 
 #include <array>
+#include <set>
 
 #include "cli/commands.h"
-#include "cli/definitions/offered_keys.h"
 #include "cli/help/offered_values.h"
 #include "config/train_config.h"
+#include "schedule/catalog.h"
 
 namespace penstock {
 namespace {
+
+// The keys of a training configuration and of every model as KEY=, and KEY=VALUE for keys with a
+// fixed set of values.
+OfferedValues OfferedKeys() {
+  OfferedValues offered;
+  const auto add = [&](const std::string& key, std::string_view value) {
+    offered.values.push_back({fmt::format("{}={}", key, value)});
+  };
+  std::set<std::string> seen;
+  TrainConfig config;
+  for (const std::string_view model : ModelNames()) {
+    config.model.name = model;
+    for (const ConfigKey& key : KeysOf(config)) {
+      if (!seen.insert(key.key).second) continue;
+      offered.values.push_back({key.key + "=", key.help});
+      for (const std::string_view value : key.choices) add(key.key, value);
+    }
+    add("model.name", model);
+  }
+  for (const Algorithm& algorithm : Catalog()) add("pipeline.schedule", algorithm.name);
+  return offered;
+}
 
 std::string HelpOf(const std::string& key) {
   for (const ConfigKey& each : KeysOf(TrainConfig())) {

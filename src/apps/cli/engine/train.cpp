@@ -10,8 +10,7 @@
 #include "cli/definitions/definitions.h"
 #include "cli/help/help.h"
 #include "cli/processes/run_on_processes.h"
-#include "cli/signals/stop_signals.h"
-#include "cli/signals/trace_signal.h"
+#include "cli/signals/train_signals.h"
 
 namespace penstock {
 namespace {

@@ -244,13 +244,6 @@ class CudaWriter {
 
 }  // namespace
 
-bool CanRunOnCuda(const Kernel& kernel) {
-  return CountOf(kernel.loops, 0, kernel.loops.size()) < std::numeric_limits<int>::max() &&
-         std::ranges::none_of(kernel.steps, [](const KernelStep& step) {
-           return step.kind == StepKind::kAccumulate;
-         });
-}
-
 int VectorOf(const Kernel& kernel) {
   const auto fits = [](std::int64_t number) { return number % kCudaVector == 0; };
   if (!fits(kernel.loops.back())) return 1;

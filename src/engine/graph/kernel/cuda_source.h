@@ -19,15 +19,13 @@ struct CudaGrid {
   unsigned blocks = 1, threads = 1;
 };
 
-// Returns whether a CUDA kernel can run it: it accumulates nothing, whose order would depend on the
-// time, and its points can be counted in 31 bits.
-bool CanRunOnCuda(const Kernel& kernel);
 // Returns how many elements a thread may load at once, 1 or kCudaVector, if all tensors begin at a
 // multiple of 16 bytes.
 int VectorOf(const Kernel& kernel);
 CudaGrid GridOf(const Kernel& kernel, int vector);
 // Returns the source of a kernel whose parameters are the addresses of the inputs, then of the
-// outputs. It must follow CudaPrelude(). Requires: CanRunOnCuda; `vector` is 1 or VectorOf().
+// outputs. It must follow CudaPrelude(). Requires: the kernel accumulates
+// nothing, and has fewer than 2^31 points; `vector` is 1 or VectorOf().
 std::string CudaSourceOf(const Kernel& kernel, std::string_view name, int vector);
 std::string_view CudaPrelude();
 

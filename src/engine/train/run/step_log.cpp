@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <utility>
 
 #include "base/log.h"
 #include "base/units.h"
@@ -20,23 +21,6 @@ std::vector<StepMetric> WithoutRanks(std::vector<StepMetric> metrics) {
   return metrics;
 }
 
-// Returns what TensorBoard shows.
-std::vector<Scalar> ScalarsOf(const StepMetric& metric, double tokens_per_second) {
-  std::vector<Scalar> scalars = {{"loss", metric.loss},
-                                 {"lr", metric.lr},
-                                 {"grad_norm", metric.grad_norm},
-                                 {"bubble", metric.bubble},
-                                 {"tokens_per_second", tokens_per_second}};
-  for (std::size_t rank = 0; rank < metric.ranks.size(); ++rank) {
-    const RankMetric& figures = metric.ranks[rank];
-    scalars.push_back({fmt::format("busy/rank{}", rank), figures.busy});
-    scalars.push_back({fmt::format("rank_bubble/rank{}", rank), figures.bubble});
-    scalars.push_back({fmt::format("peak_activation_bytes/rank{}", rank),
-                       static_cast<double>(figures.peak_activation_bytes)});
-  }
-  return scalars;
-}
-
 }  // namespace
 
 StepLog::StepLog(const RunContext& run, const LearningRate& rate, const RunStart& start)
@@ -47,9 +31,7 @@ StepLog::StepLog(const RunContext& run, const LearningRate& rate, const RunStart
       file_(run.path() + "/metrics.jsonl", start.metrics, start.held_out),
       metrics_(WithoutRanks(start.metrics)),
       held_out_(start.held_out),
-      last_seconds_(start.seconds()) {
-  if (run.config.tensorboard) events_.emplace(run.path(), start.step());
-}
+      last_seconds_(start.seconds()) {}
 
 void StepLog::Begin(Trace& trace, std::int64_t first, std::int64_t total) {
   trace_ = &trace;
@@ -89,10 +71,7 @@ Status StepLog::AfterEvaluation(const HeldOutMetric& metric, bool is_best, doubl
       metric.loss, is_best ? ", the lowest so far" : "", FormatSeconds(seconds));
   std::fflush(run_.log());
   PENSTOCK_TRY_STATUS(run_.folder->Check());
-  PENSTOCK_TRY_STATUS(file_.Append(metric));
-  if (!events_) return {};
-  const Scalar loss{"held_out_loss", metric.loss};
-  return events_->Append(metric.step, std::span(&loss, 1));
+  return file_.Append(metric);
 }
 
 void StepLog::Finish() {
@@ -123,7 +102,6 @@ std::vector<HeldOutMetric> StepLog::held_out() {
 std::vector<std::string> StepLog::files() {
   const MutexLock lock(mutex_);
   std::vector<std::string> files = {run_.path() + "/metrics.jsonl"};
-  if (events_ && events_->is_open()) files.push_back(events_->path());
   files.insert(files.end(), traces_.begin(), traces_.end());
   return files;
 }
@@ -211,24 +189,18 @@ Status StepLog::Report(std::int64_t step, const StepPart& ended) {
   metric.skipped = ended.verdict && !ended.verdict->apply;
   metric.bubble = ended.bubble();
   metric.seconds = ended.seconds;
+  const double seconds = ended.seconds - std::exchange(last_seconds_, ended.seconds);
+  const auto tokens = static_cast<double>(TokensPerStep(run_.config));
+  metric.tokens_per_second = seconds > 0 ? tokens / seconds : 0;
   metric.ranks = ended.rank_metrics();
   PENSTOCK_TRY_STATUS(run_.folder->Check());
   PENSTOCK_TRY_STATUS(file_.Append(metric));
-  PENSTOCK_TRY_STATUS(AppendEvents(metric));
   metric.ranks = {};
   metrics_.push_back(metric);
   progress_.Report(step + 1, total_, {metric.loss, metric.bubble});
   if (WantsTrace(step)) return WriteTrace(step);
   if (ended.trace_requested) WriteRequestedTrace(step);
   return {};
-}
-
-Status StepLog::AppendEvents(const StepMetric& metric) {
-  if (!events_) return {};
-  const double seconds = metric.seconds - last_seconds_;
-  last_seconds_ = metric.seconds;
-  const double rate = seconds > 0 ? static_cast<double>(TokensPerStep(run_.config)) / seconds : 0;
-  return events_->Append(metric.step, ScalarsOf(metric, rate));
 }
 
 Status StepLog::WriteTrace(std::int64_t step) {

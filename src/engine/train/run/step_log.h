@@ -1,7 +1,6 @@
 // StepLog: reports each step of a run after all ranks have ended it. Updates the progress line,
-// appends a line to metrics.jsonl and an event for TensorBoard, and writes the step's trace if it
-// is configured or requested. The leader of the processes reports; the other processes send it the
-// parts of their ranks.
+// appends a line to metrics.jsonl, and writes the step's trace if it is configured or requested.
+// The leader of the processes reports; the other processes send it the parts of their ranks.
 //
 // Threads: AfterStep, AfterVerdict and elapsed are thread-safe. Requires for all other methods: no
 // rank is running.
@@ -17,7 +16,6 @@
 
 #include "base/mutex.h"
 #include "base/result.h"
-#include "monitor/event_file.h"
 #include "monitor/metrics.h"
 #include "runtime/measure/trace.h"
 #include "runtime/update/update.h"
@@ -82,7 +80,6 @@ class StepLog {
   bool SendsStamps(std::int64_t step) const;
   bool HasStepTimelines() const;  // of the block's schedule
   Status Report(std::int64_t step, const StepPart& ended) PENSTOCK_REQUIRES(mutex_);
-  Status AppendEvents(const StepMetric& metric) PENSTOCK_REQUIRES(mutex_);
   Status WriteTrace(std::int64_t step) PENSTOCK_REQUIRES(mutex_);
   void WriteRequestedTrace(std::int64_t step) PENSTOCK_REQUIRES(mutex_);
 
@@ -102,7 +99,6 @@ class StepLog {
       PENSTOCK_GUARDED_BY(mutex_);  // of a report that a frame of another process caused
   Progress progress_ PENSTOCK_GUARDED_BY(mutex_);
   MetricsFile file_ PENSTOCK_GUARDED_BY(mutex_);
-  std::optional<EventFile> events_ PENSTOCK_GUARDED_BY(mutex_);
   std::vector<StepMetric> metrics_ PENSTOCK_GUARDED_BY(mutex_);  // without ranks
   std::vector<HeldOutMetric> held_out_ PENSTOCK_GUARDED_BY(mutex_);
   double last_seconds_ PENSTOCK_GUARDED_BY(mutex_) = 0;  // of the last step

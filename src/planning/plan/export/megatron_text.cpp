@@ -1,8 +1,7 @@
-#include "plan/export/megatron_text.h"
-
 #include <fmt/ranges.h>
 
 #include "base/text/shell_word.h"
+#include "plan/export/framework_texts.h"
 #include "plan/export/megatron_core.h"
 #include "plan/export/stage_text.h"
 

@@ -4,10 +4,7 @@
 
 #include "base/files.h"
 #include "base/text/quote.h"
-#include "plan/export/bridge_text.h"
-#include "plan/export/megatron_text.h"
-#include "plan/export/torchtitan_text.h"
-#include "plan/export/train_text.h"
+#include "plan/export/framework_texts.h"
 #include "schedule/text/text.h"
 
 namespace penstock {

@@ -1,7 +1,6 @@
-#include "plan/export/torchtitan_text.h"
-
 #include <algorithm>
 
+#include "plan/export/framework_texts.h"
 #include "plan/export/known_models.h"
 #include "plan/export/stage_text.h"
 #include "schedule/pairs.h"

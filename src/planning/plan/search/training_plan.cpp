@@ -17,11 +17,6 @@ double TrainingPlan::mean_busy() const {
   return all / static_cast<double>(rank_busy.size());
 }
 
-bool Dominates(const TrainingPlan& plan, const TrainingPlan& other) {
-  if (plan.step_time() > other.step_time() || plan.bytes() > other.bytes()) return false;
-  return plan.step_time() < other.step_time() || plan.bytes() < other.bytes();
-}
-
 std::vector<TrainingPlan> FrontOf(std::vector<TrainingPlan> plans) {
   std::ranges::stable_sort(plans, [](const TrainingPlan& a, const TrainingPlan& b) {
     return std::pair(a.step_time(), a.bytes()) < std::pair(b.step_time(), b.bytes());

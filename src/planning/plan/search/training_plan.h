@@ -34,10 +34,8 @@ struct TrainingPlan {
   double bubble() const { return 1 - busy() / estimate.makespan; }
 };
 
-// Returns whether `plan` is as fast and needs as little memory as `other`, and better in one.
-bool Dominates(const TrainingPlan& plan, const TrainingPlan& other);
-
-// Returns the plans that no other one dominates, the fastest first.
+// Returns the plans, the fastest first, that no other one dominates: that is as fast, needs as
+// little memory, and is better in one of both.
 std::vector<TrainingPlan> FrontOf(std::vector<TrainingPlan> plans);
 
 // Says why `plan` loses against `best`: the parts of its step that are longer, the largest first.

@@ -102,51 +102,6 @@ double GatherTime(CollectiveAlgorithm algorithm, const Tiers& tiers, double byte
   }
 }
 
-// The blocks that a step of Bruck's all-to-all moves: those whose index has this bit.
-int BlocksWithBit(int members, int bit) {
-  const std::int64_t period = std::int64_t{2} * bit;
-  return static_cast<int>(members / period * bit +
-                          std::max<std::int64_t>(0, members % period - bit));
-}
-
-double ExchangeTime(CollectiveAlgorithm algorithm, const Tiers& tiers, double bytes) {
-  const int members = tiers.back().members();
-  const double block = bytes / members;
-  double time = 0;
-  switch (algorithm) {
-    case CollectiveAlgorithm::kRing:
-      for (int distance = 1; distance < members; ++distance) {
-        time += TimeOfShift(tiers, distance, block);
-      }
-      return time;
-    case CollectiveAlgorithm::kTree:
-      return SumOfDoublings(members, [&](int distance) {
-        return TimeOfShift(tiers, distance, BlocksWithBit(members, distance) * block);
-      });
-    case CollectiveAlgorithm::kHierarchical:
-      for (const Tier& tier : tiers) time += (tier.groups - 1) * tier.Time(bytes / tier.groups);
-      return time;
-    default:
-      return DirectTime(tiers, bytes);
-  }
-}
-
-// Returns `time_of` of the algorithm, or of the fastest.
-template <class TimeOf>
-double TimeBy(CollectiveAlgorithm algorithm, const CollectiveGroup& group, double bytes,
-              const TimeOf& time_of) {
-  if (group.members <= 1 || bytes == 0) return 0;
-  const Tiers tiers = TiersOf(group);
-  if (algorithm != CollectiveAlgorithm::kAuto) return time_of(algorithm, tiers, bytes);
-  double shortest = std::numeric_limits<double>::infinity();
-  for (const CollectiveAlgorithm each :
-       {CollectiveAlgorithm::kRing, CollectiveAlgorithm::kTree, CollectiveAlgorithm::kHierarchical,
-        CollectiveAlgorithm::kDirect}) {
-    shortest = std::min(shortest, time_of(each, tiers, bytes));
-  }
-  return shortest;
-}
-
 }  // namespace
 
 Result<CollectiveAlgorithm> ParseCollectiveAlgorithm(const std::string& text) {
@@ -180,21 +135,22 @@ Status CheckGroup(const CollectiveGroup& group) {
 }
 
 double AllGatherTime(CollectiveAlgorithm algorithm, const CollectiveGroup& group, double bytes) {
-  return TimeBy(algorithm, group, bytes, GatherTime);
+  if (group.members <= 1 || bytes == 0) return 0;
+  const Tiers tiers = TiersOf(group);
+  if (algorithm != CollectiveAlgorithm::kAuto) return GatherTime(algorithm, tiers, bytes);
+  double shortest = std::numeric_limits<double>::infinity();
+  for (const CollectiveAlgorithm each :
+       {CollectiveAlgorithm::kRing, CollectiveAlgorithm::kTree, CollectiveAlgorithm::kHierarchical,
+        CollectiveAlgorithm::kDirect}) {
+    shortest = std::min(shortest, GatherTime(each, tiers, bytes));
+  }
+  return shortest;
 }
 
 // A reduce-scatter sends the messages of an all-gather in the opposite direction and order.
 double ReduceScatterTime(CollectiveAlgorithm algorithm, const CollectiveGroup& group,
                          double bytes) {
   return AllGatherTime(algorithm, group, bytes);
-}
-
-double AllReduceTime(CollectiveAlgorithm algorithm, const CollectiveGroup& group, double bytes) {
-  return ReduceScatterTime(algorithm, group, bytes) + AllGatherTime(algorithm, group, bytes);
-}
-
-double AllToAllTime(CollectiveAlgorithm algorithm, const CollectiveGroup& group, double bytes) {
-  return TimeBy(algorithm, group, bytes, ExchangeTime);
 }
 
 }  // namespace penstock

@@ -47,11 +47,9 @@ struct CollectiveGroup {
 Status CheckGroup(const CollectiveGroup& group);
 
 // Return the time until all members have their results; 0 for a single member or no bytes. `bytes`
-// is the size of the vector that each member has after an all-gather, or before the others.
+// is the size of the vector that each member has after an all-gather or before a reduce-scatter.
 // Require: CheckGroup succeeds, and bytes >= 0.
 double AllGatherTime(CollectiveAlgorithm algorithm, const CollectiveGroup& group, double bytes);
 double ReduceScatterTime(CollectiveAlgorithm algorithm, const CollectiveGroup& group, double bytes);
-double AllReduceTime(CollectiveAlgorithm algorithm, const CollectiveGroup& group, double bytes);
-double AllToAllTime(CollectiveAlgorithm algorithm, const CollectiveGroup& group, double bytes);
 
 }  // namespace penstock

@@ -15,7 +15,7 @@
 #include "base/index.h"
 #include "collective/local_group.h"
 #include "runtime/collectives/rank_groups.h"
-#include "runtime/processes/local_processes.h"
+#include "tests/engine/runtime/processes/local_processes.h"
 
 namespace penstock {
 

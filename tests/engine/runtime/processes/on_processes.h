@@ -5,8 +5,8 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/processes/local_processes.h"
 #include "runtime/processes/process_group.h"
+#include "tests/engine/runtime/processes/local_processes.h"
 
 namespace penstock {
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/processes/local_processes.h"
 #include "runtime/transports/transports.h"
+#include "tests/engine/runtime/processes/local_processes.h"
 #include "tests/engine/runtime/random_schedule.h"
 
 namespace penstock {

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "base/files.h"
-#include "runtime/processes/local_processes.h"
+#include "tests/engine/runtime/processes/local_processes.h"
 #include "tests/engine/runtime/processes/on_processes.h"
 #include "tests/engine/train/checkpoint/all_tensors.h"
 #include "tests/engine/train/temp_folder.h"

@@ -4,13 +4,13 @@
 #include <random>
 
 #include "base/index.h"
-#include "cost_model/stage_layers.h"
 #include "cost_model/state_bytes.h"
 #include "graph/capture/shapes_only.h"
 #include "graph/ir/flops.h"
 #include "model_spec/huggingface_config.h"
 #include "schedule/catalog.h"
 #include "schedule/data_parallel.h"
+#include "tests/cost_model/work_of_stage.h"
 #include "tests/results.h"
 #include "train/compiled/compile_stages.h"
 #include "train/memory/shard_bytes.h"

@@ -10,7 +10,7 @@
 #include "base/files.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "monitor/metrics.h"
-#include "runtime/processes/local_processes.h"
+#include "tests/engine/runtime/processes/local_processes.h"
 #include "tests/engine/runtime/processes/on_processes.h"
 #include "tests/engine/train/checkpoint/all_tensors.h"
 #include "tests/engine/train/sentences.h"

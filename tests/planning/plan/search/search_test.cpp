@@ -47,7 +47,10 @@ TEST_P(SearchOfPlans, GivesAFrontOfWholeDivisions) {
     EXPECT_LE(plan.bytes(), answer.memory_limit);
     EXPECT_LE(plan.lower_bound, plan.step_time() * (1 + 1e-9));
     EXPECT_GT(plan.lower_bound, 0);
-    for (const TrainingPlan& other : answer.front) EXPECT_FALSE(Dominates(other, plan));
+    for (const TrainingPlan& other : answer.front) {
+      if (&other == &plan) continue;
+      EXPECT_TRUE(plan.step_time() < other.step_time() || plan.bytes() < other.bytes());
+    }
   }
 }
 

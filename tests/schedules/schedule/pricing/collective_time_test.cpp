@@ -39,30 +39,25 @@ std::vector<CollectiveGroup> Groups() {
   return groups;
 }
 
-// A block of a member, on its way to all members (-1) or to one.
-using Block = std::pair<int, int>;
+// A block has the number of the member that it comes from.
 struct Message {
   int from = 0, to = 0;
-  std::vector<Block> blocks;
+  std::vector<int> blocks;
 };
 
 // Members that hold blocks, and the time of the steps so far.
 class Members {
  public:
-  Members(const CollectiveGroup& group, double block, bool all_to_all)
+  Members(const CollectiveGroup& group, double block)
       : group_(group), block_(block), held_(Index(group.members)) {
-    for (int member = 0; member < group.members; ++member) {
-      for (int to = 0; to < group.members; ++to) {
-        held_[Index(member)].insert(all_to_all ? Block(member, to) : Block(member, -1));
-      }
-    }
+    for (int member = 0; member < group.members; ++member) held_[Index(member)] = {member};
   }
 
   // All messages leave at once. A member's messages over the same level share its link.
   void Step(const std::vector<Message>& messages) {
     std::map<std::pair<int, std::size_t>, double> sent, received;
     for (const Message& message : messages) {
-      for (const Block& block : message.blocks) {
+      for (const int block : message.blocks) {
         EXPECT_TRUE(held_[Index(message.from)].contains(block)) << "sends what it does not hold";
       }
       const std::size_t level = group_.links.LevelOf(message.from, message.to);
@@ -83,23 +78,21 @@ class Members {
     }
   }
 
-  const std::set<Block>& Of(int member) const { return held_[Index(member)]; }
+  const std::set<int>& Of(int member) const { return held_[Index(member)]; }
   double time() const { return time_; }
 
  private:
   const CollectiveGroup& group_;
   const double block_;
-  std::vector<std::set<Block>> held_;
+  std::vector<std::set<int>> held_;
   double time_ = 0;
 };
-
-std::vector<Block> Own(int member) { return {{member, -1}}; }
 
 void RingGather(Members& members, int count) {
   for (int step = 0; step + 1 < count; ++step) {
     std::vector<Message> messages;
     for (int m = 0; m < count; ++m) {
-      messages.push_back({m, (m + 1) % count, Own((m - step + count) % count)});
+      messages.push_back({m, (m + 1) % count, {(m - step + count) % count}});
     }
     members.Step(messages);
   }
@@ -111,7 +104,7 @@ void TreeGather(Members& members, int count) {
     std::vector<Message> messages;
     for (int m = 0; m < count; ++m) {
       Message message{m, is_power ? m ^ distance : (m - distance + count) % count, {}};
-      for (const Block& block : members.Of(m)) {
+      for (const int block : members.Of(m)) {
         if (!members.Of(message.to).contains(block)) message.blocks.push_back(block);
       }
       messages.push_back(message);
@@ -128,13 +121,13 @@ void HierarchicalGather(Members& members, const CollectiveGroup& group) {
   }
   for (std::size_t level = sizes.size() - 1; level > 0; --level) {
     const int below = sizes[level - 1], size = sizes[level], rings = size / below;
-    std::vector<std::vector<Block>> last(Index(group.members));
+    std::vector<std::vector<int>> last(Index(group.members));
     for (int m = 0; m < group.members; ++m) {
       last[Index(m)].assign(members.Of(m).begin(), members.Of(m).end());
     }
     for (int step = 0; step + 1 < rings; ++step) {
       std::vector<Message> messages;
-      std::vector<std::vector<Block>> next(last.size());
+      std::vector<std::vector<int>> next(last.size());
       for (int m = 0; m < group.members; ++m) {
         const int to = m / size * size + (m % size + below) % size;
         messages.push_back({m, to, last[Index(m)]});
@@ -150,14 +143,14 @@ void DirectGather(Members& members, int count) {
   std::vector<Message> messages;
   for (int m = 0; m < count; ++m) {
     for (int to = 0; to < count; ++to) {
-      if (to != m) messages.push_back({m, to, Own(m)});
+      if (to != m) messages.push_back({m, to, {m}});
     }
   }
   members.Step(messages);
 }
 
 double GatherByBlocks(CollectiveAlgorithm algorithm, const CollectiveGroup& group, double bytes) {
-  Members members(group, bytes / group.members, false);
+  Members members(group, bytes / group.members);
   if (algorithm == CollectiveAlgorithm::kRing) RingGather(members, group.members);
   if (algorithm == CollectiveAlgorithm::kTree) TreeGather(members, group.members);
   if (algorithm == CollectiveAlgorithm::kHierarchical) HierarchicalGather(members, group);
@@ -166,88 +159,6 @@ double GatherByBlocks(CollectiveAlgorithm algorithm, const CollectiveGroup& grou
   }
   for (int m = 0; m < group.members; ++m) EXPECT_EQ(members.Of(m).size(), Index(group.members));
   return members.time();
-}
-
-// The blocks that a member holds, has not passed on, and that `wanted` selects by their receiver.
-class Exchange {
- public:
-  Exchange(const CollectiveGroup& group, double bytes)
-      : count_(group.members), members_(group, bytes / group.members, true), at_(Index(count_)) {
-    for (int m = 0; m < count_; ++m) at_[Index(m)] = members_.Of(m);
-  }
-
-  // Each member passes the blocks for `wanted(member, receiver)` on to to(member).
-  template <class To, class Wanted>
-  void Step(const To& to, const Wanted& wanted) {
-    std::vector<Message> messages;
-    for (int m = 0; m < count_; ++m) {
-      Message message{m, to(m), {}};
-      for (const Block& block : at_[Index(m)]) {
-        if (wanted(m, block.second)) message.blocks.push_back(block);
-      }
-      messages.push_back(message);
-    }
-    StepAll(messages);
-  }
-  void StepAll(const std::vector<Message>& messages) {
-    members_.Step(messages);
-    for (const Message& message : messages) {
-      for (const Block& block : message.blocks) at_[Index(message.from)].erase(block);
-    }
-    for (const Message& message : messages) {
-      at_[Index(message.to)].insert(message.blocks.begin(), message.blocks.end());
-    }
-  }
-  double Finish() const {
-    for (int m = 0; m < count_; ++m) {
-      EXPECT_EQ(at_[Index(m)].size(), Index(count_));
-      for (const Block& block : at_[Index(m)]) EXPECT_EQ(block.second, m);
-    }
-    return members_.time();
-  }
-
- private:
-  int count_;
-  Members members_;
-  std::vector<std::set<Block>> at_;
-};
-
-double ExchangeByBlocks(CollectiveAlgorithm algorithm, const CollectiveGroup& group, double bytes) {
-  Exchange exchange(group, bytes);
-  const int count = group.members;
-  if (algorithm == CollectiveAlgorithm::kRing) {
-    for (int step = 1; step < count; ++step) {
-      const auto to = [&](int m) { return (m + step) % count; };
-      exchange.Step(to, [&](int m, int receiver) { return receiver == to(m); });
-    }
-  } else if (algorithm == CollectiveAlgorithm::kTree) {
-    for (int bit = 1; bit < count; bit *= 2) {
-      exchange.Step(
-          [&](int m) { return (m + bit) % count; },
-          [&](int m, int receiver) { return ((receiver - m + count) % count & bit) != 0; });
-    }
-  } else if (algorithm == CollectiveAlgorithm::kHierarchical) {
-    int below = 1;
-    for (const LinkLevel& level : group.links.levels) {
-      const int size = std::min(level.ranks, count);
-      const auto position = [&](int m) { return m % size / below; };
-      for (int step = 1; step < size / below; ++step) {
-        const auto to = [&](int m) { return m / size * size + (m % size + step * below) % size; };
-        exchange.Step(to,
-                      [&](int m, int receiver) { return position(receiver) == position(to(m)); });
-      }
-      below = size;
-    }
-  } else if (count > 1) {
-    std::vector<Message> messages;
-    for (int m = 0; m < count; ++m) {
-      for (int to = 0; to < count; ++to) {
-        if (to != m) messages.push_back({m, to, {{m, to}}});
-      }
-    }
-    exchange.StepAll(messages);
-  }
-  return exchange.Finish();
 }
 
 TEST(CollectiveTime, IsThatOfMovingTheBlocks) {
@@ -261,9 +172,6 @@ TEST(CollectiveTime, IsThatOfMovingTheBlocks) {
         EXPECT_NEAR(AllGatherTime(algorithm, group, bytes), gather, 1e-9 * gather);
         EXPECT_EQ(ReduceScatterTime(algorithm, group, bytes),
                   AllGatherTime(algorithm, group, bytes));
-        EXPECT_NEAR(AllReduceTime(algorithm, group, bytes), 2 * gather, 1e-9 * gather);
-        const double exchange = ExchangeByBlocks(algorithm, group, bytes);
-        EXPECT_NEAR(AllToAllTime(algorithm, group, bytes), exchange, 1e-9 * exchange);
       }
     }
   }
@@ -280,8 +188,6 @@ TEST(CollectiveTime, IsAtLeastThatOfTheBytes) {
     for (const CollectiveAlgorithm algorithm : kAlgorithms) {
       EXPECT_GE(AllGatherTime(algorithm, group, bytes) * (1 + 1e-9),
                 bytes * (n - 1) / n / bandwidth);
-      EXPECT_GE(AllToAllTime(algorithm, group, bytes) * (1 + 1e-9),
-                bytes * (n - 1) / n / bandwidth);
     }
   }
 }
@@ -296,15 +202,12 @@ TEST(CollectiveTime, OfOneLevelWithoutLatencyIsThatOfTheBytes) {
 TEST(CollectiveTime, AutoIsTheFastest) {
   for (const CollectiveGroup& group : Groups()) {
     for (const double bytes : {0.01, 1.0, 1e3, 1e6}) {
-      std::vector<double> gathers, exchanges;
+      std::vector<double> gathers;
       for (const CollectiveAlgorithm algorithm : kAlgorithms) {
         gathers.push_back(AllGatherTime(algorithm, group, bytes));
-        exchanges.push_back(AllToAllTime(algorithm, group, bytes));
       }
       EXPECT_EQ(AllGatherTime(CollectiveAlgorithm::kAuto, group, bytes),
                 *std::ranges::min_element(gathers));
-      EXPECT_EQ(AllToAllTime(CollectiveAlgorithm::kAuto, group, bytes),
-                *std::ranges::min_element(exchanges));
     }
   }
 }
@@ -314,8 +217,6 @@ TEST(CollectiveTime, OfOneMemberOrNoBytesIsZero) {
   for (const CollectiveAlgorithm algorithm :
        {CollectiveAlgorithm::kRing, CollectiveAlgorithm::kAuto}) {
     EXPECT_EQ(AllGatherTime(algorithm, one, 100), 0);
-    EXPECT_EQ(AllReduceTime(algorithm, one, 100), 0);
-    EXPECT_EQ(AllToAllTime(algorithm, one, 100), 0);
     EXPECT_EQ(AllGatherTime(algorithm, many, 0), 0);
   }
 }

@@ -1,15 +1,22 @@
-#include "cli/start_engine/engine_command.h"
+#include "cli/start_engine/start_engine.h"
 
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <vector>
 
-#include "cli/start_engine/launcher.h"
-
 namespace penstock {
+
+std::optional<int> RankInMpiJob() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
+    if (const char* const rank = std::getenv(name)) return std::atoi(rank);
+  }
+  return std::nullopt;
+}
+
 Result<int> BecomeEngine(std::vector<std::string> words) {
   std::error_code error;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);

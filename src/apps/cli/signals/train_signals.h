@@ -1,5 +1,6 @@
-// SIGINT, SIGTERM and SIGUSR2 of a training run: the first requests a stop, the second ends the
-// process. SIGUSR2 is for Open MPI's mpirun, which passes it on at once and without a time limit.
+// The signals of a training run. SIGINT, SIGTERM and SIGUSR2: the first requests a stop, the second
+// ends the process; SIGUSR2 is for Open MPI's mpirun, which passes it on at once and without a time
+// limit. SIGUSR1 requests the timeline of the current step.
 #pragma once
 
 #include <unistd.h>
@@ -17,7 +18,7 @@ inline std::atomic<bool> stop_requested{false};
 inline std::atomic<int> stop_signal{0};  // the first one; 0: none came
 inline StopSignals stop_signals;
 
-// Installs the handlers. Returns the flag that the first signal sets.
+// Installs the handlers of the others. Returns the flag that the first signal sets.
 inline const std::atomic<bool>& CatchStopSignals() {
   const auto handler = [](int signal) {
     const int error = errno;
@@ -36,6 +37,15 @@ inline const std::atomic<bool>& CatchStopSignals() {
   std::signal(SIGTERM, handler);
   std::signal(SIGUSR2, handler);
   return stop_requested;
+}
+
+inline std::atomic<bool> trace_requested{false};
+
+// Installs the handler of SIGUSR1. Returns the flag that the signal sets.
+inline std::atomic<bool>& CatchTraceSignal() {
+  static_assert(std::atomic<bool>::is_always_lock_free);  // so a handler may set it
+  std::signal(SIGUSR1, [](int) { trace_requested = true; });
+  return trace_requested;
 }
 
 }  // namespace penstock

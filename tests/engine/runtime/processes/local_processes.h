@@ -1,13 +1,17 @@
-#include "runtime/processes/local_processes.h"
+// Several processes of a run, emulated within one. Each has a thread that delivers its frames.
+// Every frame is serialized to bytes, as between processes.
+#pragma once
 
 #include <deque>
+#include <memory>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/mutex.h"
+#include "runtime/processes/process_group.h"
 
 namespace penstock {
-namespace {
 
 struct LocalFrame {
   int from = 0;
@@ -18,7 +22,7 @@ struct LocalFrame {
 };
 
 // The frames in flight to one process.
-class Inbox {
+class LocalInbox {
  public:
   void Push(LocalFrame frame) {
     {
@@ -52,11 +56,11 @@ class Inbox {
   bool closed_ PENSTOCK_GUARDED_BY(mutex_) = false;
 };
 
-using Inboxes = std::vector<Inbox>;  // by process
+using LocalInboxes = std::vector<LocalInbox>;  // by process
 
 class LocalProcess final : public ProcessGroup {
  public:
-  LocalProcess(int process, std::shared_ptr<Inboxes> inboxes)
+  LocalProcess(int process, std::shared_ptr<LocalInboxes> inboxes)
       : ProcessGroup(process, static_cast<int>(inboxes->size())),
         inboxes_(std::move(inboxes)),
         thread_([this] { DeliverAll(); }) {}
@@ -85,17 +89,17 @@ class LocalProcess final : public ProcessGroup {
     }
   }
 
-  Inbox& InboxOf(int process) { return (*inboxes_)[process]; }
-  Inbox& Own() { return InboxOf(process()); }
+  LocalInbox& InboxOf(int process) { return (*inboxes_)[process]; }
+  LocalInbox& Own() { return InboxOf(process()); }
 
-  std::shared_ptr<Inboxes> inboxes_;
+  std::shared_ptr<LocalInboxes> inboxes_;
   std::thread thread_;  // last, because it uses all of the above
 };
 
-}  // namespace
-
-std::vector<std::unique_ptr<ProcessGroup>> MakeLocalProcesses(int processes) {
-  const auto inboxes = std::make_shared<Inboxes>(processes);
+// Returns the groups of all processes, by process. Destroying a group makes a process vanish for
+// the others. No other thread may use the group at that time.
+inline std::vector<std::unique_ptr<ProcessGroup>> MakeLocalProcesses(int processes) {
+  const auto inboxes = std::make_shared<LocalInboxes>(processes);
   std::vector<std::unique_ptr<ProcessGroup>> groups;
   for (int process = 0; process < processes; ++process) {
     groups.push_back(std::make_unique<LocalProcess>(process, inboxes));
