@@ -27,15 +27,15 @@ namespace penstock {
 namespace {
 
 // The words of a launcher's command: mpirun -n 4 penstock train run.yaml.
-using Words = std::vector<std::string>;
+using Arguments = std::vector<std::string>;
 
-bool IsTrain(const Words& command, std::size_t at) {
+bool IsTrain(const Arguments& command, std::size_t at) {
   return at > 0 && command[at] == "train" &&
          std::filesystem::path(command[at - 1]).filename().string().starts_with("penstock");
 }
 
 // Returns the index of the first word after 'penstock train', or the number of words.
-std::size_t FindTrain(const Words& command) {
+std::size_t FindTrain(const Arguments& command) {
   for (std::size_t i = 1; i < command.size(); ++i) {
     if (IsTrain(command, i)) return i + 1;
   }
@@ -43,7 +43,7 @@ std::size_t FindTrain(const Words& command) {
 }
 
 // Returns the value if the word at `at` gives the key: KEY=VALUE, --KEY=VALUE, or --KEY VALUE.
-std::optional<std::string> ValueOf(std::string_view key, const Words& command, std::size_t at) {
+std::optional<std::string> ValueOf(std::string_view key, const Arguments& command, std::size_t at) {
   std::string_view word = command[at];
   const bool is_option = word.starts_with("--");
   if (is_option) word.remove_prefix(2);
@@ -69,11 +69,11 @@ bool ReadConfig(const std::string& path, std::string& folder, std::string& name)
 
 // Returns the command with '--resume auto' after each 'penstock train'. Returns it unchanged if it
 // already says what to resume from.
-Words WithResume(const Words& command) {
+Arguments WithResume(const Arguments& command) {
   for (std::size_t i = FindTrain(command); i < command.size(); ++i) {
     if (ValueOf("resume", command, i)) return command;
   }
-  Words resuming;
+  Arguments resuming;
   for (std::size_t i = 0; i < command.size(); ++i) {
     resuming.push_back(command[i]);
     if (IsTrain(command, i)) resuming.insert(resuming.end(), {"--resume", "auto"});
@@ -83,7 +83,7 @@ Words WithResume(const Words& command) {
 
 // Returns the folder of the run, from the configuration and the words after 'penstock train'.
 // Nothing if there is no 'penstock train', or its configuration cannot be read.
-std::optional<std::string> RunOf(const Words& command) {
+std::optional<std::string> RunOf(const Arguments& command) {
   const std::size_t begin = FindTrain(command);
   std::string folder = "runs", name = "run";  // the defaults of TrainConfig
   bool has_config = false;
