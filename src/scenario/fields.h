@@ -74,7 +74,7 @@ struct ScenarioField {
   std::vector<std::string_view> choices = {};  // what completion offers
   bool takes_path = false;                     // whether a path may stand for a choice
   bool is_joined = false;                      // whether a file may give the value as a list
-  std::string_view python = {};  // its type in Python, if that is not the member's
+  std::string_view python = {};                // its type in Python, if that is not the member's
   int read_by = kAny;
   int ordered_by = kEverybody;
   WithModel with_model = WithModel::kByGroup;
