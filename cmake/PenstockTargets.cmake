@@ -29,7 +29,8 @@ target_include_directories(penstock_options INTERFACE
 if(PENSTOCK_SANITIZE)
   target_compile_definitions(penstock_options INTERFACE PENSTOCK_SANITIZED)
   target_compile_options(penstock_options INTERFACE
-    -fsanitize=${PENSTOCK_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1 -O0)  # -O1 compiles for 2.5 times as long
+    -fsanitize=${PENSTOCK_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1
+    $<IF:$<BOOL:$<TARGET_PROPERTY:PENSTOCK_HOT>>,-O1,-O0>)  # -O1 compiles for 2.5 times as long
   target_link_options(penstock_options INTERFACE -fsanitize=${PENSTOCK_SANITIZE})
 endif()
 
@@ -49,6 +50,14 @@ endfunction()
 # other files of the batch.
 function(penstock_hot_files)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
+# penstock_hot_library(TARGET): sanitizers compile it with -O1, because their tests spend most of their time in it.
+function(penstock_hot_library target)
+  set_target_properties(${target} PROPERTIES PENSTOCK_HOT ON)
+  if(PENSTOCK_SANITIZE)
+    set_target_properties(${target} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)  # which are compiled with -O0
+  endif()
 endfunction()
 
 # penstock_compile_fast(TARGET): compiles with -O1, for code whose speed does not matter.
