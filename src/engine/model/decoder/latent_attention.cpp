@@ -48,7 +48,10 @@ torch::Tensor LatentAttention::Queries(const torch::Tensor& input, const RotaryT
           .transpose(1, 2);  // [B, H, S, E]
   const torch::Tensor rotated =
       rotary.Rotate(Deinterleave(all.narrow(-1, sizes_.plain_dim, sizes_.rotary_dim)), start);
-  return at::cat({all.narrow(-1, 0, sizes_.plain_dim), rotated}, -1);
+  // Attention's output has the layout of its queries: with the heads inside, joining them is a
+  // view.
+  return at::cat({all.narrow(-1, 0, sizes_.plain_dim).transpose(1, 2), rotated.transpose(1, 2)}, -1)
+      .transpose(1, 2);
 }
 
 KeysValues LatentAttention::Own(const torch::Tensor& input, const RotaryTable& rotary,

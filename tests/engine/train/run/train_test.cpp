@@ -290,7 +290,8 @@ TEST_F(TrainRun, MetricsHaveTheGradientNormOfEveryStep) {
 TEST_F(TrainRun, OnlyOneRunAtATimeUsesAFolder) {
   const std::string path = folder_ / "runs/run";
   {
-    EXPECT_TRUE(Succeeds(RunFolder::Open(path, stderr)));
+    const auto held = RunFolder::Open(path, stderr);
+    ASSERT_TRUE(held);
     EXPECT_TRUE(
         Refused(Run({}), fmt::format("process {} on ", getpid()), ErrorCode::kInvalidArgument));
     EXPECT_TRUE(Run({"name=other"}));
