@@ -47,6 +47,8 @@ class ProcessGroup {
 
   int process() const { return process_; }
   int processes() const { return processes_; }
+  // The machines' names by process; empty if unknown.
+  const std::vector<std::string>& machines() const { return machines_; }
   // Returns "process 3", and the machine's name if it is known: "process 3 on node17".
   std::string NameOf(int process) const;
 
@@ -81,7 +83,6 @@ class ProcessGroup {
   void Leave();
 
  protected:
-  // `machines` are the machines' names by process, empty if unknown.
   ProcessGroup(int process, int processes, std::vector<std::string> machines = {})
       : process_(process),
         processes_(processes),

@@ -164,6 +164,7 @@ Result<std::unique_ptr<ProcessGroup>> ConnectByDevice(ProcessGroup& processes, c
   Collectives all(&processes);
   C10dPlace place;
   place.process = processes.process();
+  place.machines = processes.machines();
   place.device = device;
   place.to.resize(Index(processes.processes()));
   place.from.resize(Index(processes.processes()));
