@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from penstock.torch.devices import device_of
-from penstock.torch.torch_runtime.clock import Clock
+from penstock.measuring.clock import Clock
 
 
 class CountingDevice:

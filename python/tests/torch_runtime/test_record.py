@@ -15,7 +15,7 @@ from torch.distributed.pipelining.schedules import ScheduleInterleaved1F1B
 
 import penstock
 import penstock.torch
-from penstock.torch.torch_runtime.align_clocks import clock_offsets, offset_of
+from penstock.measuring.align_clocks import clock_offsets, offset_of
 
 MICROBATCHES = model.MICROBATCHES
 

@@ -5,12 +5,12 @@
 
 #include "base/index.h"
 #include "base/text/quote.h"
-#include "interop/traces/recorded_run.h"
 #include "scenario/fields.h"
 #include "scenario/machine/machine_file.h"
 #include "scenario/own_fields.h"
 #include "scenario/price/load_file.h"
 #include "scenario/price/model.h"
+#include "scenario/price/next_to_file.h"
 #include "scenario/price/params.h"
 #include "scenario/price/passes.h"
 #include "scenario/price/stage_costs.h"
@@ -27,7 +27,8 @@ Status SetUnits(const Scenario& scenario, PricedSchedule& chosen) {
   PENSTOCK_TRY(chosen.costs.message_bytes, MessageBytes(scenario, chosen.params.slices));
   if (scenario.in_bytes()) chosen.memory_unit = "B";
   if (scenario.activation_bytes) {
-    if (scenario.stage_costs || scenario.costs_by_layer() || scenario.in_bytes()) {
+    const bool have_sizes = scenario.stage_costs || scenario.costs_by_layer();
+    if ((have_sizes && !scenario.file_costs) || scenario.in_bytes()) {
       return InvalidParameter(
           "activation_bytes",
           "has no effect here: the costs say what each stage holds; leave it out");
@@ -65,6 +66,7 @@ std::string DescribeProfile(const StageProfile& profile, int ranks) {
 
 // Sets what a model determines in addition to the costs: the unit of time and the memory limit.
 Status DescribeCosts(const Scenario& scenario, const Costs& costs, PricedSchedule& chosen) {
+  if (scenario.file_costs) chosen.time_unit = scenario.file_costs->time_unit;
   if (scenario.time_unit) chosen.time_unit = *scenario.time_unit;
   if (scenario.profiled) {
     chosen.about = DescribeProfile(scenario.profiled->profile, chosen.schedule.ranks());
@@ -88,8 +90,13 @@ Status DescribeCosts(const Scenario& scenario, const Costs& costs, PricedSchedul
                               chosen.devices, model.cluster.devices());
     }
   }
+  if (scenario.nodes) chosen.idle_devices = model.cluster.devices() - chosen.devices;
   chosen.time_unit = "s";
   chosen.about = DescribeModel(model, states);
+  if (chosen.idle_devices > 0) {
+    chosen.about += fmt::format("\n{} of {} devices are idle, and count in figures per device",
+                                chosen.idle_devices, model.cluster.devices());
+  }
   if (!scenario.remark.empty()) chosen.about += "\n" + scenario.remark;
   chosen.data = model.data;
   chosen.model = model;
@@ -191,9 +198,15 @@ Result<PricedSchedule> BuildFile(const Scenario& scenario, const std::string& pa
     valid.error().message += " ('penstock validate' shows all)";
     return tl::unexpected(std::move(valid).error());
   }
+  std::optional<FileCosts> own;
+  if (loaded.costs) {
+    own = FileCosts{*loaded.costs, loaded.schedule.placement, loaded.schedule.slices,
+                    with_unit.file_in_bytes, loaded.time_unit};
+  }
   PENSTOCK_TRY(PricedSchedule priced,
                Price(with_unit, std::move(loaded.schedule), std::move(loaded.costs)));
   if (!loaded.time_unit.empty()) priced.time_unit = loaded.time_unit;
+  priced.file_costs = std::move(own);
   if (scenario.pass.empty()) priced.measured = std::move(loaded.measured);
   return priced;
 }
@@ -207,64 +220,11 @@ Result<PricedSchedule> BuildAlgorithm(const Scenario& scenario, const std::strin
   return made;
 }
 
-// Puts a candidate with fields of its own in front of an error about it.
+}  // namespace
+
 Error About(const Candidate& candidate, Error error) {
   return candidate.options.empty() ? error : In(Quote(candidate.label()), std::move(error));
 }
-
-// Builds the first recorded trace among the candidates. Returns it with its position.
-Result<std::optional<std::pair<std::size_t, PricedSchedule>>> BuildRecorded(
-    const Scenario& scenario, const Purpose& purpose) {
-  for (std::size_t i = 0; i < scenario.schedules.size(); ++i) {
-    const Candidate& candidate = scenario.schedules[i];
-    if (candidate.kind != Candidate::Kind::kFile || !IsRecordedRun(candidate.name)) continue;
-    auto built = BuildOne(scenario, candidate, purpose);
-    if (built) return std::pair(i, std::move(*built));
-    return tl::unexpected(About(candidate, std::move(built).error()));
-  }
-  return std::nullopt;
-}
-
-// Returns the scenario for an algorithm next to a recorded run: with its ranks, microbatches and
-// costs, where no others are given.
-Result<Scenario> LikeRecorded(const Scenario& scenario, const PricedSchedule& recorded,
-                              const Candidate& candidate, const Purpose& purpose) {
-  Scenario like = scenario;
-  if (!like.ranks) like.ranks = recorded.schedule.ranks();
-  if (!like.microbatches) like.microbatches = recorded.schedule.microbatches;
-  PENSTOCK_TRY(const Scenario own, ScenarioOf(like, candidate));
-  if (!purpose.prices || own.has_costs()) return like;
-  PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(candidate.name));
-  PENSTOCK_TRY(const ScheduleParams asked, ParamsOf(own));
-  PENSTOCK_TRY(const ScheduleParams checked, CheckParams(*algorithm, asked));
-  const std::vector<StageCosts>& stages = recorded.costs.stages;
-  if (algorithm->supported.replicas == 1 && checked.slices == 1 &&
-      Index(checked.ranks) * Index(checked.chunks) == stages.size()) {
-    like.stage_costs.emplace();
-    for (const StageCosts& stage : stages) like.stage_costs->entries.push_back({1, stage});
-    return like;
-  }
-  double forward = 0, backward_input = 0, backward_weight = 0;
-  for (const StageCosts& stage : stages) {
-    forward += stage.forward;
-    backward_input += stage.backward_input;
-    backward_weight += stage.backward_weight;
-  }
-  like.cost = fmt::format("{},{},{}", forward / checked.ranks, backward_input / checked.ranks,
-                          backward_weight / checked.ranks);
-  return like;
-}
-
-Result<PricedSchedule> BuildNextTo(const Scenario& scenario, const PricedSchedule& recorded,
-                                   const Candidate& candidate, const Purpose& purpose) {
-  PENSTOCK_TRY(const Scenario like, LikeRecorded(scenario, recorded, candidate, purpose));
-  PENSTOCK_TRY(PricedSchedule built, BuildOne(like, candidate, purpose));
-  PENSTOCK_TRY(const Scenario own, ScenarioOf(scenario, candidate));
-  if (!own.has_costs()) built.time_unit = recorded.time_unit;
-  return built;
-}
-
-}  // namespace
 
 Result<Scenario> ScenarioOf(const Scenario& scenario, const Candidate& candidate) {
   Scenario own = scenario;
@@ -357,16 +317,15 @@ Result<std::vector<PricedSchedule>> Build(const Scenario& scenario, const Purpos
         "no schedule is given: name one ('penstock schedules' lists them), or give a CSV file or "
         "a YAML configuration");
   }
-  PENSTOCK_TRY(auto recorded, BuildRecorded(scenario, purpose));
+  PENSTOCK_TRY(const auto reference, BuildReference(scenario, purpose));
   std::vector<PricedSchedule> all;
   for (const Candidate& candidate : scenario.schedules) {
-    if (recorded && all.size() == recorded->first) {
-      all.push_back(recorded->second);
+    if (reference && all.size() == reference->candidate) {
+      all.push_back(reference->built);
       continue;
     }
-    auto built = recorded && candidate.kind == Candidate::Kind::kAlgorithm
-                     ? BuildNextTo(scenario, recorded->second, candidate, purpose)
-                     : BuildOne(scenario, candidate, purpose);
+    auto built = reference ? BuildNextTo(*reference, scenario, candidate, purpose)
+                           : BuildOne(scenario, candidate, purpose);
     if (!built) return tl::unexpected(About(candidate, std::move(built).error()));
     all.push_back(std::move(*built));
   }

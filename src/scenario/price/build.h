@@ -40,11 +40,13 @@ struct PricedSchedule {
   // Whether the schedule itself has the optimizer's steps, and the collectives of shards.
   bool has_steps = false, has_collectives = false;
   int devices = 1;             // with a model: of all ranks and replicas
+  int idle_devices = 0;        // of `nodes`, with a model: what no rank uses
   int data = 1;                // with a model: replicas of the pipeline; each runs all microbatches
   std::string time_unit = {};  // "s", or empty for the unit of the costs
   std::string about = {};      // with a model or a profile: lines below the table
-  // The times of a dump or trace, of the schedule before passes.
+  // The times and the costs of a dump or trace, of the schedule before passes.
   std::optional<Timeline> measured = {};
+  std::optional<FileCosts> file_costs = {};
 };
 
 // Which parameters an algorithm gets.
@@ -70,8 +72,11 @@ Result<PricedSchedule> Price(const Scenario& scenario, Schedule schedule,
 // Generates one candidate, or reads and validates it.
 Result<PricedSchedule> BuildOne(const Scenario& scenario, const Candidate& candidate,
                                 const Purpose& purpose);
-// Builds every candidate. Refuses an empty list, and prices of what no schedule does. Requires:
-// RefuseUnused() has passed. Errors: kInvalidArgument about a field or with the candidate in front.
+// Puts a candidate with fields of its own in front of an error about it.
+Error About(const Candidate& candidate, Error error);
+// Builds every candidate, next to the first file if there is one (next_to_file.h). Refuses an empty
+// list, and prices of what no schedule does. Requires: RefuseUnused() has passed. Errors:
+// kInvalidArgument about a field or with the candidate in front.
 Result<std::vector<PricedSchedule>> Build(const Scenario& scenario, const Purpose& purpose);
 
 }  // namespace penstock

@@ -96,7 +96,8 @@ PlainTime PlainTimeOf(const Scenario& scenario) {
   const bool recorded = std::ranges::any_of(scenario.schedules, [](const Candidate& candidate) {
     return candidate.kind == Candidate::Kind::kFile && IsRecordedRun(candidate.name);
   });
-  const bool in_seconds = scenario.time_unit || (recorded && !scenario.has_costs());
+  const bool in_seconds = scenario.time_unit || (recorded && !scenario.has_costs()) ||
+                          (scenario.file_costs && !scenario.file_costs->time_unit.empty());
   return in_seconds ? PlainTime::kSeconds : PlainTime::kUnitOfCosts;
 }
 

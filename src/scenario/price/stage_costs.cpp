@@ -7,6 +7,7 @@
 #include "base/index.h"
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
+#include "scenario/price/next_to_file.h"
 #include "scenario/price/params.h"
 #include "scenario/price/unlike_stages.h"
 #include "schedule/cost_files/layer_costs.h"
@@ -108,12 +109,23 @@ Result<Costs> CostsOfProfiledStages(const ProfiledModel& model, const SchedulePa
   return costs;
 }
 
+// The costs of the file that the schedule is next to, with the user's transfers.
+Costs CostsOfFile(const Scenario& scenario, const ScheduleParams& params, const CostShape& shape) {
+  Costs costs = CostsNextTo(*scenario.file_costs, shape);
+  if (scenario.comm || scenario.bandwidth || scenario.topology) costs.comm = params.comm;
+  if (scenario.overlap) costs.overlap = params.overlap;
+  return costs;
+}
+
 }  // namespace
 
 CostShape ShapeOf(const Placement& placement, int slices) {
   CostShape shape{placement.chain_length(), placement.replicas(), slices, placement.ranks()};
   for (int stage = 0; stage < placement.chain_length(); ++stage) {
     shape.rank_of_stage.push_back(placement.rank_of(stage));
+  }
+  for (int stage = 0; stage < placement.stages(); ++stage) {
+    shape.ranks_of_chains.push_back(placement.rank_of(stage));
   }
   return shape;
 }
@@ -141,6 +153,7 @@ Result<Costs> CostsByLayer(const Scenario& scenario, const ScheduleParams& param
                            const CostShape& shape) {
   if (scenario.prices_model()) return CostsOfModelStages(scenario, params, shape);
   if (scenario.profiled) return CostsOfProfiledStages(*scenario.profiled, params, shape);
+  if (scenario.file_costs) return CostsOfFile(scenario, params, shape);
   Costs costs;
   auto stages =
       StagesOfLayers(scenario.layer_costs->entries, shape.stages, shape.replicas, shape.slices);

@@ -22,6 +22,8 @@ struct CostShape {
   int ranks = 1;
   // The rank of each stage of the first chain, as far as it is known before there is a schedule.
   std::vector<int> rank_of_stage = {};
+  // The ranks of all stages, chain by chain, where there is a placement.
+  std::vector<int> ranks_of_chains = {};
 };
 
 // Returns the shape of a placement's costs.

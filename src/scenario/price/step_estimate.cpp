@@ -92,7 +92,8 @@ StepEstimate EstimateOf(const PricedSchedule& chosen, const SimulationResult& re
                          static_cast<double>(model.batch.samples) * model.data;
   estimate.tokens = samples * static_cast<double>(model.batch.sequence);
   estimate.flops = samples * FlopsOfSample(model);
-  estimate.devices = chosen.devices;
+  estimate.devices = chosen.devices + chosen.idle_devices;
+  estimate.idle_devices = chosen.idle_devices;
   if (model.cluster.failures.device > 0) {
     estimate.checkpoints =
         BestCheckpointInterval(FailureTimesOf(model, chosen.devices), estimate.step_time);

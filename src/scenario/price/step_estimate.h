@@ -22,12 +22,14 @@ struct StepEstimate {
 
   double tokens = 0;  // of all replicas
   double flops = 0;   // of the model, of all devices: 3 times the forwards'
-  int devices = 1;
+  int devices = 1;    // with idle ones
+  int idle_devices = 0;
   std::vector<PeakBytes> ranks;  // by pipeline rank
   // Steps between checkpoints, if devices fail, with the part of the time that trains.
   std::optional<CheckpointInterval> checkpoints = {};
 
   double tokens_per_second() const { return tokens / step_time; }
+  double tokens_per_device() const { return tokens_per_second() / devices; }  // per second
   // In the mean, with the time that failures and checkpoints take.
   double expected_tokens_per_second() const {
     return tokens_per_second() * (checkpoints ? checkpoints->training_part : 1);

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from penstock import Costs, Error
 from penstock.torch.arguments import LossFn, checked, shown, whole
 from penstock.torch.devices import device_of
-from penstock.torch.torch_runtime.clock import Clock
+from penstock.measuring.clock import Clock
 from penstock.torch.user_code import in_user_code
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +11,9 @@ import torch.distributed as dist
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
 from penstock import Costs, Error, Schedule, Simulation, Timeline, compare
-from penstock.torch.torch_runtime.align_clocks import clock_offsets
-from penstock.torch.torch_runtime.clock import Clock
-from penstock.torch.torch_runtime.measured_run import Kind, measured_costs
+from penstock.measuring.clock import Clock
+from penstock.measuring.measured_run import measured_costs
+from penstock.measuring.steps import durations, gather_steps, timelines
 
 
 class record:
@@ -99,27 +97,23 @@ class record:
     def _gather(self) -> None:
         """Collects the times of all ranks on rank 0. Every rank calls it."""
         self._clock.synchronize()
-        times = [{cell: tuple(map(self._clock.nanoseconds, span)) for cell, span in step.items()} for step in self._times]
+        time_of = self._clock.nanoseconds
+        times = [{cell: (time_of(start), time_of(end)) for cell, (start, end) in step.items()} for step in self._times]
         sizes = {
             stage.stage_index: sum(out.numel() * out.element_size() for out in stage.get_outputs_meta())
             for stage in self._runtime._stages
             if times
         }
-        offsets = clock_offsets(self._group, self._device)
-        root = dist.get_rank(self._group) == 0
-        gathered: list[Any] | None = [None] * dist.get_world_size(self._group) if root else None
-        dist.gather_object((times, sizes), gathered, group_dst=0, group=self._group)
+        gathered = gather_steps(times, sizes, self._group, self._device)
         if gathered is None:
             return
-        schedule = schedule_of(self._runtime)
-        steps = min(len(times) for times, _ in gathered)
-        self._steps = [_timeline(schedule, [times[step] for times, _ in gathered], offsets) for step in range(steps)]
-        outputs = {stage: size for _, sizes in gathered for stage, size in sizes.items()}
+        by_rank, sizes_of_ranks = gathered
+        self._steps = timelines(schedule_of(self._runtime), by_rank)
         if self._steps:
-            first = 1 if steps > 1 else 0  # the first opens connections and allocates memory
-            durations = _durations([times[first:steps] for times, _ in gathered])
+            first = 1 if len(self._steps) > 1 else 0  # the first opens connections and allocates memory
+            outputs = {stage: size for of_rank in sizes_of_ranks for stage, size in of_rank.items()}
             by_stage = [outputs[stage] for stage in sorted(outputs)]
-            self._costs = measured_costs(self._steps[first:], durations, by_stage)
+            self._costs = measured_costs(self._steps[first:], durations([steps[first:] for steps in by_rank]), by_stage)
 
     @property
     def steps(self) -> list[Timeline]:
@@ -209,26 +203,3 @@ def schedule_of(runtime: _PipelineScheduleRuntime) -> Schedule:
         microbatches=runtime._n_microbatches,
         algorithm=getattr(runtime, "penstock_algorithm", type(runtime).__name__),
     )
-
-
-def _durations(by_rank: list[list[dict[str, tuple[float, float]]]]) -> dict[Kind, list[float]]:
-    """Returns the seconds of all actions by op and stage."""
-    found: dict[Kind, list[float]] = {}
-    for step in itertools.chain(*by_rank):
-        for cell, (start, end) in step.items():
-            stage, op, _ = re.split("([FBIW])", cell)
-            found.setdefault((op, int(stage)), []).append((end - start) * 1e-9)
-    return found
-
-
-def _timeline(schedule: Schedule, spans: list[dict[str, tuple[float, float]]], offsets: list[float]) -> Timeline:
-    """Returns the times of one step; the two parts of a pair run one after the other."""
-    times = []
-    for rank, of_rank in enumerate(spans):
-        rows = []
-        for cell in schedule.texts(rank):
-            parts = cell.partition(")")[0].lstrip("(").split(";")
-            start, end = of_rank[parts[0]][0], of_rank[parts[-1]][1]
-            rows.append([(start - offsets[rank]) * 1e-9, (end - offsets[rank]) * 1e-9])
-        times.append(rows)
-    return Timeline.from_times(schedule, times)

@@ -15,6 +15,7 @@ from torch.distributed.pipelining.schedules import _Action, _add_reduce_grad, _P
 from penstock import Error, Schedule
 from penstock.torch.arguments import LossFn, checked, in_code_of, shown
 from penstock.torch.devices import device_of
+from penstock.torch.torch_runtime.split_check import check_first_step
 
 # The actions of each rank. torch's lists may also have None, which ours never do.
 Lanes: TypeAlias = dict[int, list[Any]]
@@ -49,6 +50,10 @@ def runtime(
         options: of ``_PipelineScheduleRuntime``. Gradients are divided by the number of
             microbatches unless ``scale_grads=False``.
 
+    With a schedule that divides backwards into I and W, the first step compares the gradients of
+    torch's I and W with a whole backward's for each stage, on the first microbatch, and fails on all
+    ranks if they differ. Stages with FSDP are not compared.
+
     Raises:
         Error: torch cannot run the schedule, or a stage of this rank is missing.
     """
@@ -72,6 +77,7 @@ def runtime(
     else:
         made.pipeline_order = dict(actions)
         made._prepare_schedule_with_comms(made.pipeline_order)
+    check_first_step(made, _split_stages(actions))
     return made
 
 
@@ -109,6 +115,11 @@ def _is_sharding(action: _Action) -> bool:
 
 def _op_of(action: _Action) -> str:
     return action.computation_type.value
+
+
+def _split_stages(actions: Lanes) -> set[int]:
+    """Returns the stages whose backward is divided into I and W."""
+    return {part.stage_index for action in itertools.chain(*actions.values()) for part in _parts(action) if _op_of(part) == "I"}
 
 
 def _parts(action: _Action) -> tuple[_Action, ...]:

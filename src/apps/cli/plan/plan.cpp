@@ -42,6 +42,9 @@ class PlanCommand : public Command {
             "Memory limit per rank: activations of one rank and microbatch; with a model bytes of "
             "a device (default 95% of its memory)")
         ->type_name("LIMIT");
+    AddText(app, "--for", request_.framework,
+            fmt::format("Only what this framework can run: {}", fmt::join(FrameworkNames(), ", ")))
+        ->type_name("FRAMEWORK");
     AddText(app, "--overlap", scenario.overlap,
             "Time of an overlapped forward and backward: max, sum (default) or a factor of F + B");
     AddText(app, "-o,--output", output_, "Write the best schedule to this CSV file")
@@ -98,10 +101,6 @@ class PlanCommand : public Command {
         ->allow_extra_args(false)
         ->type_name("DTYPE,...")
         ->group(kOfModels);
-    AddText(app, "--for", request_.framework,
-            fmt::format("Only what this framework can run: {}", fmt::join(FrameworkNames(), ", ")))
-        ->type_name("FRAMEWORK")
-        ->group(kOfModels);
     AddText(app, "--configs", configs_,
             "Write the fastest plan as configurations that run it into this folder")
         ->type_name("FOLDER")
@@ -126,6 +125,11 @@ class PlanCommand : public Command {
     AddText(app, "--cost", scenario.cost,
             "Times of F, I and W of one rank's share of a microbatch (default 1,1,1)")
         ->type_name("F,I,W")
+        ->group(kOfCosts);
+    AddText(app, "--costs", request_.costs,
+            "Costs of layers in a configuration of 'penstock simulate', such as the measured.yaml "
+            "of a recorded run")
+        ->type_name("FILE.yaml")
         ->group(kOfCosts);
     AddText(app, "--comm", comm_, "Latency of a transfer between ranks")
         ->type_name("TIME")

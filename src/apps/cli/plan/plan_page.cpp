@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/system/on_all_cores.h"
+#include "base/text/shell_word.h"
 #include "base/units.h"
 #include "cli/options/scenario_options.h"
 #include "plan/search/pricing.h"
@@ -154,9 +155,11 @@ Result<std::vector<PricedSchedule>> BuildPlans(const std::vector<const TrainingP
 }
 
 // Returns the command that simulates the file of a schedule with the costs of the search.
-std::string CommandOfFile(const std::string& file, const Scenario& scenario,
+std::string CommandOfFile(const std::string& file, const PlanRequest& request,
                           const Schedule& schedule) {
+  const Scenario& scenario = request.scenario;
   std::string command = "penstock simulate " + file;
+  if (request.costs) command += " " + ShellWord(*request.costs);
   for (const ScenarioField& field : ScenarioFields()) {
     if (field.group != FieldGroup::kCosts || IsNested(field) || !IsGiven(field, scenario)) continue;
     if (field.name == "memory_limit" || field.name == "overlap") continue;
@@ -169,7 +172,7 @@ std::string CommandOfFile(const std::string& file, const Scenario& scenario,
 }
 
 FrontPlan SchedulePlanOf(const PlannedSchedule& planned, const Json& json, std::size_t index,
-                         const Scenario& scenario) {
+                         const PlanRequest& request) {
   FrontPlan shown;
   shown.name = planned.name;
   const int chunks = planned.schedule.placement.chunks();
@@ -179,7 +182,7 @@ FrontPlan SchedulePlanOf(const PlannedSchedule& planned, const Json& json, std::
   shown.values = UnroundedFigures(json);
   shown.csv_name = fmt::format("plan-{}.csv", index + 1);
   shown.csv = WriteCsv(planned.schedule);
-  shown.command = CommandOfFile(shown.csv_name, scenario, planned.schedule);
+  shown.command = CommandOfFile(shown.csv_name, request, planned.schedule);
   shown.missing = fmt::format("penstock plan --memory-limit {} -o plan.csv writes its schedule.",
                               planned.peak_memory);
   shown.figures = {
@@ -231,13 +234,13 @@ Status WriteModelPage(const PlanQuestion& question, const PlanAnswer& answer, Pl
   return WritePage(std::move(page), std::move(schedules), std::move(parts));
 }
 
-Status WriteSchedulePage(const ScheduleQuestion& question, const Scenario& scenario,
+Status WriteSchedulePage(const ScheduleQuestion& question, const PlanRequest& request,
                          const SchedulePlan& plan, PlanPageParts parts) {
   FrontPage page;
   std::vector<PricedSchedule> schedules;
   for (std::size_t i = 0; i < plan.front.size(); ++i) {
     const PlannedSchedule& planned = plan.front[i];
-    page.plans.push_back(SchedulePlanOf(planned, parts.json.at("front").at(i), i, scenario));
+    page.plans.push_back(SchedulePlanOf(planned, parts.json.at("front").at(i), i, request));
     page.bounds.push_back({planned.peak_memory, planned.lower_bound});
     schedules.push_back(PricedOf(planned, question.params.memory_limit));
   }

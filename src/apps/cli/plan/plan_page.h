@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "cli/plan/plan_output.h"
+#include "plan/request/plan_request.h"
 #include "plan/schedule/plan_schedule.h"
 #include "plan/search/search.h"
 #include "report/table.h"
@@ -24,7 +25,7 @@ struct PlanPageParts {
 // Write the page. Errors: as for simulating the schedules; kUnavailable if the file cannot be
 // written.
 Status WriteModelPage(const PlanQuestion& question, const PlanAnswer& answer, PlanPageParts parts);
-Status WriteSchedulePage(const ScheduleQuestion& question, const Scenario& scenario,
+Status WriteSchedulePage(const ScheduleQuestion& question, const PlanRequest& request,
                          const SchedulePlan& plan, PlanPageParts parts);
 
 }  // namespace penstock

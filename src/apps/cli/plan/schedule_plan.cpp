@@ -52,8 +52,7 @@ Result<int> PlanSchedules(const PlanRequest& request, const PlanOutput& output) 
   if (!output.csv.empty()) figures["best"]["csv"] = output.csv;
   const Table table = FrontTable(plan);
   if (!output.page.empty()) {
-    PENSTOCK_TRY_STATUS(
-        WriteSchedulePage(question, request.scenario, plan, {figures, {table}, output}));
+    PENSTOCK_TRY_STATUS(WriteSchedulePage(question, request, plan, {figures, {table}, output}));
   }
   if (output.format == OutputFormat::kJson) {
     PrintObject(figures);

@@ -23,10 +23,57 @@ def measured_costs(steps: Sequence[Timeline], durations: Mapping[Kind, Sequence[
         durations: of actions, also of the two parts of a pair, by op and stage.
         output_bytes: size of each stage's output, shape ``(stages,)``.
     """
-    waits = [wait for step in steps for wait in _message_times(step)]
+    options: dict[str, Any] = {"comm": _latency(steps), "time_unit": "s"}
+    if _has_pairs(steps[0].schedule):
+        options["overlap"] = "sum"  # the parts ran one after the other
+    if len(output_bytes) > 1 and max(output_bytes[:-1]):
+        largest = max(output_bytes[:-1])
+        options["message_bytes"] = largest
+        options["message_scale"] = [*(size / largest for size in output_bytes[:-1]), 1.0]
+    return Costs.per_stage(**_stage_times(steps[0].schedule.stages, durations), **options)
+
+
+def measured_layer_costs(steps: Sequence[Timeline], durations: Mapping[Kind, Sequence[float]], layers: Sequence[int]) -> Costs:
+    """Returns the median times of the model's layers and of messages, which fit any number of stages.
+
+    A layer takes what the stages between the first and the last one take per layer. What the first and the last stage take
+    beyond that is part of the first and of the last layer. Without stages between them, each stage's time is divided equally
+    among its layers. Memory is in activations of one of these ranks and a microbatch: each layer has the same share. There is no
+    rule for pairs, which schedules without pairs refuse.
+
+    Args:
+        steps: timelines of the same schedule.
+        durations: of actions, also of the two parts of a pair, by op and stage.
+        layers: of each stage, shape ``(stages,)``. A stage without layers, with the embedding or the head alone, counts as one.
+    """
+    counts = [max(1, count) for count in layers]
+    times = _stage_times(len(counts), durations)
+    columns: dict[str, Any]
+    if len(counts) < 3:
+        groups = counts
+        columns = {name: [time / count for time, count in zip(column, counts, strict=True)] for name, column in times.items()}
+    else:
+        groups = [1, sum(counts) - 2, 1]
+        columns = {name: _first_middle_last(column, counts) for name, column in times.items()}
+    columns["activation"] = [steps[0].schedule.ranks / sum(counts)] * len(groups)
+    columns["backward"] = [min(whole, i + w) for whole, i, w in zip(*(columns[name] for name in _BACKWARDS), strict=True)]
+    return Costs.per_layer(groups, **columns, comm=_latency(steps), time_unit="s")
+
+
+_BACKWARDS = ("backward", "backward_input", "backward_weight")
+
+
+def _first_middle_last(column: Sequence[float], counts: Sequence[int]) -> list[float]:
+    """Returns the times of the first layer, of each layer between, and of the last one, of the times of stages."""
+    layer = statistics.median(time / count for time, count in list(zip(column, counts, strict=True))[1:-1])
+    return [max(0.0, column[0] - (counts[0] - 1) * layer), layer, max(0.0, column[-1] - (counts[-1] - 1) * layer)]
+
+
+def _stage_times(stages: int, durations: Mapping[Kind, Sequence[float]]) -> dict[str, Any]:
+    """Returns the medians by keyword of ``Costs``, shape ``(stages,)`` each. Half of a whole backward counts as W without one."""
     median = {kind: statistics.median(found) for kind, found in durations.items()}
     columns: dict[str, Any] = {"forward": [], "backward_input": [], "backward_weight": [], "backward": []}
-    for stage in range(steps[0].schedule.stages):
+    for stage in range(stages):
         whole = median.get(("B", stage))
         half_i = median.get(("I", stage), (whole or 0) / 2)
         half_w = median.get(("W", stage), (whole or 0) / 2)
@@ -35,14 +82,12 @@ def measured_costs(steps: Sequence[Timeline], durations: Mapping[Kind, Sequence[
         columns["backward_weight"].append(half_w)
         # A whole backward does no more than its halves; beyond them, a difference is noise.
         columns["backward"].append(half_i + half_w if whole is None else min(whole, half_i + half_w))
-    options: dict[str, Any] = {}
-    if _has_pairs(steps[0].schedule):
-        options["overlap"] = "sum"  # torch runs the parts one after the other
-    if len(output_bytes) > 1 and max(output_bytes[:-1]):
-        largest = max(output_bytes[:-1])
-        options["message_bytes"] = largest
-        options["message_scale"] = [*(size / largest for size in output_bytes[:-1]), 1.0]
-    return Costs.per_stage(**columns, **options, comm=statistics.median(waits) if waits else 0, time_unit="s")
+    return columns
+
+
+def _latency(steps: Sequence[Timeline]) -> float:
+    waits = [wait for step in steps for wait in _message_times(step)]
+    return statistics.median(waits) if waits else 0.0
 
 
 def _has_pairs(schedule: Schedule) -> bool:
