@@ -5,8 +5,8 @@
 namespace penstock {
 
 bool Scenario::in_bytes() const {
-  return prices_model() || profiled || file_in_bytes || (stage_costs && stage_costs->in_bytes) ||
-         (layer_costs && layer_costs->in_bytes);
+  return prices_model() || profiled || file_in_bytes || (file_costs && file_costs->in_bytes) ||
+         (stage_costs && stage_costs->in_bytes) || (layer_costs && layer_costs->in_bytes);
 }
 
 bool Scenario::shards_vocabulary() const {

@@ -18,6 +18,8 @@
 #include "schedule/cost_files/collectives_config.h"
 #include "schedule/cost_files/cost_list.h"
 #include "schedule/cost_files/stage_profile.h"
+#include "schedule/costs.h"
+#include "schedule/placement.h"
 #include "schedule/topology.h"
 
 namespace penstock {
@@ -52,6 +54,15 @@ struct ProfiledModel {
   bool shards = false;                          // whether these divide the updates (ZeRO-1)
 };
 
+// The costs that a trace or a dump has, and the stages that have them.
+struct FileCosts {
+  Costs costs;  // before passes
+  Placement placement;
+  int slices = 1;
+  bool in_bytes = false;
+  std::string time_unit = {};  // "s", or empty for the unit of the costs
+};
+
 // The base has the model and its devices, which determine all costs if there is a model.
 struct Scenario : ModelRequest {
   std::vector<Candidate> schedules;
@@ -73,6 +84,8 @@ struct Scenario : ModelRequest {
   std::map<std::string, std::string, std::less<>> places;
   // Costs that the machine's profile determines.
   std::optional<ProfiledModel> profiled;
+  // Costs of the file next to which a schedule is compared (price/next_to_file.h).
+  std::optional<FileCosts> file_costs;
 
   std::string remark;  // a line below the table: what of a training configuration has no price
   // What the schedule that is priced says itself: memory in bytes (Primus's dumps), and a
@@ -82,7 +95,7 @@ struct Scenario : ModelRequest {
 
   bool prices_model() const { return model.has_value(); }
   // Whether the costs fit any number of stages.
-  bool costs_by_layer() const { return prices_model() || layer_costs || profiled; }
+  bool costs_by_layer() const { return prices_model() || layer_costs || profiled || file_costs; }
   bool has_costs() const { return cost || stage_costs || costs_by_layer(); }
   bool in_bytes() const;
   // Whether the ranks share the vocabulary, by a pass or in the schedule.

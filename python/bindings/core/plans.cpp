@@ -79,7 +79,7 @@ struct PlanWords {
   std::vector<int> chunks;
   std::optional<int> global_batch, samples, seed;
   std::vector<std::string> schedule, exclude, precisions, uncertainty;
-  std::optional<std::string> framework;
+  std::optional<std::string> framework, costs;
 };
 
 // Returns the figures as JSON, and the best schedule.
@@ -92,6 +92,7 @@ std::pair<std::string, FrozenSchedule> Plan(const std::string& fields, const Pla
   request.excluded = words.exclude;
   request.precisions = words.precisions;
   request.framework = words.framework;
+  request.costs = words.costs;
   request.samples = words.samples;
   request.seed = words.seed;
   request.uncertainty = words.uncertainty;
@@ -115,7 +116,8 @@ void AddPlans(nb::module_& module) {
       .def_rw("exclude", &PlanWords::exclude)
       .def_rw("precisions", &PlanWords::precisions)
       .def_rw("uncertainty", &PlanWords::uncertainty)
-      .def_rw("framework", &PlanWords::framework);
+      .def_rw("framework", &PlanWords::framework)
+      .def_rw("costs", &PlanWords::costs);
   module.def("plan", &Plan, "fields"_a, "words"_a);
 }
 

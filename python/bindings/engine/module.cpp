@@ -199,10 +199,10 @@ void AddStages(nb::module_& module) {
   nb::class_<StageFunctions>(module, "StageFunctions")
       .def(
           "__init__",
-          [](StageFunctions* self, nb::callable forward, nb::object loss, nb::callable refusal) {
-            new (self) StageFunctions{std::move(forward), std::move(loss), std::move(refusal)};
+          [](StageFunctions* self, nb::callable forward, nb::object loss, nb::callable judge) {
+            new (self) StageFunctions{std::move(forward), std::move(loss), std::move(judge)};
           },
-          "forward"_a, "loss"_a.none(), "refusal"_a);
+          "forward"_a, "loss"_a.none(), "judge"_a);
   nb::class_<StageParts>(module, "StageParts")
       .def(nb::init<>())
       .def_rw("functions", &StageParts::functions)
@@ -259,6 +259,18 @@ void AddPipeline(nb::module_& module) {
   nb::class_<EnginePipeline>(module, "Pipeline")
       .def("__init__", &MakePipeline)
       .def("set_shared", &EnginePipeline::SetShared)
+      .def("begin_captures", &EnginePipeline::BeginCaptures)
+      .def("capture", &EnginePipeline::Capture)
+      .def("capture_shape", &EnginePipeline::CaptureShape)
+      .def("difference",
+           [](const EnginePipeline& self, int model_stage) {
+             nb::object found = nb::none();
+             if (const auto difference = self.FindDifference(model_stage)) {
+               found = nb::make_tuple(difference->node, difference->op, difference->in_values);
+             }
+             return found;
+           })
+      .def("is_like", &EnginePipeline::IsLike)
       .def("build", &EnginePipeline::Build)
       .def("gather", &EnginePipeline::Gather)
       .def("drop_gathered", &EnginePipeline::DropGathered)
@@ -305,22 +317,31 @@ void AddPipeline(nb::module_& module) {
 void AddWatch(nb::module_& module) {
   nb::class_<Watch>(module, "Watch")
       .def(nb::init<>())
-      .def("add_item", &Watch::AddItem)
+      .def("add_item", &Watch::AddItem, "holder"_a, "key"_a, "value"_a.none())
+      .def("add_absent", &Watch::AddAbsent)
+      .def("add_keys", &Watch::AddKeys, "holder"_a, "read"_a.none())
+      .def("add_members", &Watch::AddMembers)
       .def("add_size", &Watch::AddSize)
+      .def("add_cell", &Watch::AddCell)
+      .def("add_class", &Watch::AddClass, "value"_a.none())
+      .def("add_function", &Watch::AddFunction)
+      .def("add_call", &Watch::AddCall)
       .def("add_tensor", &Watch::AddTensor)
       .def("add_content", &Watch::AddContent)
       .def("add_watch", &Watch::AddWatch)
-      .def("is_unchanged", &Watch::IsUnchanged);
+      .def("is_unchanged", &Watch::IsUnchanged)
+      .def("changed", &Watch::Changed);
 }
 
 void AddFunctions(nb::module_& module) {
   module.def("without_memory", &WithoutMemory);
   module.def("keep_for_caller", &KeepForCaller);
   module.def("is_capturing", &IsCapturing);
+  module.def("stop_capture_after", &StopCaptureAfter);
   module.def("random_op", &PeekRandomOp);
   module.def("set_random_op", &SetRandomOp);
   module.def("is_constant", [](const at::Tensor& tensor) {
-    const Recorder* const recorder = CurrentRecorder();
+    Recorder* const recorder = CurrentRecorder();
     return recorder == nullptr || recorder->IsConstant(tensor);
   });
   module.def("slice_start", []() -> std::optional<std::int64_t> {

@@ -72,6 +72,10 @@ void AwaitCaller(c10::Device device) {
 
 }  // namespace
 
+std::shared_ptr<PythonStage> StageSource::ModuleOf(StageFunctions functions) const {
+  return std::make_shared<PythonStage>(std::move(functions), parameters, state);
+}
+
 TensorKind::TensorKind(const at::Tensor& tensor)
     : sizes(tensor.sizes().vec()),
       dtype(tensor.scalar_type()),
@@ -94,7 +98,7 @@ Autocast Autocast::OfThread(c10::Device device) {
 PipelineOptions::PipelineOptions() {
   static std::mutex capture;
   stage.random.exclusive_capture = &capture;  // torch's checkpoints set its generator's state
-  stage.compile.fuse = true;
+  stage.compile.fuse = stage.compile.fingerprints = true;
 }
 
 EnginePipeline::EnginePipeline(Schedule schedule, PipelineOptions options,
@@ -128,6 +132,46 @@ TorchStageOptions EnginePipeline::OptionsOf(int stage, const StageParts& parts) 
   assembly_.Join(stage, options);
   options.gradients.shared = parts.shared;
   return options;
+}
+
+Tensors EnginePipeline::CaptureModule(int stage, const std::shared_ptr<PythonStage>& module,
+                                      const StageExamples& examples,
+                                      const TorchStageOptions& options) {
+  const auto programs =
+      captures_.Of(schedule_.placement.model_stage(stage), module, examples, options);
+  if (options.schedule.last) return {};
+  const std::span<const StagePort> outputs = programs.front().outputs;
+  // With slices, a stage returns one tensor, and its keys and values follow.
+  return ExamplesOf(options.lengths.slices() > 1 ? outputs.first(1) : outputs, DeviceOf(stage));
+}
+
+Tensors EnginePipeline::Capture(int stage, const StageParts& parts) {
+  const auto module = std::make_shared<PythonStage>(parts.functions, parts.parameters, parts.state);
+  const nb::gil_scoped_release no_gil;
+  return CaptureModule(stage, module, {parts.inputs, parts.targets}, OptionsOf(stage, parts));
+}
+
+Tensors EnginePipeline::CaptureShape(int stage, StageFunctions functions, Tensors inputs,
+                                     Tensors targets) {
+  const StageSource& source = sources_[Index(stage)];
+  const std::shared_ptr<PythonStage> module = source.ModuleOf(std::move(functions));
+  const nb::gil_scoped_release no_gil;
+  return CaptureModule(stage, module, {std::move(inputs), std::move(targets)}, source.options);
+}
+
+std::optional<CaptureDifference> EnginePipeline::FindDifference(int model_stage) const {
+  const auto of_shape = built_.find(Index(model_stage));
+  const std::span<const StageProgram> built =
+      of_shape != built_.end() ? std::span(&of_shape->second, 1)
+                               : std::span<const StageProgram>(*programs_.at(Index(model_stage)));
+  return FirstDifference(captures_.at(model_stage), built);
+}
+
+bool EnginePipeline::IsLike(const EnginePipeline& other) const {
+  return std::ranges::equal(programs_, other.programs_, [](const auto& one, const auto& two) {
+    if (!one || !two) return one == two;
+    return one->size() == two->size() && !FirstDifference(*one, *two);
+  });
 }
 
 Tensors EnginePipeline::Build(int stage, StageParts parts) {
@@ -204,8 +248,7 @@ void EnginePipeline::CheckBuffers(int stage, const StageProgram& program) const 
 Tensors EnginePipeline::BuildShape(int stage, StageFunctions functions, Tensors inputs,
                                    Tensors targets) {
   const StageSource& source = sources_[Index(stage)];
-  const auto module =
-      std::make_shared<PythonStage>(std::move(functions), source.parameters, source.state);
+  const std::shared_ptr<PythonStage> module = source.ModuleOf(std::move(functions));
   const nb::gil_scoped_release no_gil;
   const std::size_t model_stage = Index(schedule_.placement.model_stage(stage));
   auto found = built_.find(model_stage);
@@ -356,8 +399,7 @@ void EnginePipeline::SetSteps(std::int64_t steps) {
 }
 
 std::vector<double> EnginePipeline::Run(std::vector<Batch> batches,
-                                        std::vector<std::vector<std::int64_t>> shapes,
-                                        const nb::callable& meanwhile) {
+                                        std::vector<std::vector<std::int64_t>> shapes) {
   if (failure_) {
     throw std::runtime_error("an earlier step failed: make a new Pipeline (" + *failure_ + ")");
   }
@@ -368,7 +410,6 @@ std::vector<double> EnginePipeline::Run(std::vector<Batch> batches,
   losses_.assign(batches_.size(), 0);
   reports_.assign(Index(schedule_.microbatches * schedule_.slices), {});
   bool interrupted = false;
-  std::exception_ptr raised;
   Status status;
   {
     const nb::gil_scoped_release no_gil;
@@ -377,11 +418,6 @@ std::vector<double> EnginePipeline::Run(std::vector<Batch> batches,
     if (status) session_->Begin(std::ssize(batches_));
   }
   if (status) {
-    try {
-      meanwhile();
-    } catch (nb::python_error&) {
-      raised = std::current_exception();
-    }
     const nb::gil_scoped_release no_gil;
     status = session_->End([&interrupted] {
       const nb::gil_scoped_acquire gil;
@@ -398,7 +434,6 @@ std::vector<double> EnginePipeline::Run(std::vector<Batch> batches,
     throw nb::python_error();
   }
   Require(status);
-  if (raised) std::rethrow_exception(raised);
   const nb::gil_scoped_release no_gil;
   return ValueOf(FromLastStage());
 }

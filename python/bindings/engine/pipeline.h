@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/engine/captures.h"
 #include "bindings/engine/python_stage.h"
 #include "bindings/engine/watch.h"
 #include "config/train_config.h"
@@ -61,10 +62,12 @@ struct StageParts {
   std::function<void()> after_step;  // called on the rank's thread; may be empty
 };
 
-// What BuildShape compiles a stage with again.
+// What BuildShape and CaptureShape take a stage from again.
 struct StageSource {
   TensorsByName parameters, state;
   TorchStageOptions options;
+
+  std::shared_ptr<PythonStage> ModuleOf(StageFunctions functions) const;
 };
 
 // Inputs and targets of a step: tensors of the whole batch.
@@ -107,6 +110,17 @@ class EnginePipeline {
 
   // Declares which stages of the model hold each shared parameter, before the first Build.
   void SetShared(std::vector<std::vector<int>> stages);
+  // Captures a stage without compiling it, as Build or BuildShape would. Stages of a chain are
+  // captured in order. Returns examples of its outputs.
+  Tensors Capture(int stage, const StageParts& parts);
+  Tensors CaptureShape(int stage, StageFunctions functions, Tensors inputs, Tensors targets);
+  // Forgets all captures.
+  void BeginCaptures() { captures_.Clear(); }
+  // Returns where the capture of a stage of the model differs from what was built: by BuildShape if
+  // that program has no number yet, else by Build. Requires: both exist.
+  std::optional<CaptureDifference> FindDifference(int model_stage) const;
+  // Whether the other one was built from equal captures.
+  bool IsLike(const EnginePipeline& other) const;
   // Compiles a stage. Stages of a chain are built in order. Returns examples of its outputs.
   Tensors Build(int stage, StageParts parts);
   // Returns what a built stage updates: the names of parameters, and their values, which are flat
@@ -123,12 +137,11 @@ class EnginePipeline {
 
   // Runs a step for each batch, whose tensors the microbatches of all chains divide equally along
   // dimension 0, and the slices of a microbatch along dimension 1. Those without dimensions belong
-  // to every microbatch. A rank begins a step before the others have ended the one before. Calls
-  // meanwhile() while the ranks run; its exceptions are thrown after the last step. `shapes` has
-  // the number of the shape of each batch's microbatches, one for all or one per microbatch; 0 is
-  // Build's. Returns the mean losses on every process.
-  std::vector<double> Run(std::vector<Batch> batches, std::vector<std::vector<std::int64_t>> shapes,
-                          const nb::callable& meanwhile);
+  // to every microbatch. A rank begins a step before the others have ended the one before. `shapes`
+  // has the number of the shape of each batch's microbatches, one for all or one per microbatch; 0
+  // is Build's. Returns the mean losses on every process.
+  std::vector<double> Run(std::vector<Batch> batches,
+                          std::vector<std::vector<std::int64_t>> shapes);
 
   // Sets what must be unchanged for a step to be like the last one.
   void SetWatches(std::vector<std::shared_ptr<Watch>> watches) { watches_ = std::move(watches); }
@@ -173,6 +186,9 @@ class EnginePipeline {
 
  private:
   TorchStageOptions OptionsOf(int stage, const StageParts& parts) const;
+  // Captures the module with these options unless its stage of the model has been captured.
+  Tensors CaptureModule(int stage, const std::shared_ptr<PythonStage>& module,
+                        const StageExamples& examples, const TorchStageOptions& options);
   // Starts the threads of the ranks unless this process has them.
   Status Start();
   // Makes the pipeline usable after a failed run if nothing has been updated in it. Not with
@@ -201,6 +217,7 @@ class EnginePipeline {
   std::vector<StageSource> sources_;                                        // by stage
   std::vector<std::shared_ptr<const std::vector<StageProgram>>> programs_;  // by stage of the model
   std::map<std::size_t, StageProgram> built_;  // by stage of the model: of BuildShape
+  Captures captures_;
   std::vector<std::vector<std::function<void()>>> after_step_;  // by rank
   std::vector<Batch> batches_;                                  // of the run
   std::vector<std::vector<std::int64_t>> shapes_;               // of the run, see Run

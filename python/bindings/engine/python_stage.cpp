@@ -66,7 +66,8 @@ auto PythonStage::RunUserCode(Function&& function) {
   // Ops release the GIL.
   const ForeignScope scope([this](const at::Tensor& tensor) {
     const nb::gil_scoped_acquire gil;
-    return nb::cast<std::string>(functions_.refusal(tensor));
+    auto [refusal, is_followed] = nb::cast<std::pair<std::string, bool>>(functions_.judge(tensor));
+    return ForeignTensor{std::move(refusal), is_followed};
   });
   return IsBuilding() ? function() : WithPlainErrors(function);
 }

@@ -24,7 +24,7 @@ struct StageFunctions {
   // (list of outputs, list of targets) -> list of the loss and of reports, see
   // StageModule::LossAndReports; None unless a last stage.
   nb::object loss;
-  nb::callable refusal;  // see ForeignScope
+  nb::callable judge;  // tensor -> (refusal, is_followed), see ForeignTensor
 };
 
 class PythonStage final : public StageModule {

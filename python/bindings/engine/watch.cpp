@@ -1,35 +1,15 @@
 #include "bindings/engine/watch.h"
 
-#include <ATen/core/Tensor.h>
 #include <ATen/ops/any.h>
 #include <ATen/ops/item.h>
 #include <ATen/ops/logical_or.h>
 #include <ATen/ops/ne.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 namespace penstock::python {
 namespace {
-
-bool HasHooks(const at::Tensor& tensor) {
-  namespace autograd = torch::autograd::impl;
-  if (autograd::get_autograd_meta(tensor) == nullptr) return false;
-  return !autograd::hooks(tensor).empty() || autograd::post_acc_grad_hooks(tensor) != nullptr;
-}
-
-// Returns the memory from the tensor's first element to its last one.
-std::string_view BytesOf(const at::Tensor& tensor) {
-  if (tensor.numel() == 0) return {};
-  std::int64_t last = 0;
-  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) {
-    last += (tensor.size(dim) - 1) * tensor.stride(dim);
-  }
-  return {static_cast<const char*>(tensor.const_data_ptr()),
-          static_cast<std::size_t>(last + 1) * tensor.element_size()};
-}
 
 // As bytes, because NaN differs from itself.
 at::Tensor BytesOnDevice(const at::Tensor& tensor) {
@@ -47,55 +27,78 @@ bool StartComparison(const at::Tensor& tensor, const at::Tensor& bytes,
   return true;
 }
 
+bool IsAnyTrue(const std::map<c10::DeviceIndex, at::Tensor>& on_devices) {
+  return std::ranges::any_of(on_devices,
+                             [](const auto& changed) { return changed.second.item().toBool(); });
+}
+
 }  // namespace
 
-void Watch::AddItem(nb::dict dict, nb::object key, nb::object value) {
-  items_.push_back({std::move(dict), std::move(key), std::move(value)});
-}
-
-void Watch::AddSize(nb::object container) {
-  const Py_ssize_t size = PyObject_Size(container.ptr());
-  sizes_.push_back({std::move(container), size});
-}
-
-void Watch::AddTensor(const at::Tensor& tensor) {
-  tensors_.push_back({tensor, tensor.const_data_ptr(), tensor.requires_grad()});
-}
-
-void Watch::AddContent(const at::Tensor& tensor) {
-  if (tensor.is_cpu()) {
-    contents_.push_back({tensor, std::string(BytesOf(tensor))});
-  } else {
-    device_contents_.push_back({tensor, BytesOnDevice(tensor).clone()});
+DictEntries& Watch::EntriesOf(const nb::object& holder) {
+  DictEntries*& entries = dicts_[holder.ptr()];
+  if (entries == nullptr) {
+    entries_.push_back(std::make_unique<DictEntries>(holder));
+    entries = static_cast<DictEntries*>(entries_.back().get());
   }
+  return *entries;
+}
+
+int Watch::Add(std::unique_ptr<WatchEntry> entry) {
+  entries_.push_back(std::move(entry));
+  return count_++;
+}
+
+int Watch::AddItem(nb::object holder, nb::object key, nb::object value) {
+  EntriesOf(holder).AddItem(count_, std::move(key), std::move(value));
+  return count_++;
+}
+int Watch::AddAbsent(nb::object holder, nb::object key) {
+  EntriesOf(holder).AddItem(count_, std::move(key), nb::object());
+  return count_++;
+}
+int Watch::AddKeys(nb::object holder, nb::object read) {
+  EntriesOf(holder).AddKeys(count_, std::move(read));
+  return count_++;
+}
+int Watch::AddMembers(nb::object container) {
+  return Add(WatchMembers(count_, std::move(container)));
+}
+int Watch::AddSize(nb::object container) { return Add(WatchSize(count_, std::move(container))); }
+int Watch::AddCell(nb::object cell) { return Add(WatchCell(count_, std::move(cell))); }
+int Watch::AddClass(nb::object value) { return Add(WatchClass(count_, std::move(value))); }
+int Watch::AddFunction(nb::object function) {
+  return Add(WatchFunction(count_, std::move(function)));
+}
+int Watch::AddCall(nb::callable get) { return Add(WatchCall(count_, std::move(get))); }
+int Watch::AddTensor(const at::Tensor& tensor) { return Add(WatchTensor(count_, tensor)); }
+
+int Watch::AddContent(const at::Tensor& tensor) {
+  if (tensor.is_cpu()) return Add(WatchContent(count_, tensor));
+  device_contents_.push_back({count_, tensor, BytesOnDevice(tensor).clone()});
+  return count_++;
 }
 
 void Watch::AddWatch(std::shared_ptr<Watch> other) { others_.push_back(std::move(other)); }
 
 bool Watch::IsUnchanged() const {
   Comparisons on_devices;
-  return IsUnchangedHere(on_devices) && std::ranges::none_of(on_devices, [](const auto& changed) {
-           return changed.second.item().toBool();
-         });
+  return IsUnchangedHere(on_devices) && !IsAnyTrue(on_devices);
+}
+
+std::vector<int> Watch::Changed() const {
+  std::vector<int> numbers;
+  for (const auto& entry : entries_) entry->AppendChanged(numbers);
+  for (const DeviceContent& each : device_contents_) {
+    Comparisons on_devices;
+    if (!StartComparison(each.tensor, each.bytes, on_devices) || IsAnyTrue(on_devices)) {
+      numbers.push_back(each.number);
+    }
+  }
+  return numbers;
 }
 
 bool Watch::IsUnchangedHere(Comparisons& on_devices) const {
-  return std::ranges::all_of(items_,
-                             [](const Item& each) {
-                               return PyDict_GetItem(each.dict.ptr(), each.key.ptr()) ==
-                                      each.value.ptr();
-                             }) &&
-         std::ranges::all_of(
-             sizes_,
-             [](const Size& each) { return PyObject_Size(each.container.ptr()) == each.size; }) &&
-         std::ranges::all_of(tensors_,
-                             [](const Tensor& each) {
-                               return each.tensor.const_data_ptr() == each.data &&
-                                      each.tensor.requires_grad() == each.requires_grad &&
-                                      !HasHooks(each.tensor);
-                             }) &&
-         std::ranges::all_of(
-             contents_, [](const Content& each) { return BytesOf(each.tensor) == each.bytes; }) &&
+  return std::ranges::all_of(entries_, [](const auto& entry) { return entry->IsUnchanged(); }) &&
          std::ranges::all_of(device_contents_,
                              [&](const DeviceContent& each) {
                                return StartComparison(each.tensor, each.bytes, on_devices);

@@ -1,70 +1,71 @@
 // Watch: notices changes of Python objects that compiled stages assume to stay unchanged.
 //
 // Checking takes some nanoseconds per entry, and for contents the time to read them, so that it can
-// run before each step. It only says that something has changed: the caller finds out what.
+// run before each step. Entries have numbers, by which changed() names them.
 // Threads: any that holds the GIL.
 #pragma once
 
 #include <map>
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "bindings/engine/tensor_caster.h"
+#include "bindings/engine/watch_entries.h"
 
 namespace penstock::python {
 
-namespace nb = nanobind;
-
 class Watch {
  public:
-  // The dict has this very object under the key.
-  void AddItem(nb::dict dict, nb::object key, nb::object value);
-  // The dict or list has as many entries as now.
-  void AddSize(nb::object container);
-  // The tensor has the memory, requires_grad and no hooks.
-  void AddTensor(const at::Tensor& tensor);
+  Watch() = default;
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  // Each of these returns the number of the entry, which is unchanged while it is as now.
+  // The dict, or the class, has this value under the key: the same object or an equal number.
+  int AddItem(nb::object holder, nb::object key, nb::object value);
+  // The dict, or the class, does not have the key.
+  int AddAbsent(nb::object holder, nb::object key);
+  // The dict, or the class, has the same ones of the keys in the set `read`, or in general (None).
+  int AddKeys(nb::object holder, nb::object read);
+  // A list, tuple, set, deque or dict has the same members in this order.
+  int AddMembers(nb::object container);
+  // The dict or list has as many entries.
+  int AddSize(nb::object container);
+  int AddCell(nb::object cell);
+  int AddClass(nb::object value);
+  // The function has the same code and defaults.
+  int AddFunction(nb::object function);
+  // get() returns the same value.
+  int AddCall(nb::callable get);
+  // The tensor has the memory, shape, requires_grad and hooks, or none.
+  int AddTensor(const at::Tensor& tensor);
   // The tensor has the same bytes, which the watch copies. Its version would not tell: fused
   // kernels and NumPy do not raise it. The host waits once per device for all comparisons.
   // Requires: a strided tensor.
-  void AddContent(const at::Tensor& tensor);
-  // All that the other one watches.
+  int AddContent(const at::Tensor& tensor);
+  // All that the other one watches. Its entries have no numbers here.
   void AddWatch(std::shared_ptr<Watch> other);
 
   bool IsUnchanged() const;
+  // Returns the numbers of the entries that have changed.
+  std::vector<int> Changed() const;
 
  private:
-  struct Item {
-    nb::dict dict;
-    nb::object key, value;
-  };
-  struct Size {
-    nb::object container;
-    Py_ssize_t size;
-  };
-  struct Tensor {
-    at::Tensor tensor;
-    const void* data;
-    bool requires_grad;
-  };
-  struct Content {
-    at::Tensor tensor;
-    std::string bytes;
-  };
   struct DeviceContent {
+    int number;
     at::Tensor tensor;
     at::Tensor bytes;  // on the device
   };
   // By device: whether a byte of it was changed, which is not known yet.
   using Comparisons = std::map<c10::DeviceIndex, at::Tensor>;
 
+  DictEntries& EntriesOf(const nb::object& holder);
+  int Add(std::unique_ptr<WatchEntry> entry);
   // Checks all but what is on devices, where it starts to compare.
   bool IsUnchangedHere(Comparisons& on_devices) const;
 
-  std::vector<Item> items_;
-  std::vector<Size> sizes_;
-  std::vector<Tensor> tensors_;
-  std::vector<Content> contents_;
+  int count_ = 0;
+  std::vector<std::unique_ptr<WatchEntry>> entries_;
+  std::map<PyObject*, DictEntries*> dicts_;  // in entries_, by holder
   std::vector<DeviceContent> device_contents_;
   std::vector<std::shared_ptr<Watch>> others_;
 };

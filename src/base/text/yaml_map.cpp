@@ -4,8 +4,10 @@
 #include <yaml-cpp/eventhandler.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "base/text/deprecated_names.h"
 #include "base/text/nearest.h"
@@ -68,35 +70,69 @@ tl::unexpected<Error> RefuseAt(int line, fmt::format_string<Args...> format, Arg
          {ErrorCode::kInvalidArgument, fmt::format(format, std::forward<Args>(args)...)}));
 }
 
-// Notes where the last document starts.
+// The tags of plain YAML. Others name types of a program, which nobody here makes.
+bool IsPlainTag(const std::string& tag) {
+  static const std::set<std::string> kTags = {
+      "",
+      "?",
+      "!",
+      "tag:yaml.org,2002:str",
+      "tag:yaml.org,2002:int",
+      "tag:yaml.org,2002:float",
+      "tag:yaml.org,2002:bool",
+      "tag:yaml.org,2002:null",
+      "tag:yaml.org,2002:map",
+      "tag:yaml.org,2002:seq",
+  };
+  return kTags.contains(tag);
+}
+
+// Notes where the last document starts, and the first value whose tag is not plain YAML's.
 class DocumentStart final : public YAML::EventHandler {
  public:
   const YAML::Mark& mark() const { return mark_; }
+  // Returns where the value is, and its tag.
+  const std::optional<std::pair<int, std::string>>& foreign() const { return foreign_; }
 
   void OnDocumentStart(const YAML::Mark& mark) override { mark_ = mark; }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
   void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                const std::string&) override {}
-  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                       YAML::EmitterStyle::value) override {}
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t,
+                const std::string&) override {
+    Note(mark, tag);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {
+    Note(mark, tag);
+  }
   void OnSequenceEnd() override {}
-  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                  YAML::EmitterStyle::value) override {}
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {
+    Note(mark, tag);
+  }
   void OnMapEnd() override {}
 
  private:
+  void Note(const YAML::Mark& mark, const std::string& tag) {
+    if (!foreign_ && !IsPlainTag(tag)) foreign_.emplace(mark.line + 1, tag);
+  }
+
   YAML::Mark mark_;
+  std::optional<std::pair<int, std::string>> foreign_;
 };
 
 // Does not use YAML::LoadAll: after a token that starts no value (", a"), yaml-cpp 0.7 finds empty
 // documents at the same place, until the memory is exhausted.
-Status RefuseFurtherDocuments(const std::string& text) {
+Status CheckDocuments(const std::string& text) {
   std::istringstream stream(text);
   YAML::Parser parser(stream);
   DocumentStart start;
   if (!parser.HandleNextDocument(start)) return {};
+  if (start.foreign()) {
+    return RefuseAt(start.foreign()->first, "a value has the tag {}; write a plain value",
+                    Quote(start.foreign()->second));
+  }
   const YAML::Mark first = start.mark();
   if (!parser.HandleNextDocument(start)) return {};
   if (start.mark().pos == first.pos) {
@@ -119,7 +155,7 @@ Result<std::optional<T>> Get(const YamlMap& map, const std::string& key, Read re
 
 Result<YAML::Node> ParseYaml(const std::string& text) {
   try {
-    PENSTOCK_TRY_STATUS(RefuseFurtherDocuments(text));
+    PENSTOCK_TRY_STATUS(CheckDocuments(text));
     return YAML::Load(text);
   } catch (const YAML::DeepRecursion& error) {
     return RefuseAt(error.mark.line + 1, "it is nested too deeply");

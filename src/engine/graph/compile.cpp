@@ -125,13 +125,40 @@ void DescribePieces(StageProgram& program) {
   }
 }
 
+// Returns a program without pieces.
+StageProgram PortsOf(const JointGraph& joint, Fingerprint fingerprint) {
+  StageProgram program;
+  const std::size_t gradients = static_cast<std::size_t>(
+      std::ranges::count_if(joint.output_gradients, [](ValueId id) { return id != kNoValue; }));
+  const std::size_t inputs = joint.graph.inputs.size() - gradients;
+  for (std::size_t i = 0; i < inputs; ++i) {
+    program.inputs.push_back({joint.graph.value(joint.graph.inputs[i]).type, false, -1});
+  }
+  for (std::size_t i = 0; i < joint.differentiated_inputs.size(); ++i) {
+    program.inputs[joint.differentiated_inputs[i]].has_gradient =
+        joint.input_gradients()[i] != kNoValue;
+  }
+  const std::size_t sent = joint.output_gradients.size() - joint.updated_buffers.size();
+  for (std::size_t i = 0; i < sent; ++i) {
+    program.outputs.push_back(
+        {joint.graph.value(joint.outputs()[i]).type, joint.output_gradients[i] != kNoValue, -1});
+  }
+  program.captured = std::move(fingerprint);
+  return program;
+}
+
 Result<StageProgram> CompileStage(const StageSpec& spec, const CompileOptions& options) {
   if (!options.stop_after.empty()) {
     return InvalidArgument("a stage program needs every pass; leave stop_after empty");
   }
   PENSTOCK_TRY(JointGraph joint, CaptureStage(spec));
+  Fingerprint fingerprint;
+  if (options.fingerprints) fingerprint = FingerprintOf(joint.graph);
+  if (options.captures_only) return PortsOf(joint, std::move(fingerprint));
   PENSTOCK_TRY(const StageGraphs graphs, BuildStageGraphs(std::move(joint), options));
-  return MakeStageProgram(graphs);
+  StageProgram program = MakeStageProgram(graphs);
+  program.captured = std::move(fingerprint);
+  return program;
 }
 
 }  // namespace penstock

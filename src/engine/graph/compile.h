@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "graph/capture/capture.h"
+#include "graph/ir/fingerprint.h"
 #include "graph/ir/ir.h"
 #include "graph/passes/stage_graphs.h"
 
@@ -56,6 +57,7 @@ struct StageProgram {
   // kept inputs.
   std::int64_t saved_bytes = 0;
   std::int64_t live_bytes = 0;  // bytes kept alive from the end of I to W
+  Fingerprint captured = {};    // what was captured; only with CompileOptions::fingerprints
 };
 
 // Runs the pass table (passes.h) on a captured stage.

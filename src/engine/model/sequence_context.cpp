@@ -26,13 +26,11 @@ at::Tensor KeyValueCache::Store(std::size_t index, const at::Tensor& own) {
   return tensors_[index].narrow(1, 0, end);
 }
 
-SequenceContext::SequenceContext(int slices, std::span<const at::Tensor> earlier)
-    : slices_(slices), earlier_(earlier.begin(), earlier.end()) {
-  if (slices == 0) return;
-  const std::size_t per_slice = earlier.size() / Index(slices);
-  PENSTOCK_CHECK(per_slice > 0 && per_slice * Index(slices) == earlier.size(),
+SequenceContext::SequenceContext(int slices, std::span<const at::Tensor> earlier,
+                                 std::int64_t start)
+    : slices_(slices), start_(start), earlier_(earlier.begin(), earlier.end()) {
+  PENSTOCK_CHECK(slices == 0 || earlier.size() % Index(slices) == 0,
                  "{} keys and values do not divide into {} slices", earlier.size(), slices);
-  for (std::size_t i = 0; i < earlier.size(); i += per_slice) start_ += earlier[i].size(1);
 }
 
 SequenceContext SequenceContext::OfDocuments(at::Tensor starts) {

@@ -45,9 +45,9 @@ class SequenceContext {
  public:
   // For whole sequences: stores no keys and values.
   SequenceContext() = default;
-  // For a slice. `earlier` is the concatenation of Own() of the `slices` earlier slices, which may
-  // be none.
-  SequenceContext(int slices, std::span<const at::Tensor> earlier);
+  // For a slice that begins at token `start`. `earlier` is the concatenation of Own() of the
+  // `slices` earlier slices, which may be none; empty for stages without attention.
+  SequenceContext(int slices, std::span<const at::Tensor> earlier, std::int64_t start);
   // For the tokens that follow those in the cache, which must outlive the context. Extend stores
   // the new keys and values there; Own() stays empty. Then call Advance.
   explicit SequenceContext(KeyValueCache& cache) : start_(cache.length()), cache_(&cache) {}

@@ -19,15 +19,16 @@ double NumberOf(const nlohmann::json& value) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
 
-// Throws if the arrays have different lengths.
-std::vector<RankMetric> RanksOf(const nlohmann::json& object) {
-  if (!object.contains("busy")) return {};
-  std::vector<RankMetric> ranks(object.at("busy").size());
+// Throws if an array is shorter than the first one. Numbers that a count cannot hold are errors.
+Result<std::vector<RankMetric>> RanksOf(const nlohmann::json& object) {
+  if (!object.contains("busy")) return std::vector<RankMetric>();
+  PENSTOCK_TRY(const auto peaks, CountsMember(object, "peak_activation_bytes", "the step"));
+  if (peaks.size() != object.at("busy").size()) return InvalidArgument("ranks are missing");
+  std::vector<RankMetric> ranks(peaks.size());
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     ranks[rank].busy = object.at("busy").at(rank).get<double>();
     ranks[rank].bubble = object.at("rank_bubble").at(rank).get<double>();
-    ranks[rank].peak_activation_bytes =
-        object.at("peak_activation_bytes").at(rank).get<std::int64_t>();
+    ranks[rank].peak_activation_bytes = peaks[rank];
   }
   return ranks;
 }
@@ -79,22 +80,24 @@ std::string MetricLine(const HeldOutMetric& metric) {
 }
 
 std::optional<StepMetric> ParseMetric(std::string_view line) {
-  const auto parsed = ParseStrictJson(line);
-  if (!parsed) return std::nullopt;
-  const nlohmann::json& object = *parsed;
+  const auto object = ParseStrictJson(line);
+  if (!object) return std::nullopt;
+  const auto step = CountMember(*object, "step", "the line");
+  if (!step) return std::nullopt;
   try {
-    StepMetric metric;
-    metric.step = object.at("step").get<std::int64_t>();
-    metric.loss = NumberOf(object.at("loss"));
-    metric.lr = object.at("lr").get<double>();
+    StepMetric metric{.step = static_cast<std::int64_t>(*step)};
+    metric.loss = NumberOf(object->at("loss"));
+    metric.lr = object->at("lr").get<double>();
     // Earlier versions did not write these three, nor the figures of ranks.
-    if (object.contains("grad_norm")) metric.grad_norm = NumberOf(object.at("grad_norm"));
-    metric.clipped = object.value("clipped", false);
-    metric.skipped = object.value("skipped", false);
-    metric.bubble = object.at("bubble").get<double>();
-    metric.seconds = object.at("seconds").get<double>();
-    metric.tokens_per_second = object.value("tokens_per_second", 0.0);
-    metric.ranks = RanksOf(object);
+    if (object->contains("grad_norm")) metric.grad_norm = NumberOf(object->at("grad_norm"));
+    metric.clipped = object->value("clipped", false);
+    metric.skipped = object->value("skipped", false);
+    metric.bubble = object->at("bubble").get<double>();
+    metric.seconds = object->at("seconds").get<double>();
+    metric.tokens_per_second = object->value("tokens_per_second", 0.0);
+    auto ranks = RanksOf(*object);
+    if (!ranks) return std::nullopt;
+    metric.ranks = *std::move(ranks);
     return metric;
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
@@ -104,9 +107,10 @@ std::optional<StepMetric> ParseMetric(std::string_view line) {
 std::optional<HeldOutMetric> ParseHeldOut(std::string_view line) {
   const auto object = ParseStrictJson(line);
   if (!object) return std::nullopt;
+  const auto step = CountMember(*object, "step", "the line");
+  if (!step) return std::nullopt;
   try {
-    return HeldOutMetric{object->at("step").get<std::int64_t>(),
-                         NumberOf(object->at("held_out_loss"))};
+    return HeldOutMetric{static_cast<std::int64_t>(*step), NumberOf(object->at("held_out_loss"))};
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   }

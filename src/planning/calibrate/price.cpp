@@ -49,11 +49,12 @@ Result<Prediction> Predict(const MeasuredRun& run) {
   prediction.row = run.row;
   prediction.step_time = estimate.step_time;
   prediction.measured_step_time = run.step_time;
+  // A measured rate counts the devices of the job, not idle ones.
+  const int devices = estimate.devices - estimate.idle_devices;
   if (run.tokens_per_second_per_device) {
-    prediction.measured_step_time =
-        estimate.tokens / (*run.tokens_per_second_per_device * estimate.devices);
+    prediction.measured_step_time = estimate.tokens / (*run.tokens_per_second_per_device * devices);
   }
-  const double per_token = estimate.devices / estimate.tokens;
+  const double per_token = devices / estimate.tokens;
   prediction.device_seconds = prediction.step_time * per_token;
   prediction.measured_device_seconds = prediction.measured_step_time.value_or(0) * per_token;
   prediction.peak_bytes = PeakOf(run, estimate);

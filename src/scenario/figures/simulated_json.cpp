@@ -133,6 +133,9 @@ Json ToJson(const Simulated& simulated, bool with_steps) {
     object["step_time"] = simulated.step->step_time;
     object["tokens_per_second"] = simulated.step->tokens_per_second();
     AddCheckpoints(*simulated.step, object);
+    object["devices"] = simulated.step->devices;
+    object["idle_devices"] = simulated.step->idle_devices;
+    object["tokens_per_second_per_device"] = simulated.step->tokens_per_device();
     object["flops_per_second_per_device"] = simulated.step->flops_per_device();
     object["peak_bytes"] = simulated.step->peak_bytes();
     object["device_bytes"] = simulated.step->device_bytes();

@@ -6,9 +6,11 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <optional>
 #include <thread>
 
 #include "base/mutex.h"
+#include "scenario/price/next_to_file.h"
 #include "scenario/price/unused_fields.h"
 
 namespace penstock {
@@ -21,11 +23,14 @@ struct Outcome {
 };
 
 Result<Simulated> SimulateCombination(const SweepPlan& plan, std::size_t combination,
+                                      const std::optional<ReferenceFile>& reference,
                                       Status& prices_read) {
   const Scenario& scenario = plan.scenario();
   const Candidate candidate = plan.At(combination);
   PENSTOCK_TRY_STATUS(RefuseOwnUnused(candidate, scenario, kSweepPurpose));
-  PENSTOCK_TRY(PricedSchedule chosen, BuildOne(scenario, candidate, kSweepPurpose));
+  PENSTOCK_TRY(PricedSchedule chosen,
+               reference ? BuildNextTo(*reference, scenario, candidate, kSweepPurpose)
+                         : BuildOne(scenario, candidate, kSweepPurpose));
   if (chosen.jitter) chosen.jitter->threads = 1;  // the combinations occupy the cores
   PENSTOCK_TRY(Simulated simulated, SimulateOne(std::move(chosen), false));
   prices_read = RefuseUnusedPrices(scenario, kSweepPurpose, {&simulated.chosen, 1});
@@ -48,6 +53,9 @@ class Sweep {
       : plan_(plan), watch_(watch), outcomes_(plan.size()) {}
 
   Result<std::vector<Outcome>> Run() {
+    Scenario scenario = plan_.scenario();
+    scenario.schedules = plan_.schedules();
+    PENSTOCK_TRY(reference_, BuildReference(scenario, kSweepPurpose));
     const std::size_t threads =
         std::min<std::size_t>(plan_.size(), std::max(1U, std::thread::hardware_concurrency()));
     std::vector<std::thread> workers;
@@ -86,7 +94,7 @@ class Sweep {
 
   void Fill(std::size_t combination) {
     Outcome& outcome = outcomes_[combination];
-    auto priced = SimulateCombination(plan_, combination, outcome.prices_read);
+    auto priced = SimulateCombination(plan_, combination, reference_, outcome.prices_read);
     if (priced) {
       outcome.swept.simulated = *std::move(priced);
       return;
@@ -119,6 +127,7 @@ class Sweep {
 
   const SweepPlan& plan_;
   const SweepWatch& watch_;
+  std::optional<ReferenceFile> reference_;
   std::vector<Outcome> outcomes_;  // each written by one worker
   std::atomic<std::size_t> next_{0}, done_{0};
   std::atomic<bool> stop_{false};

@@ -149,6 +149,31 @@ void RemoveOldCheckpoints(const std::string& folder, std::int64_t newest, int ke
   }
 }
 
+namespace {
+
+// Makes the first RUN/superseded-K whose name nothing has, not even a dangling link.
+fs::path MakeSuperseded(const std::string& run, std::error_code& error) {
+  for (int k = 1;; ++k) {
+    fs::path next = fmt::format("{}/superseded-{}", run, k);
+    std::error_code ignored;
+    if (fs::exists(fs::symlink_status(next, ignored))) continue;
+    if (fs::create_directory(next, error) || error) return next;
+  }
+}
+
+// Moves the link to the best checkpoint next to that checkpoint, if it was moved to `aside`.
+void MoveBestLink(const std::string& own, const std::string& aside) {
+  std::error_code error;
+  const fs::path target = fs::read_symlink(BestPath(own), error);
+  if (error || IsCheckpointFolder(BestPath(own))) return;
+  const auto step = StepOf(target.filename().string());
+  fs::remove(BestPath(own), error);
+  // A link that cannot be made is no reason to stop: the checkpoints are there.
+  if (step && IsCheckpointFolder(CheckpointPath(aside, *step))) (void)LinkBest(aside, *step);
+}
+
+}  // namespace
+
 Result<std::string> SetAside(const std::string& run, std::int64_t step,
                              const SupersededFiles& files) {
   PENSTOCK_TRY(std::vector<StoredCheckpoint> stored, ListCheckpoints(CheckpointFolder(run)));
@@ -159,11 +184,7 @@ Result<std::string> SetAside(const std::string& run, std::int64_t step,
     return fs::exists(fs::path(run) / name, ignored);
   };
   if (stored.empty() && std::ranges::none_of(files.moved, exists)) return std::string();
-  std::string aside;
-  for (int k = 1; aside.empty() && !error; ++k) {
-    const std::string next = fmt::format("{}/superseded-{}", run, k);
-    if (fs::create_directory(next, error)) aside = next;
-  }
+  const std::string aside = MakeSuperseded(run, error).string();
   for (const std::string& name : files.copied) {
     if (!error && exists(name)) fs::copy_file(fs::path(run) / name, fs::path(aside) / name, error);
   }
@@ -175,11 +196,10 @@ Result<std::string> SetAside(const std::string& run, std::int64_t step,
   for (const std::string& name : files.moved) {
     if (!error && exists(name)) fs::rename(fs::path(run) / name, fs::path(aside) / name, error);
   }
-  const std::string best = BestPath(CheckpointFolder(run));
-  if (!IsCheckpointFolder(best)) fs::remove(best, ignored);  // there may be no link
+  MoveBestLink(CheckpointFolder(run), to.string());
   if (!error) return aside;
   return MakeError(ErrorCode::kUnavailable, "cannot move the superseded files of {} to {}: {}", run,
-                   aside.empty() ? run + "/superseded-N" : aside, error.message());
+                   aside, error.message());
 }
 
 Result<std::string> CheckpointAt(const std::string& path) {

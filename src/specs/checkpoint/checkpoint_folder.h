@@ -58,11 +58,11 @@ struct SupersededFiles {
   std::vector<std::string> copied;
 };
 
-// Moves the run's checkpoints of more than `step` steps, except for the link to the best one, and
-// then `files`, in their order, to RUN/superseded-K, with the first free K. Ignores files that do
-// not exist. A run can resume from that folder as from a run's folder. Penstock never removes it.
-// Returns the folder, or an empty string if there was nothing to move. Errors: kUnavailable if a
-// file cannot be moved, and as ListCheckpoints.
+// Moves the run's checkpoints of more than `step` steps, with the link to the best one if that is
+// among them, and then `files`, in their order, to RUN/superseded-K, with the first K that is free.
+// Ignores files that do not exist. A run can resume from that folder as from a run's folder.
+// Penstock never removes it. Returns the folder, or an empty string if there was nothing to move.
+// Errors: kUnavailable if a file cannot be moved, and as ListCheckpoints.
 Result<std::string> SetAside(const std::string& run, std::int64_t step,
                              const SupersededFiles& files);
 

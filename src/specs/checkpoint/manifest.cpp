@@ -122,6 +122,20 @@ class TensorReader {
   std::map<std::string, std::uint64_t> left_;  // bytes, by file
 };
 
+// Reads what was consumed, if the manifest says so.
+Status ParseData(const json& root, Manifest& manifest) {
+  const auto data = root.find("data");
+  if (data == root.end()) return {};
+  if (!data->is_array()) return InvalidArgument("its 'data' are not a list");
+  for (const json& entry : *data) {
+    ConsumedData& consumed = manifest.data.emplace_back();
+    PENSTOCK_TRY(consumed.dataset, TextMember(entry, "dataset", "data"));
+    PENSTOCK_TRY(consumed.samples, CountMember(entry, "samples", "data", kMostBytes));
+    PENSTOCK_TRY(consumed.order, CountMember(entry, "order", "data", kMostBytes));
+  }
+  return {};
+}
+
 Status CheckVersion(const json& root) {
   PENSTOCK_TRY(const std::string format, TextMember(root, "format", "it"));
   if (format != kFormat) return InvalidArgument("its format is {}", Quote(format));
@@ -182,11 +196,15 @@ std::string FormatManifest(const Manifest& manifest) {
   }
   json tensors = json::object();
   for (const auto& [name, tensor] : manifest.tensors) tensors[name] = ToJson(tensor);
-  const json root = {{"format", kFormat},         {"version", kVersion},
-                     {"step", manifest.step},     {"seconds", manifest.seconds},
-                     {"config", manifest.config}, {"block_bytes", manifest.block_bytes},
-                     {"files", std::move(files)}, {"tensors", std::move(tensors)},
-                     {kChecksumKey, kNoChecksum}};
+  json root = {{"format", kFormat},         {"version", kVersion},
+               {"step", manifest.step},     {"seconds", manifest.seconds},
+               {"config", manifest.config}, {"block_bytes", manifest.block_bytes},
+               {"files", std::move(files)}, {"tensors", std::move(tensors)},
+               {kChecksumKey, kNoChecksum}};
+  for (const ConsumedData& each : manifest.data) {
+    root["data"].push_back(
+        {{"dataset", each.dataset}, {"samples", each.samples}, {"order", each.order}});
+  }
   std::string text = root.dump();
   SetOwnChecksum(text, Crc32(text));
   return text;
@@ -219,6 +237,7 @@ Result<Manifest> ParseManifestContent(std::string_view text) {
   PENSTOCK_TRY(manifest.config, TextMember(root, "config", "it"));
   PENSTOCK_TRY(manifest.block_bytes, CountMember(root, "block_bytes", "it", kMostBytes));
   if (manifest.block_bytes == 0) return InvalidArgument("its 'block_bytes' are 0");
+  PENSTOCK_TRY_STATUS(ParseData(root, manifest));
   PENSTOCK_TRY(const json* const files, MemberOf(root, "files", "it"));
   PENSTOCK_TRY_STATUS(ParseFiles(*files, manifest));
   PENSTOCK_TRY(const json* const tensors, MemberOf(root, "tensors", "it"));

@@ -53,10 +53,22 @@ struct ManifestTensor {
   bool operator==(const ManifestTensor&) const = default;
 };
 
+// What a run has consumed of one dataset. A run that resumes continues with the next sample,
+// whatever its batch size and its other datasets.
+struct ConsumedData {
+  std::string dataset;        // a digest of its tokens
+  std::uint64_t samples = 0;  // in the order of its epochs
+  std::uint64_t order = 0;    // the number by which the order of its samples is chosen
+
+  bool operator==(const ConsumedData&) const = default;
+};
+
 struct Manifest {
   std::int64_t step = 0;  // optimizer steps done
   double seconds = 0;     // of training until then
   std::string config;     // YAML
+  // Empty for checkpoints of earlier versions, and where each step draws its samples at random.
+  std::vector<ConsumedData> data;
   // The bytes per checksum. 0: pieces have no checksums, because their file was verified as a
   // whole.
   std::uint64_t block_bytes = kBlockBytes;

@@ -4,8 +4,24 @@
 #include <numeric>
 
 #include "base/index.h"
+#include "base/text/numbers.h"
 
 namespace penstock {
+
+namespace {
+
+// Whether a term of the loss balances the load of experts. It is not linear in the load, so that of
+// slices does not add up to that of their microbatch.
+bool HasBalanceLoss(const ModelConfig& model) {
+  const auto option = [&](const char* key) {
+    const auto found = model.options.find(key);
+    return found == model.options.end() ? std::string() : found->second;
+  };
+  const Result<double> factor = ParseNumber(option("balance_loss"));
+  return option("balance") == "loss" && !(factor && *factor == 0);
+}
+
+}  // namespace
 
 Status CheckSlices(const TrainConfig& config) {
   const int slices = config.pipeline.slices;
@@ -22,6 +38,13 @@ Status CheckSlices(const TrainConfig& config) {
     return InvalidParameter("data.document_mask",
                             ": needs whole sequences, not the {} slices of pipeline.slices",
                             slices);
+  }
+  if (HasBalanceLoss(config.model)) {
+    return InvalidParameter(
+        "model.balance",
+        "loss: the term needs the load of whole sequences, not of the {} slices of "
+        "pipeline.slices: set model.balance=none, or model.balance_loss=0",
+        slices);
   }
   if (lengths.empty() && config.model.sequence % slices != 0) {
     const auto error = InvalidParameter(

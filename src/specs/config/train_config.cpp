@@ -117,6 +117,7 @@ class ConfigReader {
   // Sets the model first, because the valid keys depend on it.
   Status Apply() {
     PENSTOCK_TRY_STATUS(ReadModelFiles());
+    KeepOverridingSchedule();
     for (const Entry& entry : entries_) {
       if (entry.key == "model.name") PENSTOCK_TRY_STATUS(Set(entry));
     }
@@ -148,6 +149,24 @@ class ConfigReader {
     }
     entries_.swap(kept);
     return {};
+  }
+
+  // An override that names a schedule replaces a CSV of the file, and the other way round.
+  void KeepOverridingSchedule() {
+    constexpr std::string_view kKeys[] = {"pipeline.csv", "pipeline.schedule"};
+    const auto is_overridden = [&](std::string_view key) {
+      return std::ranges::any_of(entries_, [&](const Entry& entry) {
+        return entry.key == key && entry.place.empty() && !entry.text.empty();
+      });
+    };
+    for (const int other : {0, 1}) {
+      if (!is_overridden(kKeys[1 - other]) || is_overridden(kKeys[other])) continue;
+      std::vector<Entry> kept;  // as in ReadModelFiles
+      for (const Entry& entry : entries_) {
+        if (entry.key != kKeys[other]) kept.push_back(entry);
+      }
+      entries_.swap(kept);
+    }
   }
 
   Status ReadModel(const Entry& entry) {

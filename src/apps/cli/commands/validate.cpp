@@ -1,8 +1,10 @@
 // penstock validate: proves a schedule valid, or lists its first faults.
 #include "schedule/validate/validate.h"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/files.h"
 #include "base/index.h"
 #include "cli/command/command.h"
 #include "cli/options/option_values.h"
@@ -10,6 +12,8 @@
 #include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
 #include "scenario/price/load_file.h"
+#include "schedule/text/lost_header.h"
+#include "schedule/text/text.h"
 
 namespace penstock {
 namespace {
@@ -78,7 +82,22 @@ class ValidateCommand : public Command {
   Result<Schedule> LoadFileOf(const Candidate& file) const {
     PENSTOCK_TRY(const Scenario own, ScenarioOf(options_.scenario, file));
     PENSTOCK_TRY(LoadedFile loaded, LoadFile(own, file.name));
+    if (!own.slices) PENSTOCK_TRY_STATUS(RefuseLostHeader(file.name, loaded.schedule));
     return std::move(loaded.schedule);
+  }
+
+  // A file of plain microbatches whose order is that of slices has lost the header of an earlier
+  // version.
+  static Status RefuseLostHeader(const std::string& path, const Schedule& schedule) {
+    const int slices = schedule.slices == 1 ? SeemingSlices(schedule) : 1;
+    if (slices == 1 || std::filesystem::is_directory(path)) return {};
+    PENSTOCK_TRY(const std::string text, ReadFile(path));
+    if (FormOfHeader(text) != HeaderForm::kNone) return {};
+    return InvalidArgument(
+        "{}: the backwards of each {} microbatches run in reverse order, as those of sequence "
+        "slices do, and no "
+        "header says what they are; begin the file with a line slices={} (or slices=1)",
+        path, slices, slices);
   }
 
   static void PrintJson(const std::vector<Fault>& faults) {

@@ -21,14 +21,16 @@ inline StopSignals stop_signals;
 // Installs the handlers of the others. Returns the flag that the first signal sets.
 inline const std::atomic<bool>& CatchStopSignals() {
   const auto handler = [](int signal) {
-    const int error = errno;
     const StopSignal kind = stop_signals.Classify();
     if (kind == StopSignal::kSecond) EndBySignal(signal);
     if (kind != StopSignal::kFirst) return;
     stop_signal = signal;
     stop_requested = true;
+    // Programs send SIGTERM, such as mpirun after a failure, whose one line is enough.
+    if (signal == SIGTERM) return;
     constexpr std::string_view kNotice =
         "\npenstock: stopping after the current step; a second signal stops at once\n";
+    const int error = errno;
     // If this fails, there is nobody to report it to.
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kNotice.data(), kNotice.size());
     errno = error;

@@ -24,7 +24,7 @@ function placeOf(fault, text) {
   }
   const first = /^[^,\n]*=/.test(text) && !/^\s*"?\s*#?\s*"/.test(lines[0]) ? 1 : 0, line = fault.rank + first;
   if (fault.rank < 0 || line >= lines.length) return null;
-  const cells = cellsOf(lines[line]).filter(({text: cell}) => /\d/.test(cell));
+  const cells = cellsOf(lines[line]).filter(({text: cell}) => /\d/.test(cell) && !cell.includes('='));
   const cell = cells[fault.position];
   return cell ? [starts[line] + cell.start, starts[line] + cell.end] : [starts[line], starts[line] + lines[line].length];
 }

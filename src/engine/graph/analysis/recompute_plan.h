@@ -28,7 +28,6 @@ struct RecomputePlan {
 };
 
 // Returns the cost of running a node, with memory traffic and call overhead converted to FLOPs.
-// Requires: FlopsOf knows the op.
 std::int64_t CostOfRunning(const Graph& graph, const Node& node);
 
 // Returns the plan with the cheapest recomputation that saves at most `budget` bytes, among the

@@ -15,8 +15,10 @@
 #include <algorithm>
 
 #include "base/exception_line.h"
+#include "graph/capture/capture_error.h"
 #include "graph/capture/decompositions.h"
 #include "graph/capture/recorder.h"
+#include "graph/capture/refused_ops.h"
 #include "graph/capture/shapes_only.h"
 #include "graph/capture/shard_parameters.h"
 #include "graph/ops/bf16_kernels.h"

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include "graph/capture/capture_error.h"
 #include "graph/capture/recorder.h"
 
 namespace penstock {
@@ -22,7 +23,7 @@ using Original = c10::impl::ExcludeDispatchKeyGuard;
 
 // Throws CaptureError unless the tensor has the same values in every run.
 void RequireConstant(const Tensor& tensor, std::string_view op) {
-  const Recorder* const recorder = CurrentRecorder();
+  Recorder* const recorder = CurrentRecorder();
   if (recorder == nullptr || recorder->IsConstant(tensor)) return;
   throw CaptureError(
       fmt::format("the stage reads a value out of a tensor ({}), which a graph cannot repeat; keep "

@@ -12,20 +12,20 @@ thread_local const ForeignScope* foreign_scope = nullptr;
 
 }  // namespace
 
-ForeignScope::ForeignScope(Refusal refusal) : refusal_(std::move(refusal)) { foreign_scope = this; }
+ForeignScope::ForeignScope(Judge judge) : judge_(std::move(judge)) { foreign_scope = this; }
 ForeignScope::~ForeignScope() { foreign_scope = nullptr; }
 
-std::string ForeignScope::RefusalOf(const at::Tensor& tensor) {
+ForeignTensor ForeignScope::JudgementOf(const at::Tensor& tensor) {
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return {};
-  std::string refusal;
-  if (foreign_scope != nullptr) refusal = foreign_scope->refusal_(tensor);
-  if (refusal.empty() && tensor.requires_grad()) {
-    refusal = fmt::format(
+  ForeignTensor judgement;
+  if (foreign_scope != nullptr) judgement = foreign_scope->judge_(tensor);
+  if (judgement.refusal.empty() && tensor.requires_grad()) {
+    judgement.refusal = fmt::format(
         "the stage reads a tensor of shape [{}] that requires a gradient but is none of its "
         "parameters",
         fmt::join(tensor.sizes(), ", "));
   }
-  return refusal;
+  return judgement;
 }
 
 }  // namespace penstock

@@ -8,25 +8,30 @@
 
 namespace penstock {
 
-// While it exists, captures of its thread ask `refusal` about each tensor that is neither computed
-// by the stage nor one of its inputs, parameters and buffers. It returns the line that refuses the
-// tensor, because something else trains it, or an empty string if the tensor may be a constant.
-// Without a scope, only tensors that require a gradient are refused.
+struct ForeignTensor {
+  // The line that refuses the tensor, because something else trains it; empty if it may be read.
+  std::string refusal;
+  // Whether each run reads the tensor's current values. Otherwise it is a constant.
+  bool is_followed = false;
+};
+
+// While it exists, captures of its thread ask `judge` about each tensor that is neither computed by
+// the stage nor one of its inputs, parameters and buffers. Without a scope, tensors that require a
+// gradient are refused, and all others are constants.
 // Threads: at most one per thread at a time.
 class ForeignScope {
  public:
-  using Refusal = std::function<std::string(const at::Tensor&)>;
+  using Judge = std::function<ForeignTensor(const at::Tensor&)>;
 
-  explicit ForeignScope(Refusal refusal);
+  explicit ForeignScope(Judge judge);
   ~ForeignScope();
   ForeignScope(const ForeignScope&) = delete;
   ForeignScope& operator=(const ForeignScope&) = delete;
 
-  // Returns the line for the tensor, or an empty string.
-  static std::string RefusalOf(const at::Tensor& tensor);
+  static ForeignTensor JudgementOf(const at::Tensor& tensor);
 
  private:
-  Refusal refusal_;
+  Judge judge_;
 };
 
 }  // namespace penstock

@@ -4,6 +4,7 @@
 
 #include "base/index.h"
 #include "graph/capture/recorder.h"
+#include "graph/capture/refused_ops.h"
 #include "graph/ops/random_ops.h"
 
 namespace penstock {

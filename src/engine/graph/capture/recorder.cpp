@@ -10,8 +10,11 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "graph/capture/capture_error.h"
+#include "graph/capture/constant_masks.h"
 #include "graph/capture/foreign_scope.h"
 #include "graph/capture/op_forms.h"
+#include "graph/capture/refused_ops.h"
 #include "graph/capture/shapes_only.h"
 #include "graph/capture/varying_rows.h"
 #include "graph/ir/graph_tools.h"
@@ -23,12 +26,13 @@ namespace {
 using c10::IValue;
 using torch::jit::Stack;
 
-std::string NameOf(const c10::OperatorHandle& op) { return c10::toString(op.operator_name()); }
+struct StopAfter {
+  std::size_t node = 0;
+  std::string why;  // empty: captures do not stop
+};
+thread_local StopAfter stop_after;
 
-template <class... Args>
-[[noreturn]] void Reject(fmt::format_string<Args...> format, Args&&... args) {
-  throw CaptureError(fmt::format(format, std::forward<Args>(args)...));
-}
+std::string NameOf(const c10::OperatorHandle& op) { return c10::toString(op.operator_name()); }
 
 // Calls visit for each tensor of a result or an argument, with lists flattened. Calls it once with
 // an undefined tensor if the value is not a tensor.
@@ -44,57 +48,6 @@ void ForEachTensor(const IValue& value, Visit&& visit) {
     }
   } else {
     visit(at::Tensor());
-  }
-}
-
-// A seeded op with dropout 0 draws no numbers.
-bool DropoutIsOff(const c10::FunctionSchema& schema, const Stack& arguments) {
-  const auto index = schema.argumentIndexWithName("dropout_p");
-  if (!index) return false;
-  const IValue& p = arguments[*index];
-  return p.isDouble() && p.toDouble() == 0.0;
-}
-
-// The result shape of index() depends on data only if an index is a mask.
-bool IndexesByNumbers(const c10::OperatorHandle& op, const Stack& arguments) {
-  if (op.operator_name().name != "aten::index") return false;
-  bool numbers = true;
-  ForEachTensor(arguments[1], [&](const at::Tensor& index) {
-    numbers = numbers && !(index.defined() &&
-                           (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte));
-  });
-  return numbers;
-}
-
-void RejectUnrepeatable(const c10::OperatorHandle& op, const Stack& arguments) {
-  const c10::FunctionSchema& schema = op.schema();
-  if (op.hasTag(at::Tag::nondeterministic_seeded) && !DropoutIsOff(schema, arguments) &&
-      !TakesGenerator(schema)) {
-    Reject(
-        "the stage calls the random op {}, which takes no generator, so that a graph cannot repeat "
-        "it; use at::dropout or bernoulli",
-        NameOf(op));
-  }
-  if (op.hasTag(at::Tag::maybe_aliasing_or_mutating)) {
-    Reject("{} may mutate its arguments (running statistics?), which a graph cannot contain",
-           NameOf(op));
-  }
-}
-
-// Refuses an op that reads values of tensors, which are not the same in every run.
-void RejectDataDependent(const c10::OperatorHandle& op, const Stack& arguments) {
-  if (op.hasTag(at::Tag::data_dependent_output)) {
-    Reject(
-        "the stage reads a value out of a tensor ({}), which a graph cannot repeat; keep the value "
-        "in a tensor",
-        NameOf(op));
-  }
-  // Its shapes depend on the lengths, which this overload takes as numbers.
-  static const c10::OperatorName ctc_loss("aten::_ctc_loss", "");
-  if (op.hasTag(at::Tag::dynamic_output_shape) && !IndexesByNumbers(op, arguments) &&
-      !(op.operator_name() == ctc_loss)) {
-    Reject("the shape of the result of {} depends on data, which a graph cannot repeat",
-           NameOf(op));
   }
 }
 
@@ -122,6 +75,17 @@ at::Tensor CallForTensor(const c10::OperatorHandle& op, Stack stack) {
   return stack.back().toTensor();
 }
 
+// Returns a tensor of all memory that the tensor may share with others, which code may read later.
+at::Tensor WholeMemory(const at::Tensor& tensor) {
+  const at::Tensor plain = tensor.detach();
+  const auto item = static_cast<std::int64_t>(plain.element_size());
+  const std::int64_t count = static_cast<std::int64_t>(plain.storage().nbytes()) / item;
+  if (plain.storage_offset() == 0 && plain.numel() == count && plain.is_non_overlapping_and_dense())
+    return plain;
+  const c10::impl::ExcludeDispatchKeyGuard no_capture(c10::DispatchKey::Fake);
+  return plain.as_strided({count}, {1}, 0);
+}
+
 // Such ops read the shape of their first argument, not its values.
 bool ReadsOnlyShape(const Node& node) {
   const std::string_view name = node.op.operator_name().name;
@@ -130,9 +94,7 @@ bool ReadsOnlyShape(const Node& node) {
 
 }  // namespace
 
-bool TakesGenerator(const c10::FunctionSchema& schema) {
-  return schema.argumentIndexWithName("generator").has_value();
-}
+void StopCaptureAfter(std::size_t node, std::string why) { stop_after = {node, std::move(why)}; }
 
 ValueId Recorder::Define(const at::Tensor& tensor, bool may_mutate) {
   const ValueId id = graph_.AddValue({TypeOf(tensor), kNoValue, 0});
@@ -142,10 +104,22 @@ ValueId Recorder::Define(const at::Tensor& tensor, bool may_mutate) {
 
 void Recorder::NoteForeign(ValueId id, const at::Tensor& tensor) {
   if (foreign_.contains(id)) return;
-  std::string refusal = ForeignScope::RefusalOf(tensor);
+  std::string refusal = ForeignScope::JudgementOf(tensor).refusal;
   if (refusal.empty()) return;
   foreign_.emplace(id, std::move(refusal));
   constants_.erase(id);
+}
+
+void Recorder::BindForeign(const at::Tensor& tensor) {
+  ForeignTensor judgement = ForeignScope::JudgementOf(tensor);
+  const at::Tensor whole = WholeMemory(tensor);
+  const BoundKind kind = judgement.is_followed ? BoundKind::kBuffer : BoundKind::kConstant;
+  const ValueId id = DefineBound(whole, {kNoValue, kind, -1, "", whole});
+  if (!judgement.refusal.empty()) {
+    foreign_.emplace(id, std::move(judgement.refusal));
+  } else if (!judgement.is_followed) {
+    constants_.insert(id);
+  }
 }
 
 void Recorder::RejectForeign(std::span<const ValueId> outputs) const {
@@ -220,13 +194,7 @@ void Recorder::SaveBuffer(const at::Tensor& tensor) {
 
 ValueId Recorder::Use(const at::Tensor& tensor) {
   if (tensor.is_conj() || tensor.is_neg()) return UseResolved(tensor);
-  if (!Knows(tensor)) {
-    const ValueId id =
-        DefineBound(tensor, {kNoValue, BoundKind::kConstant, -1, "", tensor.detach()});
-    constants_.insert(id);
-    NoteForeign(id, tensor);
-    return id;
-  }
+  if (!Knows(tensor)) BindForeign(tensor);
   BindFilled(tensor.storage().unsafeGetStorageImpl());
   const Memory& memory = memory_.at(tensor.storage().unsafeGetStorageImpl());
   // A constant that shares its memory with a tensor that requires a gradient.
@@ -279,6 +247,19 @@ ValueId Recorder::UseResolved(const at::Tensor& tensor) {
   return value;
 }
 
+void Recorder::BindUnknown(const Stack& arguments) {
+  for (const IValue& argument : arguments) {
+    ForEachTensor(argument, [&](const at::Tensor& tensor) {
+      if (tensor.defined() && !Knows(tensor)) Use(tensor);
+    });
+  }
+}
+
+bool Recorder::IsConstant(const at::Tensor& tensor) {
+  BindUnknown({tensor});
+  return AreConstant({tensor});
+}
+
 // Unknown tensors are constants unless they are trained.
 bool Recorder::AreConstant(const Stack& arguments) const {
   bool constant = true;
@@ -325,8 +306,8 @@ Argument Recorder::ToArgument(const IValue& value) {
 
 void Recorder::Run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
-  const Stack arguments(stack->end() - static_cast<std::ptrdiff_t>(schema.arguments().size()),
-                        stack->end());
+  Stack arguments(stack->end() - static_cast<std::ptrdiff_t>(schema.arguments().size()),
+                  stack->end());
   // inplace_view ops (squeeze_) change the shape of a tensor but no memory, so they are not
   // recorded.
   const bool writes = MutatedArgument(schema) >= 0;
@@ -338,6 +319,12 @@ void Recorder::Run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stac
     const OwnCalls own;
     if (RecordBatchNorm(op, stack)) return;
     RejectUnrepeatable(op, arguments);
+    ReplaceConstantMasks(op, arguments,
+                         [this](const at::Tensor& mask) { return IsConstant(mask); });
+    std::ranges::copy(arguments, stack->end() - std::ssize(arguments));
+    if (op.hasTag(at::Tag::data_dependent_output) || op.hasTag(at::Tag::dynamic_output_shape)) {
+      BindUnknown(arguments);
+    }
     if (!AreConstant(arguments)) RejectDataDependent(op, arguments);
     NumberRandomOp(op, arguments);
     if (mutates) RecordInPlace(op, arguments);
@@ -347,6 +334,9 @@ void Recorder::Run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stac
   const OwnCalls own;
   const std::size_t count = schema.returns().size();
   RecordResults(op, arguments, c10::ArrayRef<IValue>(*stack).slice(stack->size() - count, count));
+  if (!stop_after.why.empty() && graph_.nodes.size() > stop_after.node) {
+    Reject("{}", stop_after.why);
+  }
 }
 
 void Recorder::RunOut(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
@@ -402,12 +392,7 @@ bool Recorder::RowsVary(const Node& node) const {
 
 void Recorder::RecordResults(const c10::OperatorHandle& op, const Stack& arguments,
                              c10::ArrayRef<IValue> results) {
-  // Unknown arguments become constants first: results on their memory are then views of them.
-  for (const IValue& argument : arguments) {
-    ForEachTensor(argument, [&](const at::Tensor& tensor) {
-      if (tensor.defined() && !Knows(tensor)) Use(tensor);
-    });
-  }
+  BindUnknown(arguments);  // Results on their memory are then views of them.
   bool has_new_memory = false;
   for (const IValue& result : results) {
     ForEachTensor(result, [&](const at::Tensor& tensor) {

@@ -10,7 +10,6 @@
 #include <map>
 #include <optional>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -21,15 +20,9 @@
 
 namespace penstock {
 
-// Thrown through the captured code to stop a capture. what() says what was rejected.
-class CaptureError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-// Returns whether a random op takes a generator. A run passes its own generator, so that replays
-// draw the same numbers.
-bool TakesGenerator(const c10::FunctionSchema& schema);
+// Has captures of this thread fail once they have recorded the node of this number, so that the
+// error has the line of its code. Empty `why`: they do not fail.
+void StopCaptureAfter(std::size_t node, std::string why);
 
 class Recorder {
  public:
@@ -51,8 +44,8 @@ class Recorder {
   void DefineBuffer(const at::Tensor& tensor, const std::string& name);
   // Returns whether an op has updated the buffer.
   bool IsUpdated(const at::Tensor& buffer) const;
-  // Returns the value that the tensor currently stands for. An unknown tensor becomes a constant,
-  // which RejectForeign may refuse.
+  // Returns the value that the tensor currently stands for. An unknown tensor becomes a constant or
+  // a tensor that runs read, as ForeignScope says; RejectForeign may refuse it.
   ValueId Use(const at::Tensor& tensor);
   // Returns whether an op has computed the tensor, or it was defined or used.
   bool Knows(const at::Tensor& tensor) const;
@@ -60,8 +53,8 @@ class Recorder {
   // gradient, or that ForeignScope refuses: as a constant, it would get no gradient and keep its
   // first value.
   void RejectForeign(std::span<const ValueId> outputs) const;
-  // Returns whether the tensor has the same values in every run.
-  bool IsConstant(const at::Tensor& tensor) const { return AreConstant({tensor}); }
+  // Returns whether the tensor has the same values in every run. Binds it if it is unknown.
+  bool IsConstant(const at::Tensor& tensor);
   // Runs the op on the stack below capture and records it. Throws CaptureError.
   void Run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
@@ -76,6 +69,9 @@ class Recorder {
 
   ValueId Define(const at::Tensor& tensor, bool may_mutate);
   bool IsBound(ValueId id) const;
+  // Binds an unknown tensor.
+  void BindForeign(const at::Tensor& tensor);
+  void BindUnknown(const torch::jit::Stack& arguments);
   // Remembers the bound value if it is foreign, see RejectForeign.
   void NoteForeign(ValueId id, const at::Tensor& tensor);
   Argument ToArgument(const c10::IValue& value);

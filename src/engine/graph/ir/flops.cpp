@@ -47,6 +47,27 @@ std::int64_t AttentionFlops(const Graph& graph, const Node& node, std::size_t qu
   return 2 * products * Product(SizesOf(graph, node, query)) * key[key.size() - 2];
 }
 
+// Of `products` convolutions with these sizes, transposed or not, as FlopCounterMode counts them.
+std::int64_t Convolution(const Graph& graph, const Node& node, std::size_t input,
+                         const Sizes& output, std::size_t weight, bool transposed) {
+  const Sizes of_weight = SizesOf(graph, node, weight);
+  const Sizes outer = transposed ? SizesOf(graph, node, input) : output;
+  return 2 * Product(outer) * Product(of_weight) / of_weight.front();
+}
+
+std::int64_t ConvolutionForward(const Graph& graph, const Node& node) {
+  const Sizes output = graph.value(node.outputs.front()).type.sizes;
+  return Convolution(graph, node, 0, output, 1, std::get<c10::IValue>(node.arguments[6]).toBool());
+}
+
+// The gradients of the input and of the weight cost as much as the forward.
+std::int64_t ConvolutionBackward(const Graph& graph, const Node& node) {
+  const bool transposed = std::get<c10::IValue>(node.arguments[7]).toBool();
+  const auto gradients =
+      (node.outputs[0] != kNoValue ? 1 : 0) + (node.outputs[1] != kNoValue ? 1 : 0);
+  return gradients * Convolution(graph, node, 1, SizesOf(graph, node, 0), 2, transposed);
+}
+
 struct Rule {
   std::string_view name;
   std::int64_t (*flops)(const Graph& graph, const Node& node);
@@ -69,6 +90,8 @@ constexpr std::array kFlopRules = {
          [](const Graph& g, const Node& n) {
            return 2 * Product(SizesOf(g, n, 1)) * SizesOf(g, n, 2).back();
          }},
+    Rule{"aten::convolution", ConvolutionForward},
+    Rule{"aten::convolution_backward", ConvolutionBackward},
     Rule{"aten::linear", Linear},
     Rule{"mkldnn::_linear_pointwise", Linear},
     Rule{"aten::_scaled_dot_product_flash_attention",

@@ -30,15 +30,6 @@ Status CheckName(std::string_view name, const char* what) {
       DidYouMean(name, names, fmt::format("use one of {}", fmt::join(names, ", "))));
 }
 
-// Fails if passes will plan by FLOPs and the FLOPs of an op are not known.
-Status CheckFlops(const StageGraphs& graphs, const CompileOptions& options) {
-  const bool plans = options.save_budget != kSaveAll ||
-                     options.save_budget_for_weight != kSaveAll || options.overlapped;
-  if (!plans) return {};
-  PENSTOCK_TRY([[maybe_unused]] const std::int64_t flops, FlopsOf(graphs.joint.graph));
-  return {};
-}
-
 Status RunPass(const Pass& pass, StageGraphs& graphs, const CompileOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   PENSTOCK_TRY_STATUS(pass.run(graphs, options));
@@ -71,7 +62,6 @@ Status RunPasses(StageGraphs& graphs, const CompileOptions& options) {
     PENSTOCK_TRY_STATUS(CheckName(options.stop_after, "the pass to stop after"));
   }
   PENSTOCK_TRY_STATUS(VerifyGraph(graphs.joint.graph));
-  PENSTOCK_TRY_STATUS(CheckFlops(graphs, options));
   if (const PassObserver* observer = ScopedPassObserver::Current()) (*observer)("", 0, graphs);
   if (options.stop_after == kCapture) return {};
   for (const Pass& pass : kPasses) {

@@ -60,6 +60,9 @@ struct CompileOptions {
   KernelChoice kernels = ChooseKernels(ThisProcessor());
   std::vector<std::string> disabled = {};  // passes to skip
   std::string stop_after = {};             // the last pass to run; all if empty
+  bool fingerprints = false;               // sets StageProgram::captured
+  // Only captures: the program has no pieces, only its ports and its fingerprint.
+  bool captures_only = false;
 };
 
 }  // namespace penstock

@@ -1,7 +1,10 @@
 #include "runtime/mpi/local_job.h"
 
 #include <cstdlib>
+#include <string>
 #include <string_view>
+
+#include "base/text/numbers.h"
 
 namespace penstock {
 namespace {
@@ -19,6 +22,14 @@ bool IsJobOfOneMachine() {
   const std::string_view nodes = Variable("SLURM_STEP_NUM_NODES");
   if (!nodes.empty()) return nodes == "1";
   return Variable("PMIX_RANK").empty() && Variable("PMI_RANK").empty();
+}
+
+int LaunchedRank() {
+  for (const char* const name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
+    const Result<int> rank = ParseInt(std::string(Variable(name)));
+    if (rank) return *rank;
+  }
+  return 0;
 }
 
 void UseSharedMemoryOnly() {

@@ -11,4 +11,8 @@ bool IsJobOfOneMachine();
 // stranger's bytes can stop them. Variables that are set remain.
 void UseSharedMemoryOnly();
 
+// Returns the rank that the launcher has given this process, before MPI is initialized; 0 if it is
+// unknown.
+int LaunchedRank();
+
 }  // namespace penstock

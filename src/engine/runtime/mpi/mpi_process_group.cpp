@@ -40,6 +40,9 @@ constexpr std::int64_t kBeat = -2;     // shows another machine that this one ma
 constexpr std::chrono::milliseconds kCheck{250};  // between checks of the other processes
 constexpr int kChecksPerBeat = 4;
 constexpr double kStuckTimeouts = 1.25;  // so that a process that can still report it does so first
+constexpr double kStartTimeouts = 6;     // machines may load their programs from one slow disk
+constexpr double kFollowerDelay =
+    1.1;  // so that one process reports it, and the launcher ends the others
 constexpr std::chrono::seconds kLongestBeat{1};  // after which a process of this machine is stopped
 // Open MPI sends messages up to this size through shared memory at once. For longer ones it waits
 // for the sender's thread, which comes late while the ranks compute, or reads the sender's memory,
@@ -401,6 +404,13 @@ void FindMachines(MpiPlace& place) {
 Result<MpiJob> OpenMpiJob(std::function<void(const std::string& reason)> on_stuck) {
   MpiPlace place;
   PENSTOCK_TRY(place.timeout, ProcessTimeout());
+  const auto limit = place.timeout * kStartTimeouts;
+  CallWatch watch(limit * (LaunchedRank() == 0 ? 1 : kFollowerDelay), [limit, on_stuck] {
+    on_stuck(fmt::format(
+        "MPI has not started within {} s: a process of the job is stopped, or was not started",
+        limit.count()));
+  });
+  const CallWatch::Call call(watch);
   PENSTOCK_TRY_STATUS(InitializeMpi());
   int count = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &place.process);

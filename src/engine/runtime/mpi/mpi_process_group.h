@@ -24,7 +24,8 @@ struct MpiJob {
 //
 // If a call of MPI does not return for a quarter longer than ProcessTimeout(), `on_stuck` is called
 // on a thread of its own and must end the process: with the reason, which is empty if the run has
-// already reported its end.
+// already reported its end. So it is if the processes have not found each other within six times
+// ProcessTimeout().
 Result<MpiJob> OpenMpiJob(std::function<void(const std::string& reason)> on_stuck);
 
 // Returns emulated processes within this one that exchange frames through MPI, for tests.

@@ -21,7 +21,7 @@ class C10dProcessGroup final : public ProcessGroup {
         senders_(place.to.size()),
         receivers_(place.to.size()),
         patience_(place.patience),
-        store_(std::move(place.store)),
+        stores_(std::move(place.stores)),
         on_device_(!place.device.is_cpu()) {
     const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(place.timeout);
     for (int other = 0; other < processes(); ++other) {
@@ -70,7 +70,7 @@ class C10dProcessGroup final : public ProcessGroup {
   std::vector<std::unique_ptr<EdgeSender>> senders_;      // by process
   std::vector<std::unique_ptr<EdgeReceiver>> receivers_;  // by process
   const std::chrono::milliseconds patience_;
-  const c10::intrusive_ptr<c10d::Store> store_;
+  const std::shared_ptr<const void> stores_;
   const bool on_device_;
 };
 

@@ -30,10 +30,10 @@ struct C10dPlace {
   // Tensors of this device are sent by the groups' backend for it. A CPU: they are copied to the
   // host, as by other transports.
   c10::Device device = c10::kCPU;
-  std::vector<std::string> machines = {};      // names, by process; empty if unknown
-  c10::intrusive_ptr<c10d::Store> store = {};  // lives as long as the group
-  std::chrono::duration<double> timeout{20};   // a process that does not respond for longer is lost
-  std::chrono::milliseconds patience{5000};    // for the others to leave, at the end
+  std::vector<std::string> machines = {};     // names, by process; empty if unknown
+  std::shared_ptr<const void> stores = {};    // of the backends: live as long as the group
+  std::chrono::duration<double> timeout{20};  // a process that does not respond for longer is lost
+  std::chrono::milliseconds patience{5000};   // for the others to leave, at the end
 };
 
 // Collective, called once per process. Destroying the group sends all pending frames and waits for

@@ -83,6 +83,7 @@ Manifest ManifestOf(const CheckpointInfo& info) {
   manifest.step = info.step;
   manifest.seconds = info.seconds;
   manifest.config = ToYaml(info.config);
+  manifest.data = info.data;
   return manifest;
 }
 
@@ -108,7 +109,7 @@ Result<Checkpoint> OpenCheckpoint(const std::string& path) {
   if (!config) {
     return InvalidArgument("{} is not a checkpoint of a run: {}", found, config.error().line());
   }
-  CheckpointInfo info{manifest.step, *std::move(config), manifest.seconds};
+  CheckpointInfo info{manifest.step, *std::move(config), manifest.seconds, manifest.data};
   return Checkpoint{std::move(info), std::move(reader)};
 }
 

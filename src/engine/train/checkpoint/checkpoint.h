@@ -43,6 +43,7 @@ struct CheckpointInfo {
   std::int64_t step = 0;  // optimizer steps done
   TrainConfig config;
   double seconds = 0;  // of training until then
+  std::vector<ConsumedData> data = {};
 };
 
 // An open checkpoint. Its tensors are read when they are needed.

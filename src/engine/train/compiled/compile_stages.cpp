@@ -84,13 +84,14 @@ Result<std::vector<CompiledStageFile>> CompileStages(const TrainConfig& config,
         "step: use another schedule",
         schedule.algorithm);
   }
-  PENSTOCK_TRY_STATUS(CreateFolders(folder));
   CompileOptions options;
   options.exact = config.exact;
   options.overlapped = true;
   std::vector<CompiledStageFile> files;
   for (int stage = 0; stage < schedule.placement.chain_length(); ++stage) {
     PENSTOCK_TRY(const StageGraphs graphs, GraphsOfStage(chosen, stage, options));
+    // Only now, so that a refused configuration leaves no folder.
+    PENSTOCK_TRY_STATUS(CreateFolders(folder));
     CompiledStageFile& file = files.emplace_back(
         CompiledStageFile{CompiledFile(folder, stage), MakeStageProgram(graphs)});
     if (!file.program.exchanges) file.program.overlapped = {};  // not used by a run

@@ -73,4 +73,11 @@ DatasetBlend::Choice DatasetBlend::Of(std::uint64_t sample) const {
   return choice;
 }
 
+std::uint64_t DatasetBlend::CountBefore(std::size_t dataset, std::uint64_t samples) const {
+  const auto end = order_.begin() + static_cast<std::ptrdiff_t>(samples % kBlendBlock);
+  const auto of_block = std::count_if(
+      order_.begin(), end, [&](const Choice& choice) { return choice.dataset == dataset; });
+  return samples / kBlendBlock * counts_[dataset] + static_cast<std::uint64_t>(of_block);
+}
+
 }  // namespace penstock

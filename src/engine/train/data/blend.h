@@ -31,6 +31,8 @@ class DatasetBlend {
     std::uint64_t index = 0;  // among the samples of that dataset, in order
   };
   Choice Of(std::uint64_t sample) const;
+  // Returns how many of the first `samples` samples come from a dataset.
+  std::uint64_t CountBefore(std::size_t dataset, std::uint64_t samples) const;
 
   // Returns how many of 4096 samples come from each dataset.
   const std::vector<std::uint64_t>& counts() const { return counts_; }

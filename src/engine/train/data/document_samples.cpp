@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/digest.h"
 #include "base/index.h"
 #include "base/mix_bits.h"
 #include "train/data/permutation.h"
@@ -25,6 +26,20 @@ DocumentSamples::DocumentSamples(TokenSet set, const std::vector<std::int64_t>& 
     microbatches_.push_back({Index(bucket - buckets_.begin()), bucket->per_step});
     bucket->per_step += batch_;
   }
+  progress_ = DataProgress(Digests());
+}
+
+// The longest length determines how documents are divided, and the next shorter one which pieces
+// are of a length.
+std::vector<std::string> DocumentSamples::Digests() const {
+  std::vector<std::string> digests;
+  std::uint64_t shorter = 0;
+  for (const Bucket& bucket : buckets_) {
+    digests.push_back(Digest(
+        fmt::format("{} {} {} {}", set_.digest(), shorter, bucket.length, buckets_.back().length)));
+    shorter = bucket.length;
+  }
+  return digests;
 }
 
 Result<DocumentSamples> DocumentSamples::Make(TokenSet set, TokenId end,
@@ -77,9 +92,11 @@ const DocumentSamples::TokenRange& DocumentSamples::RangeOf(std::int64_t step,
   const MicrobatchSamples& samples = microbatches_[of_step / batch_];
   const Bucket& bucket = buckets_[samples.bucket];
   const std::uint64_t number =
-      static_cast<std::uint64_t>(step) * bucket.per_step + samples.first + of_step % batch_;
+      progress_.consumed_before(samples.bucket) +
+      static_cast<std::uint64_t>(step - progress_.first_step()) * bucket.per_step + samples.first +
+      of_step % batch_;
   const std::uint64_t count = bucket.pieces.size();
-  const std::uint64_t seed = SeedOf(SeedOf(seed_, samples.bucket), number / count);
+  const std::uint64_t seed = SeedOf(SeedOf(seed_, progress_.order(samples.bucket)), number / count);
   return bucket.pieces[PermutedIndex(number % count, count, seed)];
 }
 
@@ -90,6 +107,18 @@ void DocumentSamples::Copy(std::int64_t step, std::int64_t sample, std::size_t b
   const std::size_t count = std::min<std::uint64_t>(piece.tokens - first, to.size());
   set_.Read(piece.begin + first, to.first(count));
   std::ranges::fill(to.subspan(count), kNoToken);
+}
+
+std::vector<ConsumedData> DocumentSamples::ConsumedAfter(std::int64_t steps) const {
+  std::vector<std::uint64_t> more;
+  for (const Bucket& bucket : buckets_) {
+    more.push_back(static_cast<std::uint64_t>(steps - progress_.first_step()) * bucket.per_step);
+  }
+  return progress_.After(more);
+}
+
+void DocumentSamples::ContinueAfter(std::int64_t step, const std::vector<ConsumedData>& consumed) {
+  progress_.ContinueAfter(step, consumed);
 }
 
 double DocumentSamples::padding() const {

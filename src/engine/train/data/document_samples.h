@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "train/data/data_progress.h"
 #include "train/data/sample_source.h"
 #include "train/data/token_set.h"
 
@@ -25,6 +27,9 @@ class DocumentSamples : public SampleSource {
 
   void Copy(std::int64_t step, std::int64_t sample, std::size_t begin,
             std::span<std::int64_t> to) const override;
+  // The documents of each length count as a dataset.
+  std::vector<ConsumedData> ConsumedAfter(std::int64_t steps) const override;
+  void ContinueAfter(std::int64_t step, const std::vector<ConsumedData>& consumed) override;
 
   // Returns the expected share of padding in the inputs of a step.
   double padding() const;
@@ -47,6 +52,7 @@ class DocumentSamples : public SampleSource {
 
   DocumentSamples(TokenSet set, const std::vector<std::int64_t>& lengths, int batch,
                   std::uint64_t seed);
+  std::vector<std::string> Digests() const;
   void FindDocuments(std::uint64_t end);
   void AddDocument(std::uint64_t begin, std::uint64_t end);
   const TokenRange& RangeOf(std::int64_t step, std::int64_t sample) const;
@@ -56,6 +62,7 @@ class DocumentSamples : public SampleSource {
   std::uint64_t seed_;
   std::vector<Bucket> buckets_;                  // shortest first
   std::vector<MicrobatchSamples> microbatches_;  // by microbatch
+  DataProgress progress_{{}};                    // by bucket
 };
 
 }  // namespace penstock

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "train/data/blend.h"
+#include "train/data/data_progress.h"
 #include "train/data/sample_source.h"
 #include "train/data/token_set.h"
 
@@ -21,6 +22,8 @@ class TokenSamples : public SampleSource {
 
   void Copy(std::int64_t step, std::int64_t sample, std::size_t begin,
             std::span<std::int64_t> to) const override;
+  std::vector<ConsumedData> ConsumedAfter(std::int64_t steps) const override;
+  void ContinueAfter(std::int64_t step, const std::vector<ConsumedData>& consumed) override;
 
   struct Window {
     std::size_t dataset = 0;
@@ -29,8 +32,14 @@ class TokenSamples : public SampleSource {
   Window WindowOf(std::int64_t step, std::int64_t sample) const;
 
  private:
+  // Returns the number of a step's sample, by which its dataset is chosen.
+  std::uint64_t NumberOf(std::int64_t step, std::int64_t sample) const;
+
   std::vector<TokenSet> sets_;
   DatasetBlend blend_;
+  DataProgress progress_;
+  // By dataset: how many of the samples before progress_.first_step() this blend takes from it.
+  std::vector<std::uint64_t> blended_before_;
   std::uint64_t sequence_;
   std::uint64_t per_step_;
   std::uint64_t seed_;

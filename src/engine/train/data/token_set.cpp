@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/digest.h"
 #include "base/mix_bits.h"
 
 namespace penstock {
@@ -14,10 +15,20 @@ double DrawOfDocument(std::size_t document) {
   return static_cast<double>(SeedOf(kHeldOutSeed, document) >> 11U) * 0x1p-53;
 }
 
+// What the index says about the tokens. Folders of earlier versions have counts only.
+std::string DescribeTokens(const TokenIndex& index) {
+  std::string files = fmt::format("{} {} {}", index.tokens, index.documents, index.digest);
+  for (const TokenShard& shard : index.shards) files += " " + shard.digest;
+  return files + " " + index.documents_digest;
+}
+
 }  // namespace
 
 TokenSet::TokenSet(std::vector<TokenId> train, std::vector<TokenId> held_out)
-    : train_(std::move(train)), held_out_(std::move(held_out)), size_(train_.size()) {}
+    : train_(std::move(train)), held_out_(std::move(held_out)), size_(train_.size()) {
+  const std::span<const TokenId> tokens = train_;
+  digest_ = Digest({reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes()});
+}
 
 Result<TokenSet> TokenSet::Open(const std::string& path, double held_out) {
   PENSTOCK_TRY(TokenFolder folder, TokenFolder::Open(path));
@@ -30,6 +41,7 @@ Result<TokenSet> TokenSet::Open(const std::string& path, double held_out) {
   TokenSet set;
   set.folder_ = std::make_shared<const TokenFolder>(std::move(folder));
   set.HoldOutDocuments(held_out);
+  set.digest_ = Digest(fmt::format("{} {}", DescribeTokens(set.folder_->index()), set.size_));
   return set;
 }
 

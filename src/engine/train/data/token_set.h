@@ -27,6 +27,8 @@ class TokenSet {
 
   std::uint64_t size() const { return size_; }  // tokens to train on
   const std::vector<TokenId>& held_out() const { return held_out_; }
+  // Identifies the tokens to train on, wherever they are stored.
+  const std::string& digest() const { return digest_; }
   const TokenFolder* folder() const { return folder_.get(); }  // null in memory
 
   // Reads the tokens to train on from `begin` on, as if they were one text. Requires: begin +
@@ -48,6 +50,7 @@ class TokenSet {
   std::vector<TokenId> train_;  // in memory
   std::vector<TokenId> held_out_;
   std::uint64_t size_ = 0;
+  std::string digest_;
 };
 
 }  // namespace penstock

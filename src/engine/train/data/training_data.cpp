@@ -32,7 +32,7 @@ Status UseDocuments(const TrainConfig& config, TokenSet set, TrainingData& data)
                                      config.seed));
   data.description +=
       fmt::format("; documents as samples, {:.0f}% padding", 100 * samples.padding());
-  data.samples = std::make_shared<const DocumentSamples>(std::move(samples));
+  data.samples = std::make_shared<DocumentSamples>(std::move(samples));
   return {};
 }
 
@@ -76,8 +76,7 @@ Result<TrainingData> LoadBytes(const TrainConfig& config) {
   PENSTOCK_TRY_STATUS(CheckLength(corpus, config.model.sequence));
   TrainingData data;
   data.bytes = std::make_shared<const Corpus>(std::move(corpus));
-  data.samples =
-      std::make_shared<const Sampler>(data.bytes->train, config.model.sequence, config.seed);
+  data.samples = std::make_shared<Sampler>(data.bytes->train, config.model.sequence, config.seed);
   data.description = fmt::format(
       "text: {} documents of {} files, {} to train on, {} held out", data.bytes->documents,
       data.bytes->files, FormatBytes(static_cast<std::int64_t>(data.bytes->train.size())),
@@ -214,7 +213,7 @@ Result<TrainingData> LoadTrainingData(const TrainConfig& config) {
     PENSTOCK_TRY_STATUS(UseDocuments(config, std::move(loaded.sets.front()), data));
     return data;
   }
-  data.samples = std::make_shared<const TokenSamples>(
+  data.samples = std::make_shared<TokenSamples>(
       std::move(loaded.sets), loaded.weights, config.model.sequence,
       std::int64_t{config.batch} * config.pipeline.microbatches, config.seed);
   return data;

@@ -17,7 +17,7 @@
 namespace penstock {
 
 struct TrainingData {
-  std::shared_ptr<const SampleSource> samples;
+  std::shared_ptr<SampleSource> samples;
   OpenedTokenizer tokenizer;
   // Bytes of text: also what the bigram baseline is computed from. Otherwise empty.
   std::shared_ptr<const Corpus> bytes;

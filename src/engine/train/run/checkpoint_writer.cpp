@@ -16,8 +16,10 @@
 
 namespace penstock {
 
-CheckpointWriter::CheckpointWriter(const RunContext& run, StateOf state_of)
+CheckpointWriter::CheckpointWriter(const RunContext& run,
+                                   std::shared_ptr<const SampleSource> samples, StateOf state_of)
     : run_(run),
+      samples_(std::move(samples)),
       state_of_(std::move(state_of)),
       folder_(CheckpointFolder(run.path())),
       processes_(run.processes.group()),
@@ -113,6 +115,7 @@ bool CheckpointWriter::Join(std::int64_t done, double seconds) {
       phase_ = Phase::kCopying;
       info_.step = done;
       info_.seconds = seconds;
+      info_.data = samples_->ConsumedAfter(done);
       missing_ = static_cast<int>(run_.ranks.here().size());
     } else {
       ++skipped_;

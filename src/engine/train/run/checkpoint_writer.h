@@ -21,6 +21,7 @@
 #include "base/result.h"
 #include "runtime/processes/collectives.h"
 #include "train/checkpoint/checkpoint.h"
+#include "train/data/sample_source.h"
 #include "train/run/run_context.h"
 
 namespace penstock {
@@ -31,9 +32,11 @@ class CheckpointWriter {
   // names and ranges every time. Elements that several ranks save are written once.
   using StateOf = std::function<NamedState(int rank)>;
 
-  // The run must outlive the writer. Its configuration is stored in the checkpoints. Their folder
-  // is created with the first one. The run's own folder must exist, and is checked before each.
-  CheckpointWriter(const RunContext& run, StateOf state_of);
+  // The run must outlive the writer. Its configuration is stored in the checkpoints, and what it
+  // has consumed of `samples`. Their folder is created with the first one. The run's own folder
+  // must exist, and is checked before each.
+  CheckpointWriter(const RunContext& run, std::shared_ptr<const SampleSource> samples,
+                   StateOf state_of);
   // Waits for a snapshot that is being written. Discards one with missing parts.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
@@ -75,6 +78,7 @@ class CheckpointWriter {
   Status Prepare() const;
 
   const RunContext& run_;
+  const std::shared_ptr<const SampleSource> samples_;
   const StateOf state_of_;
   const std::string folder_;
   Collectives processes_;  // of the writer's thread

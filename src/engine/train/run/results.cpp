@@ -6,6 +6,7 @@
 
 #include "base/files.h"
 #include "report/report.h"
+#include "runtime/update/update_points.h"
 #include "schedule/text/text.h"
 #include "simulate/memory/memory_over_time.h"
 #include "simulate/summary.h"
@@ -135,6 +136,21 @@ void AddStepCosts(const Schedule& schedule, const RunMeasure& measure, Costs& co
   }
 }
 
+// Returns how much longer a step takes that post-validation rolls back: the forwards before the
+// verdict run twice, and so does the update.
+Result<double> RollBackTime(const Schedule& schedule, const Timeline& timeline, double update) {
+  PENSTOCK_TRY(const std::vector<std::size_t> ends, FindCheckPoints(schedule));
+  double early = 0;
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    PENSTOCK_TRY(const Program program, MakeProgram(schedule, rank));
+    for (std::size_t i = 0; i < ends[rank]; ++i) {
+      if (program[i].position < 0) continue;
+      early = std::max(early, timeline.spans[rank][program[i].position].end);
+    }
+  }
+  return early + update;
+}
+
 // Returns the path of a file in the run's folder and appends it to the summary.
 std::string AddFile(const char* name, const RunContext& run, TrainSummary& summary) {
   return summary.files.emplace_back(fmt::format("{}/{}", run.path(), name));
@@ -142,7 +158,7 @@ std::string AddFile(const char* name, const RunContext& run, TrainSummary& summa
 
 }  // namespace
 
-Result<Comparison> Compare(const Trace& trace, bool lengths_differ) {
+Result<Comparison> Compare(const Trace& trace, bool lengths_differ, bool is_rolled_back) {
   const Schedule& schedule = trace.schedule();
   const RunMeasure measure = MeasureRun(trace, kSkippedSteps);
   Comparison comparison;
@@ -160,6 +176,11 @@ Result<Comparison> Compare(const Trace& trace, bool lengths_differ) {
   const std::size_t first_rank = schedule.placement.rank_of(0);
   comparison.predicted_step_time =
       comparison.predicted.makespan + measure.ranks[first_rank].optimizer;
+  if (is_rolled_back) {
+    PENSTOCK_TRY(const double extra, RollBackTime(schedule, comparison.predicted_timeline,
+                                                  measure.ranks[first_rank].optimizer));
+    comparison.predicted_step_time += extra;
+  }
   if (schedule.steps > 1) {
     comparison.step_time = SteadyStepTime(schedule, comparison.measured_timeline);
     comparison.predicted_step_time = SteadyStepTime(schedule, comparison.predicted_timeline);

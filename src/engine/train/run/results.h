@@ -31,7 +31,8 @@ struct Comparison {
 
 // Simulates the schedule with the median time of each stage's actions in the trace. The predicted
 // step time is the makespan plus the optimizer update of the rank that starts the next step.
-Result<Comparison> Compare(const Trace& trace, bool lengths_differ);
+// `is_rolled_back`: whether post-validation rolls back the median step.
+Result<Comparison> Compare(const Trace& trace, bool lengths_differ, bool is_rolled_back);
 
 // Fills in the summary's figures per rank, table, step times and drift. `first_step` is the step of
 // the trace's first round.

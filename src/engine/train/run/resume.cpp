@@ -1,5 +1,7 @@
 #include "train/run/resume.h"
 
+#include <ATen/ops/isfinite.h>
+
 #include <algorithm>
 #include <filesystem>
 
@@ -158,13 +160,53 @@ Status LoadWeights(const TrainConfig& config, const Pipeline& pipeline) {
     for (const NamedParameter& each : stage->Restored()) {
       PENSTOCK_TRY_STATUS(
           weights.Read(config.model, each.name, each.shape, each.begin, each.value));
+      if (at::isfinite(each.value).all().item<bool>()) continue;
+      return InvalidParameter("weights",
+                              ": {}: {} is not finite (NaN or Inf): its training diverged, or the "
+                              "file is damaged; give other weights",
+                              config.weights, each.name);
     }
     stage->ReadWeights();
   }
   return {};
 }
 
+bool ReadsOtherSamples(const TrainConfig& before, const TrainConfig& now) {
+  return std::ranges::any_of(DifferentKeys(before, now), [](const KeyDifference& each) {
+    return each.key == "batch" || each.key == "pipeline.microbatches" || each.key == "seed" ||
+           each.key.starts_with("data.");
+  });
+}
+
+// Checkpoints of earlier versions do not say what they have consumed, but their configuration
+// determines it, if its data still exists.
+std::vector<ConsumedData> ConsumedByEarlierVersion(const RunContext& run,
+                                                   const CheckpointInfo& info,
+                                                   const TrainingData& data) {
+  if (!ReadsOtherSamples(info.config, run.config)) return data.samples->ConsumedAfter(info.step);
+  const auto before = LoadTrainingData(info.config);
+  if (before) return before->samples->ConsumedAfter(info.step);
+  Log(run.log(),
+      "resume: the data of the checkpoint cannot be read ({}): some samples may be trained on "
+      "twice or skipped\n",
+      before.error().line());
+  return data.samples->ConsumedAfter(info.step);
+}
+
 }  // namespace
+
+void ContinueData(const RunContext& run, const RunStart& start, const TrainingData& data) {
+  const std::vector<ConsumedData> otherwise = data.samples->ConsumedAfter(start.step());
+  if (!start.checkpoint || otherwise.empty()) return;
+  const CheckpointInfo& info = start.checkpoint->info;
+  const std::vector<ConsumedData> consumed =
+      info.data.empty() ? ConsumedByEarlierVersion(run, info, data) : info.data;
+  data.samples->ContinueAfter(info.step, consumed);
+  if (consumed == otherwise) return;
+  std::uint64_t samples = 0;
+  for (const ConsumedData& each : consumed) samples += each.samples;
+  Log(run.log(), "resume: the data continues after {} samples\n", samples);
+}
 
 Result<RunStart> FindStart(const RunContext& run, const OpenedTokenizer& tokenizer) {
   std::vector<std::string> found;

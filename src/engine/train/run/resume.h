@@ -10,6 +10,7 @@
 #include "monitor/metrics.h"
 #include "tokens/kinds/open_tokenizer.h"
 #include "train/checkpoint/checkpoint.h"
+#include "train/data/training_data.h"
 #include "train/run/pipeline.h"
 #include "train/run/run_context.h"
 
@@ -42,5 +43,10 @@ Result<RunStart> FindStart(const RunContext& run, const OpenedTokenizer& tokeniz
 // processes use the checkpoint before, which replaces the one in `start`. Called on all processes.
 // Errors: as FindStart.
 Status RestoreStart(const RunContext& run, Pipeline& pipeline, RunStart& start);
+
+// Makes the samples continue after those that the start's checkpoint has consumed, so that none is
+// trained on twice or skipped, whatever the batch size and the datasets of this run are. Called on
+// all processes, before the first step.
+void ContinueData(const RunContext& run, const RunStart& start, const TrainingData& data);
 
 }  // namespace penstock

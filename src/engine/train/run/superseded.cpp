@@ -12,6 +12,7 @@
 #include "schedule/text/text.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/data/run_tokenizer.h"
+#include "train/evaluation/best_loss.h"
 
 namespace penstock {
 namespace {
@@ -64,9 +65,11 @@ void Append(const std::vector<std::string>& from, std::vector<std::string>& to) 
 
 // Whether the configuration and the schedule in the run's folder compute the same as `run`.
 bool HasSameConfig(const RunContext& run) {
-  const auto schedule = ReadFile(fmt::format("{}/{}", run.path(), kSchedule));
+  const auto csv = ReadFile(fmt::format("{}/{}", run.path(), kSchedule));
+  if (!csv) return false;
+  const auto schedule = ParseCsv(*csv);  // earlier versions wrote other text
   const auto config = LoadTrainConfig(fmt::format("{}/{}", run.path(), kConfig));
-  if (!schedule || !config || *schedule != WriteCsv(run.schedule)) return false;
+  if (!schedule || !config || WriteCsv(*schedule) != WriteCsv(run.schedule)) return false;
   return std::ranges::all_of(DifferentKeys(*config, run.config), [](const KeyDifference& each) {
     return each.changes == Changes::kFiles;
   });
@@ -110,6 +113,19 @@ SupersededFiles LaterResults(const std::string& run, std::int64_t step) {
 
 }  // namespace
 
+namespace {
+
+// Links to the best checkpoint before the start again, if a later one was better and was set aside.
+Status RestoreBest(const RunContext& run, const RunStart& start) {
+  const std::string folder = CheckpointFolder(run.path());
+  const std::int64_t best = BestLoss(start.held_out).best().step + 1;
+  const bool exists = best > 0 && IsCheckpointFolder(CheckpointPath(folder, best));
+  if (!run.config.checkpoint.best || !exists || BestStep(folder) >= 0) return {};
+  return LinkBest(folder, best);
+}
+
+}  // namespace
+
 Status SetAsideSuperseded(const RunContext& run, const RunStart& start) {
   const std::string path = run.path();
   std::error_code error;
@@ -124,6 +140,7 @@ Status SetAsideSuperseded(const RunContext& run, const RunStart& start) {
   }
   PENSTOCK_TRY(const std::string aside, SetAside(path, continues ? start.step() : -1, files));
   if (aside.empty()) return {};
+  if (continues) PENSTOCK_TRY_STATUS(RestoreBest(run, start));
   PENSTOCK_TRY(const auto moved, ListCheckpoints(CheckpointFolder(aside)));
   Log(run.log(), "the files {} are kept in {}{}\n",
       continues ? fmt::format("after step {}", start.step()) : "of an earlier run", aside,

@@ -114,6 +114,13 @@ void PrintUpdates(const std::vector<StepMetric>& metrics, std::FILE* log) {
       metrics.size(), count(&StepMetric::skipped));
 }
 
+// Whether most steps were clipped or skipped.
+bool MostAreAmended(const std::vector<StepMetric>& metrics) {
+  const auto amended = std::ranges::count_if(
+      metrics, [](const StepMetric& metric) { return metric.clipped || metric.skipped; });
+  return 2 * amended > std::ssize(metrics);
+}
+
 // Returns the process of each stage of the model.
 std::vector<int> ProcessesOfStages(const Schedule& schedule, const LocalRanks& ranks) {
   std::vector<int> processes;
@@ -178,7 +185,8 @@ Status Finish(const RunContext& run, const TrainingData& data, const StepRunner&
   PENSTOCK_TRY_STATUS(GatherTrace(processes, run.ranks, run.clock, *runner.trace()));
   if (!processes.leads()) return {};
   PENSTOCK_TRY(const Comparison comparison,
-               Compare(*runner.trace(), !run.config.data.lengths.empty()));
+               Compare(*runner.trace(), !run.config.data.lengths.empty(),
+                       run.config.optimizer.post_validation && MostAreAmended(log.metrics())));
   Summarize(comparison, runner.first_traced(), summary);
   return WriteReports(run, log, comparison, summary);
 }
@@ -255,13 +263,14 @@ Result<TrainSummary> TrainFrom(const RunContext& run, const TrainingData& data, 
   if (summary.interrupted) return summary;
   PENSTOCK_TRY(Pipeline pipeline, OnAll(run.processes, std::move(built)));
   PENSTOCK_TRY_STATUS(RestoreStart(run, pipeline, start));
+  ContinueData(run, start, data);
   summary.steps = start.step();
   PENSTOCK_TRY_STATUS(BeginRun(run, data, start, pipeline.model, notes, summary));
   StepLog log(run, *pipeline.rate, start);
   const std::int64_t first = start.step();
   BestLoss best(start.held_out);
   start = {};  // closes the checkpoint
-  CheckpointWriter checkpoints(run,
+  CheckpointWriter checkpoints(run, data.samples,
                                [&](int rank) { return RankState(pipeline, run.schedule, rank); });
   Evaluation evaluation(run, data, pipeline);
   StepRunner runner(run, pipeline, log, checkpoints, evaluation.loss, best);

@@ -68,8 +68,9 @@ Status CheckProgram(const StageProgram& program, const StageExamples& examples,
                     const TorchStageOptions& options) {
   const std::size_t count =
       examples.inputs.size() + (options.schedule.last ? examples.targets.size() : 0);
-  if ((options.replicas.zero >= 2 && program.reduce_grad.name.empty()) ||
-      (options.replicas.zero >= 3 && program.unshard.name.empty())) {
+  if (!options.compile.captures_only &&
+      ((options.replicas.zero >= 2 && program.reduce_grad.name.empty()) ||
+       (options.replicas.zero >= 3 && program.unshard.name.empty()))) {
     return InvalidArgument("the program has no graphs for shards (parallel.zero)");
   }
   if (program.inputs.size() != count) {
@@ -113,11 +114,12 @@ std::vector<at::Tensor> WithoutAliases(std::vector<at::Tensor> outputs,
 // Returns the module's outputs for the slice, followed by the slice's keys and values. The last
 // slice's are detached, because no later slice computes gradients for them.
 std::vector<at::Tensor> RunSlice(StageModule& module, std::span<const at::Tensor> inputs, int slice,
-                                 int slices) {
-  SequenceContext context(slice, inputs.subspan(1));
+                                 const std::vector<std::int64_t>& lengths) {
+  const auto start = std::accumulate(lengths.begin(), lengths.begin() + slice, std::int64_t{0});
+  SequenceContext context(slice, inputs.subspan(1), start);
   std::vector<at::Tensor> outputs = {module.ForwardSlice(inputs[0], context)};
   for (const at::Tensor& own : context.Own()) {
-    outputs.push_back(slice == slices - 1 ? own.detach() : own);
+    outputs.push_back(slice + 1 == std::ssize(lengths) ? own.detach() : own);
   }
   return outputs;
 }
@@ -257,10 +259,10 @@ StageSpec MakeStageSpec(const std::shared_ptr<StageModule>& module, const StageE
     if (options.lengths.slices() > 1 && i > 0) spec.kept_inputs.push_back(static_cast<int>(i));
   }
   if (options.lengths.slices() > 1) spec.kept_outputs_from = 1;
-  const auto run = [module, slice = program,
-                    slices = options.lengths.slices()](std::span<const at::Tensor> inputs) {
+  const auto run = [module, slice = program, slices = options.lengths.slices(),
+                    lengths = options.lengths.of_slices](std::span<const at::Tensor> inputs) {
     const TrainingMode training(*module);
-    return slices == 1 ? module->ForwardAll(inputs) : RunSlice(*module, inputs, slice, slices);
+    return slices == 1 ? module->ForwardAll(inputs) : RunSlice(*module, inputs, slice, lengths);
   };
   // The microbatches whose losses, and gradients, one update averages.
   const int averaged = options.schedule.updates_each_microbatch()

@@ -295,14 +295,10 @@ void StageWeights::Clear() {
   dropped_ = false;
 }
 
+// What has arrived from others stays: the next step replaces it before it reads it.
 void StageWeights::Forget() {
   Clear();
   outgoing_shard_.reset();
-  for (at::Tensor& tensor : incoming_) tensor.reset();
-  for (auto& shared : shared_) {
-    if (!shared) continue;
-    for (at::Tensor& tensor : shared->incoming) tensor.reset();
-  }
 }
 
 void StageWeights::Step(const TorchStage::Update& update) {

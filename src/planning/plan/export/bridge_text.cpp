@@ -103,6 +103,7 @@ class BridgeOverrides {
 }  // namespace
 
 Result<std::string> BridgeText(const PlanJob& job) {
+  PENSTOCK_TRY_STATUS(CheckOwnSchedule(job, kBridge));
   PENSTOCK_TRY_STATUS(CheckMegatronCore(job, kBridge));
   PENSTOCK_TRY_STATUS(RefuseOtherSettings(job, kBridge, {"context_exchange"}));
   const KnownModel* const known = FindKnownModel(job.shape());

@@ -5,18 +5,6 @@
 namespace penstock {
 namespace {
 
-Status CheckSchedule(const PlanJob& job, std::string_view framework) {
-  if (job.algorithm != "1f1b" && job.algorithm != "interleaved") {
-    return InvalidParameter("schedule", "{}: {} runs 1f1b and interleaved", job.algorithm,
-                            framework);
-  }
-  for (const auto& [name, value] : job.scenario.schedules.front().options) {
-    if (name == "chunks" || (name == "slices" && value == "1")) continue;
-    return InvalidParameter(name, "{}: {} has no such schedule", value, framework);
-  }
-  return {};
-}
-
 // Returns what of the architecture its options do not express, or null.
 const char* ForeignPart(const ModelShape& shape) {
   const std::pair<const char*, bool> parts[] = {
@@ -39,8 +27,26 @@ const char* ForeignPart(const ModelShape& shape) {
 
 }  // namespace
 
+Status CheckOwnSchedule(const PlanJob& job, std::string_view framework) {
+  if (job.algorithm != "1f1b" && job.algorithm != "interleaved") {
+    return InvalidParameter("schedule", "{}: {} runs 1f1b and interleaved", job.algorithm,
+                            framework);
+  }
+  for (const auto& [name, value] : job.scenario.schedules.front().options) {
+    if (name == "chunks" || (name == "slices" && value == "1")) continue;
+    return InvalidParameter(name, "{}: {} has no such schedule", value, framework);
+  }
+  // core/pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving.
+  const JobDivision& division = job.division;
+  if (job.chunks > 1 && division.microbatches % division.pipeline != 0) {
+    return InvalidParameter("microbatches",
+                            "{}: {} interleaves whole multiples of the {} pipeline ranks",
+                            division.microbatches, framework, division.pipeline);
+  }
+  return {};
+}
+
 Status CheckMegatronCore(const PlanJob& job, std::string_view framework) {
-  PENSTOCK_TRY_STATUS(CheckSchedule(job, framework));
   if (const char* const part = ForeignPart(job.shape())) {
     return InvalidParameter("model", "{}: its {} are not expressed for {}", job.shape().name, part,
                             framework);

@@ -10,9 +10,12 @@
 
 namespace penstock {
 
-// Refuses dimensions that Megatron-Core does not have. `framework` is its user's name in errors.
-// Errors: kInvalidArgument about the dimension.
+// Refuses dimensions that Megatron-Core does not have, whatever the schedule. `framework` is its
+// user's name in errors. Errors: kInvalidArgument about the dimension.
 Status CheckMegatronCore(const PlanJob& job, std::string_view framework);
+
+// Refuses schedules that Megatron-Core does not have itself.
+Status CheckOwnSchedule(const PlanJob& job, std::string_view framework);
 
 // How layers are recomputed, by the names and values of TransformerConfig
 // (megatron/core/transformer/transformer_config.py).

@@ -1,9 +1,14 @@
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "base/text/shell_word.h"
 #include "plan/export/framework_texts.h"
 #include "plan/export/megatron_core.h"
 #include "plan/export/stage_text.h"
+#include "plan/search/framework.h"
+#include "schedule/catalog.h"
+#include "schedule/pairs.h"
 
 namespace penstock {
 namespace {
@@ -210,9 +215,44 @@ class MegatronOptions {
   std::string lines_;
 };
 
+// Refuses what `python -m penstock.megatron` does not run.
+Status CheckSchedule(const PlanJob& job) {
+  PENSTOCK_TRY(const Framework megatron, FindFramework("megatron"));
+  if (std::ranges::find(megatron.schedules, job.algorithm) == megatron.schedules.end()) {
+    return InvalidParameter("schedule", "{}: {} does not run it", job.algorithm, kMegatronLm);
+  }
+  if (HasPairs(job.schedule) && job.scenario.overlap != "sum") {
+    return InvalidParameter("overlap", "{}: {} runs the parts of a pair one after the other",
+                            job.scenario.overlap.value_or("max"), kMegatronLm);
+  }
+  if (job.model.batch.profile.overlapped_experts) {
+    return InvalidParameter("overlapped_experts", "true: {} has it only with 1f1b and interleaved",
+                            kMegatronLm);
+  }
+  return {};
+}
+
+// Returns how penstock.megatron finds the schedule: its name, if the name and the sizes of the run
+// determine the order of the actions, or else its file.
+std::string ScheduleWord(const PlanJob& job, const std::string& csv) {
+  ScheduleParams params;
+  params.ranks = job.division.pipeline;
+  params.chunks = job.chunks;
+  params.microbatches = job.division.microbatches;
+  const Result<Schedule> named = Generate(job.algorithm, params);
+  const bool is_same =
+      named && named->placement == job.schedule.placement && named->lanes == job.schedule.lanes;
+  return is_same ? job.algorithm : ShellWord(csv);
+}
+
 }  // namespace
 
-Result<std::string> MegatronText(const PlanJob& job) {
+Result<std::string> MegatronText(const PlanJob& job, const std::string& csv) {
+  std::string launcher;
+  if (!CheckOwnSchedule(job, kMegatronLm)) {
+    PENSTOCK_TRY_STATUS(CheckSchedule(job));
+    launcher = fmt::format("-m penstock.megatron {} ", ScheduleWord(job, csv));
+  }
   PENSTOCK_TRY_STATUS(CheckMegatronCore(job, kMegatronLm));
   PENSTOCK_TRY_STATUS(RefuseOtherSettings(
       job, kMegatronLm,
@@ -223,13 +263,13 @@ Result<std::string> MegatronText(const PlanJob& job) {
   return fmt::format(
       "# A plan as arguments of Megatron-LM, for bash:\n"
       "#   . megatron.sh\n"
-      "#   torchrun --nnodes {} --nproc-per-node {} ... pretrain_gpt.py \"${{MEGATRON_ARGS[@]}}\" "
-      "...\n"
+      "#   torchrun --nnodes {} --nproc-per-node {} ... {}pretrain_gpt.py \\\n"
+      "#     \"${{MEGATRON_ARGS[@]}}\" ...\n"
       "# Yours to add is what changes neither time nor memory: data, tokenizer, learning rate, "
       "the\n"
       "# base of rotary positions, groups and factors of the router.\n"
       "MEGATRON_ARGS=(\n{})\n",
-      cluster.nodes, cluster.devices_per_node, MegatronOptions(job).Lines());
+      cluster.nodes, cluster.devices_per_node, launcher, MegatronOptions(job).Lines());
 }
 
 }  // namespace penstock

@@ -18,8 +18,7 @@ struct Format {
 
 constexpr Format kFormats[] = {
     {"penstock", "train.yaml", &TrainText},
-    {"megatron", "megatron.sh",
-     [](const PlanJob& job, const std::string&) { return MegatronText(job); }},
+    {"megatron", "megatron.sh", &MegatronText},
     {"megatron-bridge", "megatron_bridge.sh",
      [](const PlanJob& job, const std::string&) { return BridgeText(job); }},
     {"torchtitan", "torchtitan.toml", &TorchtitanText},

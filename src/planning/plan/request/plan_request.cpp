@@ -9,14 +9,19 @@
 #include "plan/search/framework.h"
 #include "scenario/fields.h"
 #include "scenario/price/params.h"
+#include "scenario/price/read_file.h"
+#include "scenario/price/stage_costs.h"
+#include "schedule/cost_files/layer_costs.h"
 
 namespace penstock {
 namespace {
 
-Status RefuseCosts(const Scenario& scenario) {
+Status RefuseCosts(const PlanRequest& request) {
+  const Scenario& scenario = request.scenario;
   for (const auto& [field, given] : {std::pair("cost", scenario.cost.has_value()),
                                      {"comm", scenario.comm.has_value()},
-                                     {"objective", scenario.objective.has_value()}}) {
+                                     {"objective", scenario.objective.has_value()},
+                                     {"costs", request.costs.has_value()}}) {
     if (given) return InvalidParameter(field, "has no effect with `model`, which has costs");
   }
   return {};
@@ -29,7 +34,6 @@ Status RefuseTraining(const PlanRequest& request) {
         {"schedule", !request.schedules.empty()},
         {"exclude", !request.excluded.empty()},
         {"precisions", !request.precisions.empty()},
-        {"for", request.framework.has_value()},
         {"samples", request.samples.has_value()},
         {"seed", request.seed.has_value()},
         {"uncertainty", !request.uncertainty.empty()}}) {
@@ -60,7 +64,9 @@ Status CheckNames(const PlanRequest& request) {
 }
 
 Status Restrict(const Framework& framework, PlanQuestion& question) {
-  if (question.schedules.empty()) question.schedules = framework.schedules;
+  if (question.schedules.empty()) {
+    question.schedules = framework.usual.empty() ? framework.schedules : framework.usual;
+  }
   for (const std::string& name : question.schedules) {
     if (framework.schedules.empty() ||
         std::ranges::find(framework.schedules, name) != framework.schedules.end()) {
@@ -82,6 +88,57 @@ Status Restrict(const Framework& framework, PlanQuestion& question) {
       return InvalidParameter(field, "{}: {} has at most {}", *given, framework.name, most);
     }
   }
+  return {};
+}
+
+// Fields of a file of costs that a search of schedules heeds, and the unit that it leaves alone.
+constexpr std::string_view kHeeded[] = {"layer_costs",   "comm",      "overlap",  "time_unit",
+                                        "message_bytes", "bandwidth", "topology", "memory_limit"};
+
+// Sets the fields that the scenario leaves open from a file of costs.
+Status ReadCosts(const std::string& path, Scenario& scenario) {
+  if (scenario.cost) {
+    return InvalidParameter("costs", "has no effect with `cost`; leave one of them out");
+  }
+  const Scenario given = scenario;
+  PENSTOCK_TRY_STATUS(ReadScenarioFile(path, {}, scenario));
+  if (!scenario.layer_costs) {
+    return InvalidParameter(
+        "costs", "{}: its costs fit no other number of stages; give layer_costs", Quote(path));
+  }
+  for (const ScenarioField& field : ScenarioFields()) {
+    const bool is_price = field.group == FieldGroup::kCosts || field.group == FieldGroup::kPasses;
+    if (!is_price || IsGiven(field, given) || !IsGiven(field, scenario)) continue;
+    if (std::ranges::find(kHeeded, field.name) != std::end(kHeeded)) continue;
+    return InvalidParameter("costs", "{}: plans do not heed its {}; leave it out", Quote(path),
+                            field.name);
+  }
+  return {};
+}
+
+// Has the question priced by layers, divided among the stages of each placement. Schedules that
+// follow a rule are made for the mean times of a rank.
+Status SetLayerCosts(const Scenario& scenario, ScheduleQuestion& question) {
+  ScheduleParams& params = question.params;
+  const std::vector<LayerGroup>& groups = scenario.layer_costs->entries;
+  const std::int64_t layers = CountLayers(groups);
+  std::erase_if(question.chunks, [&](int chunks) {
+    return chunks >= 1 && std::int64_t{chunks} * params.ranks > layers;
+  });
+  if (question.chunks.empty()) {
+    return InvalidParameter("costs", ": has {} layers for {} ranks; each stage needs one", layers,
+                            params.ranks);
+  }
+  params.forward = params.backward_input = params.backward_weight = 0;
+  for (const LayerGroup& group : groups) {
+    const double share = static_cast<double>(group.layers) / params.ranks;
+    params.forward += share * group.costs.forward;
+    params.backward_input += share * group.costs.backward_input;
+    params.backward_weight += share * group.costs.backward_weight;
+  }
+  question.costs = [scenario, params](const Placement& placement) {
+    return CostsByLayer(scenario, params, ShapeOf(placement, params.slices)).value();
+  };
   return {};
 }
 
@@ -112,7 +169,7 @@ Status SetLimit(const Scenario& scenario, PlanQuestion& question) {
 }  // namespace
 
 Result<PlanQuestion> ModelQuestionOf(const PlanRequest& request) {
-  PENSTOCK_TRY_STATUS(RefuseCosts(request.scenario));
+  PENSTOCK_TRY_STATUS(RefuseCosts(request));
   PENSTOCK_TRY_STATUS(CheckRanges(request.scenario));
   PlanQuestion question;
   question.scenario = request.scenario;
@@ -156,12 +213,19 @@ Result<std::optional<OutlookQuestion>> OutlookQuestionOf(const PlanRequest& requ
 
 Result<ScheduleQuestion> ScheduleQuestionOf(const PlanRequest& request) {
   PENSTOCK_TRY_STATUS(RefuseTraining(request));
-  PENSTOCK_TRY_STATUS(CheckRanges(request.scenario));
+  Scenario scenario = request.scenario;
+  if (request.costs) PENSTOCK_TRY_STATUS(ReadCosts(*request.costs, scenario));
+  PENSTOCK_TRY_STATUS(CheckRanges(scenario));
   ScheduleQuestion question;
-  PENSTOCK_TRY(question.params, ParamsOf(request.scenario));
+  PENSTOCK_TRY(question.params, ParamsOf(scenario));
   // A pair is no gain unless the user says so: without a model, nothing is known of it.
-  if (!request.scenario.overlap) question.params.overlap = {OverlapRule::Kind::kSum};
+  if (!scenario.overlap) question.params.overlap = {OverlapRule::Kind::kSum};
   if (!request.chunks.empty()) question.chunks = request.chunks;
+  if (request.costs) PENSTOCK_TRY_STATUS(SetLayerCosts(scenario, question));
+  if (request.framework) {
+    PENSTOCK_TRY(Framework framework, Of("for", FindFramework(*request.framework)));
+    question.schedules = std::move(framework.schedules);
+  }
   return question;
 }
 

@@ -20,6 +20,8 @@ struct PlanRequest {
   std::vector<std::string> schedules = {}, excluded = {};  // that are allowed, and that are not
   std::vector<std::string> precisions = {};   // that are allowed; empty: the scenario's
   std::optional<std::string> framework = {};  // whose plans are asked for
+  // Without a model: a configuration of `penstock simulate` with `layer_costs`.
+  std::optional<std::string> costs = {};
   // How sure the choice is: samples of the constants of the cost model, and errors of these
   // ("link_efficiency=0.1").
   std::optional<int> samples = {}, seed = {};
@@ -33,7 +35,7 @@ struct PlanRequest {
 Result<PlanQuestion> ModelQuestionOf(const PlanRequest& request);
 // Empty if there are no samples. Requires: the scenario has a model.
 Result<std::optional<OutlookQuestion>> OutlookQuestionOf(const PlanRequest& request);
-// Requires: it has none.
+// Requires: it has none. Errors: also as ReadScenarioFile about the file of costs.
 Result<ScheduleQuestion> ScheduleQuestionOf(const PlanRequest& request);
 
 }  // namespace penstock

@@ -142,7 +142,12 @@ class Planner {
   }
 
   void AddNamed() {
-    const std::vector<NamedSchedule> all = NamedSchedules(params_, question_.chunks);
+    std::vector<NamedSchedule> all = NamedSchedules(params_, question_.chunks);
+    if (const auto& allowed = question_.schedules; !allowed.empty()) {
+      std::erase_if(all, [&](const NamedSchedule& named) {
+        return std::ranges::find(allowed, named.algorithm->name) == allowed.end();
+      });
+    }
     std::vector<std::optional<PlannedSchedule>> priced(all.size());
     OnAllCores(all.size(), [&](std::size_t i) {
       Schedule schedule = all[i].algorithm->generate(all[i].params);

@@ -26,6 +26,8 @@ struct ScheduleQuestion {
   ScheduleParams params;
   // The numbers of stages per rank that are allowed.
   std::vector<int> chunks = {1, 2, 3, 4};
+  // The schedules of the catalog that are allowed, besides what is found by search; empty: all.
+  std::vector<std::string> schedules = {};
   // The costs of a placement; empty: the costs of `params`.
   std::function<Costs(const Placement&)> costs = {};
   // Returns true to end early, with the best so far. Asked between searches, on any thread.

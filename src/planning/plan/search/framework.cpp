@@ -8,8 +8,9 @@
 namespace penstock {
 namespace {
 
-// Megatron-Core's schedules.py, and its distributed optimizer; the schedules of
-// torch.distributed.pipelining, to which torchtitan adds tensor and context parallelism.
+// The schedules of torch.distributed.pipelining, to which torchtitan adds tensor and context
+// parallelism; every schedule that `python -m penstock.megatron` runs, and Megatron-Core's
+// distributed optimizer.
 const std::vector<Framework>& Frameworks() {
   static const std::vector<std::string> torch = {
       "gpipe", "1f1b", "interleaved", "looped-bfs", "interleaved-zb", "zbv", "dualpipev"};
@@ -29,7 +30,11 @@ const std::vector<Framework>& Frameworks() {
        .implementation = "torch-compile",
        .check = &CheckTorchtitan},
       {.name = "megatron",
-       .schedules = {"1f1b", "interleaved"},
+       .schedules = {"gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zb-auto",
+                     "interleaved-zb", "zbv", "zbv-formatted", "v-half", "v-min", "v-1f1b",
+                     "v-auto", "dualpipev", "hanayo"},
+       // All together take ten times as long to search.
+       .usual = {"1f1b", "interleaved", "zb-h1", "interleaved-zb", "zbv", "v-half"},
        .most_zero = 1,
        .implementation = "transformer-engine",
        .check = &CheckMegatron},

@@ -12,8 +12,10 @@ namespace penstock {
 
 struct Framework {
   std::string_view name;
-  std::vector<std::string> schedules = {};  // empty: all
-  int most_tensor = 0, most_context = 0;    // 0: no bound
+  std::vector<std::string> schedules = {};  // that it runs; empty: all
+  // Those that are searched unless the user names others; empty: all that it runs.
+  std::vector<std::string> usual = {};
+  int most_tensor = 0, most_context = 0;  // 0: no bound
   int most_zero = 3;
   std::string_view implementation;                 // that prices it, unless the user names one
   Status (*check)(const DividedModel&) = nullptr;  // null: it runs every division

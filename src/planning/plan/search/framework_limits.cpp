@@ -126,13 +126,6 @@ Status CheckPenstock(const DividedModel& job) {
 
 Status CheckMegatron(const DividedModel& job) {
   const JobDivision& division = job.division;
-  // core/pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving.
-  if (job.chunks > 1 && division.microbatches % division.pipeline != 0) {
-    return InvalidParameter("microbatches",
-                            "{}: Megatron-Core interleaves whole multiples of the {} pipeline "
-                            "ranks",
-                            division.microbatches, division.pipeline);
-  }
   if (division.zero > 1 && division.copies() > 1) {
     return InvalidParameter("zero", "{}: Megatron-Core's distributed optimizer is 1",
                             division.zero);

@@ -230,16 +230,8 @@ std::string_view TakeLine(std::string_view& text) {
 
 constexpr std::size_t kBits = 8;  // blanks per character of a header in a blank cell
 
-// Writes a header as blanks: a tab is 1, a space is 0, the most significant bit first.
-std::string AsBlanks(std::string_view header) {
-  std::string blanks;
-  for (const char c : header) {
-    for (std::size_t bit = kBits; bit-- > 0;) blanks += (c >> bit & 1) != 0 ? '\t' : ' ';
-  }
-  return blanks;
-}
-
-// Returns the header in the first cell of a line; empty if the cell has another meaning.
+// Returns the header that an earlier version hid in the first cell of a line, as blanks: a tab is
+// 1, a space is 0, the most significant bit first. Empty if the cell has another meaning.
 std::string HeaderInBlanks(std::string_view line) {
   const std::string_view cell = line.substr(0, line.find(','));
   if (cell.find_first_not_of(" \t") != std::string_view::npos || cell.size() % kBits != 0)
@@ -253,10 +245,16 @@ std::string HeaderInBlanks(std::string_view line) {
   return header.find('=') == std::string::npos ? "" : header;
 }
 
+// The first cell of each lane in a file with a header: "rank=3". A file that lost its header still
+// has these cells, so it is not taken for a schedule with the defaults.
+constexpr std::string_view kRankMark = "rank=";
+
 // Whether the first line of a text is a header by itself.
 bool HasHeaderLine(std::string_view text) {
   text = WithoutByteOrderMark(text);
-  return TakeLine(text).find('=') != std::string_view::npos;
+  const std::string_view line = TakeLine(text);
+  return line.find('=') != std::string_view::npos &&
+         !CellReader(line).Next()->starts_with(kRankMark);
 }
 
 // Removes a header line from the text. Returns the options of the header, or none if there is none.
@@ -279,16 +277,40 @@ Result<CsvOptions> TakeHeader(std::string_view& text) {
   return options;
 }
 
-Result<Lane> ParseLane(std::string_view line, std::size_t line_number) {
+// Returns what is wrong with the mark of a lane; empty if nothing is.
+std::string WrongMark(std::string_view mark, std::size_t rank, bool has_header) {
+  if (!has_header) {
+    return "the header, the first line of a file with such cells, is missing (for example "
+           "slices=2); write the "
+           "schedule again";
+  }
+  if (mark == fmt::format("{}{}", kRankMark, rank)) return "";
+  return fmt::format("this is the lane of rank {}; a line is missing or was moved", rank);
+}
+
+// The line of a rank.
+struct LanePlace {
+  std::size_t rank = 0;
+  bool has_header = false;  // as a line of its own
+  std::size_t line() const { return rank + (has_header ? 2 : 1); }
+};
+
+Result<Lane> ParseLane(std::string_view line, const LanePlace& place) {
   Lane lane;
   if (Trim(line).empty()) return lane;
   lane.reserve(MaxActions(line));
   CellReader cells(line);
   while (const auto cell = cells.Next()) {
     if (cell->empty()) continue;
+    if (lane.empty() && cell->starts_with(kRankMark)) {
+      const std::string wrong = WrongMark(*cell, place.rank, place.has_header);
+      if (wrong.empty()) continue;
+      return InvalidArgument("line {}, column {}: {}: {}", place.line(), cells.column(),
+                             Quote(*cell), wrong);
+    }
     Action action;
     if (const char* error = Parse(*cell, action)) {
-      return InvalidArgument("line {}, column {}: {} is not an action: {}", line_number,
+      return InvalidArgument("line {}, column {}: {} is not an action: {}", place.line(),
                              cells.column(), Quote(*cell), error);
     }
     lane.push_back(action);
@@ -339,9 +361,9 @@ Status ApplyOptions(const CsvOptions& options, std::int64_t indices, Schedule& s
   return {};
 }
 
-// Appends a header of what differs from its default, as a blank cell: torch, which ignores blank
-// cells, reads the file.
-void AppendHeader(const Schedule& schedule, std::string& out) {
+// Returns a header of what differs from its default; empty if nothing does. Torch, which could run
+// none of it as it is meant, refuses a file with a header.
+std::string HeaderOf(const Schedule& schedule) {
   std::string header;
   const auto add = [&](std::string_view key, auto value, auto if_missing) {
     if (value == if_missing) return;
@@ -355,7 +377,7 @@ void AppendHeader(const Schedule& schedule, std::string& out) {
   add("slices", schedule.slices, 1);
   add("steps", schedule.steps, 1);
   add("weights", ToText(schedule.weights), ToText(WeightPolicy::kFlush));
-  if (!header.empty()) out += AsBlanks(header) + ',';
+  return header;
 }
 
 }  // namespace
@@ -416,20 +438,22 @@ CsvOptions FirstSet(const CsvOptions& first, const CsvOptions& second) {
   return options;
 }
 
-bool HasHeader(std::string_view text) {
-  if (HasHeaderLine(text)) return true;
+HeaderForm FormOfHeader(std::string_view text) {
+  if (HasHeaderLine(text)) return HeaderForm::kLine;
   text = WithoutByteOrderMark(text);
-  return !HeaderInBlanks(TakeLine(text)).empty();
+  return HeaderInBlanks(TakeLine(text)).empty() ? HeaderForm::kNone : HeaderForm::kHidden;
 }
 
 std::string WriteCsv(const Schedule& schedule) {
   constexpr std::size_t kUsualCell = 10;
   std::string text;
   text.reserve(schedule.action_count() * kUsualCell);
-  AppendHeader(schedule, text);
-  for (const Lane& lane : schedule.lanes) {
-    bool first = true;
-    for (const Action& action : lane) {
+  const std::string header = HeaderOf(schedule);
+  if (!header.empty()) text += header + '\n';
+  for (std::size_t rank = 0; rank < schedule.lanes.size(); ++rank) {
+    bool first = header.empty();
+    if (!first) text += fmt::format("{}{}", kRankMark, rank);
+    for (const Action& action : schedule.lanes[rank]) {
       if (!first) text += ',';
       first = false;
       AppendAction(text, action);
@@ -441,16 +465,17 @@ std::string WriteCsv(const Schedule& schedule) {
 
 Result<Schedule> ParseCsv(std::string_view text, const CsvOptions& options) {
   Schedule schedule;
-  const std::size_t first_line = HasHeaderLine(text) ? 2 : 1;
+  const bool has_header = HasHeaderLine(text);
   PENSTOCK_TRY(const CsvOptions header, TakeHeader(text));
   text = WithoutByteOrderMark(text);
   // A blank line is a rank without actions, except at the end, where there may be any number.
   for (std::size_t rank = 0; !text.empty(); ++rank) {
-    PENSTOCK_TRY(Lane lane, ParseLane(TakeLine(text), rank + first_line));
+    const LanePlace place{rank, has_header};
+    PENSTOCK_TRY(Lane lane, ParseLane(TakeLine(text), place));
     if (lane.empty()) continue;
     if (rank >= kMaxStages) {
-      return InvalidArgument("line {}: a schedule has at most {} ranks, one per line",
-                             rank + first_line, kMaxStages);
+      return InvalidArgument("line {}: a schedule has at most {} ranks, one per line", place.line(),
+                             kMaxStages);
     }
     schedule.lanes.resize(rank);
     schedule.lanes.push_back(std::move(lane));

@@ -1,16 +1,17 @@
 // Schedules as text: the CSV of PyTorch, one line per rank, one cell per action. What the actions
-// cannot say stands in a header, if any of it differs from its default: a first line that people
-// write, or a blank cell, which WriteCsv writes. docs/schedule_format.md specifies the format.
+// cannot say stands in a header, the first line, if any of it differs from its default.
+// docs/schedule_format.md specifies the format.
 //
 //   slices=2,steps=3
-//   0F0,1F0,3I0,3W0   (0F0;1B1)OVERLAP_F_B   0SEND_F0   1UNSHARD   2STEP   0OFFLOAD3
+//   rank=0,0F0,1F0,3I0,3W0,(0F0;1B1)OVERLAP_F_B,0SEND_F0,1UNSHARD,2STEP,0OFFLOAD3
 //
-// _load_csv of torch.distributed.pipelining reads what WriteCsv writes, except for the ops OFFLOAD,
-// RELOAD, RECOMPUTE, STEP, EMBED, S, T and EMBED_GRAD. RequireTorchOps refuses these by name, and
-// what torch cannot run.
+// _load_csv of torch.distributed.pipelining reads what WriteCsv writes, except for files with a
+// header and the ops OFFLOAD, RELOAD, RECOMPUTE, STEP, EMBED, S, T and EMBED_GRAD, which it
+// refuses. RequireTorchOps refuses them by name, and what torch cannot run.
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <iosfwd>
 #include <optional>
 #include <string>
@@ -34,8 +35,7 @@ inline constexpr std::array<std::string_view, 3> kWeightPolicyNames = {"flush", 
 std::string_view ToText(WeightPolicy weights);
 Result<WeightPolicy> ParseWeights(std::string_view text);
 
-// Writes one line per rank, each ended by '\n'. The first line begins with the header, if it has a
-// key.
+// Writes one line per rank, each ended by '\n', and before them the header, if it has a key.
 std::string WriteCsv(const Schedule& schedule);
 
 // What the actions do not say: the keys of the header.
@@ -51,8 +51,10 @@ struct CsvOptions {
 // Returns `first`, with fields of `second` where `first` has none.
 CsvOptions FirstSet(const CsvOptions& first, const CsvOptions& second);
 
-// Returns whether the text has a header, in either form.
-bool HasHeader(std::string_view text);
+// How a text says what its actions do not: by a first line, or by the blank cell of an earlier
+// version.
+enum class HeaderForm : std::uint8_t { kNone, kLine, kHidden };
+HeaderForm FormOfHeader(std::string_view text);
 
 // Reads lanes and derives the placement from them. Fields that `options` sets take precedence over
 // the header. Ignores blank cells. Errors name the line, the column and the cell. The result is

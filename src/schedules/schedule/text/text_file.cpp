@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "base/files.h"
+#include "base/notes.h"
 #include "base/text/yaml_map.h"
 #include "schedule/text/text.h"
 
@@ -68,8 +69,16 @@ Result<CsvOptions> LoadSidecar(const std::string& path) {
 Result<Schedule> LoadSchedule(const std::string& path, const CsvOptions& options) {
   PENSTOCK_TRY(const std::string text, ReadFile(path, kCsvFile));
   CsvOptions companion;
-  if (!HasHeader(text)) {
+  const HeaderForm header = FormOfHeader(text);
+  if (header == HeaderForm::kNone) {
     PENSTOCK_TRY(companion, LoadSidecar(path));
+  }
+  if (header == HeaderForm::kHidden) {
+    AddNote(
+        fmt::format("the header of {} is hidden in blanks, which works in this release only; write "
+                    "the file again "
+                    "('penstock schedule' does)",
+                    path));
   }
   auto schedule = ParseCsv(text, FirstSet(options, companion));
   if (!schedule) return tl::unexpected(In(path, std::move(schedule).error()));

@@ -173,7 +173,7 @@ Result<TokenIndex> ParseTokenIndex(std::string_view text) {
 
 bool IsTokenFolder(const std::string& path) {
   std::error_code error;
-  return fs::is_regular_file(fs::path(path) / kTokenIndexFile, error);
+  return fs::exists(fs::symlink_status(fs::path(path) / kTokenIndexFile, error));
 }
 
 Result<TokenIndex> ReadTokenIndex(const std::string& path) {

@@ -41,9 +41,11 @@ constexpr std::string_view kOtherKinds[] = {"tokenizer_config.json",
 constexpr FileLimit kTokenizerLimit{std::size_t{256} << 20U, "tokenizer"};
 constexpr int kDeepestConfig = 16;
 
-bool IsFile(const fs::path& path) {
+// Whether something has the name. What cannot be read, such as a pipe or a dangling link, is
+// refused when it is opened, not ignored.
+bool Exists(const fs::path& path) {
   std::error_code error;
-  return fs::is_regular_file(path, error);
+  return fs::exists(fs::symlink_status(path, error));
 }
 
 // Returns the content of the token, which is a text or an object; empty if the file has none.
@@ -75,14 +77,14 @@ Result<OpenedTokenizer> OpenFile(const std::string& path) {
   opened.files = {path};
   std::string end_of_text;
   const std::string config = (fs::path(path).parent_path() / kConfig).string();
-  if (IsFile(config)) {
+  if (Exists(config)) {
     opened.files.push_back(config);
     auto read = EosToken(config);
     if (!read) return tl::unexpected(In(config, std::move(read).error()));
     end_of_text = *std::move(read);
   }
   const std::string generation = (fs::path(path).parent_path() / kGeneration).string();
-  if (IsFile(generation)) {
+  if (Exists(generation)) {
     opened.files.push_back(generation);
     PENSTOCK_TRY(opened.ends_of_text, EosTokenIds(generation));
   }
@@ -108,13 +110,13 @@ Result<OpenedTokenizer> OpenTokenizer(const std::string& path) {
   if (!fs::is_directory(path, error)) return OpenFile(path);
   for (const char* const name : {kJson, kModel}) {
     const fs::path file = fs::path(path) / name;
-    if (IsFile(file)) return OpenFile(file.string());
+    if (Exists(file)) return OpenFile(file.string());
   }
   return NotFound("{} has neither {} nor {}", path, kJson, kModel);
 }
 
 bool HasTokenizer(const std::string& folder) {
-  return IsFile(fs::path(folder) / kJson) || IsFile(fs::path(folder) / kModel);
+  return Exists(fs::path(folder) / kJson) || Exists(fs::path(folder) / kModel);
 }
 
 Result<std::string> TokenizerOfFolder(const std::string& folder) {
