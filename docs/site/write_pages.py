@@ -19,7 +19,7 @@ import headers as public
 PYTHON_MODULES = {
     "penstock": "Schedules, validation, simulation and reports. It needs no torch.",
     "penstock.torch": "Training of PyTorch modules, and torch's own runtime. It needs the extra `torch`.",
-    "penstock.megatron": "Splits of a model in the form that Megatron-LM reads.",
+    "penstock.megatron": "Schedules in Megatron-LM, and splits of a model in the form that it reads.",
     "penstock.tensorboard": "The metrics of a training run, for TensorBoard.",
 }
 _LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)]*)?\))")

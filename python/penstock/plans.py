@@ -31,6 +31,7 @@ def plan(**fields: Unpack[PlanFields]) -> Plan:
 
         penstock.plan(model="llama-3-70b", device="h100", nodes="8x8", global_batch=512)
         penstock.plan(ranks=8, microbatches=32, cost=(1, 1.2, 0.8), comm=0.2, memory_limit=6)
+        penstock.plan(ranks=8, microbatches=32, costs="recorded/measured.yaml", framework="megatron")
 
     Args:
         fields: the options of ``penstock plan``, with ``framework`` for ``--for``. ``chunks`` are
@@ -50,6 +51,8 @@ def plan(**fields: Unpack[PlanFields]) -> Plan:
     words = _core.PlanWords()
     words.chunks = [count("chunks", each, 1) for each in _list(given.pop("chunks", ()))]
     words.framework = given.pop("framework", None)
+    if "costs" in given:
+        words.costs = os.fspath(given.pop("costs"))
     for name, least in (("global_batch", 1), ("samples", 1), ("seed", 0)):
         if name in given:
             setattr(words, name, count(name, given.pop(name), least))

@@ -160,6 +160,7 @@ class PlanFields(ModelFields, total=False):
     samples: int
     seed: int
     uncertainty: Mapping[str, float] | Sequence[str] | str
+    costs: str | os.PathLike[str]
     cost: float | Sequence[float] | str
     comm: float | str
     objective: str

@@ -155,14 +155,20 @@ def elements(name: str, value: Any) -> Iterator[Any]:
         yield from value
 
 
-def check_state(state: Any, keys: set[str], lists: Iterable[str]) -> None:
-    """Raises Error unless a state has the form of what state_dict returns."""
+def check_state(state: Any, keys: set[str], lists: Iterable[str], optional: Iterable[str] = ()) -> None:
+    """Raises Error unless a state has the form of what state_dict returns.
+
+    ``optional``: keys of whole numbers that it may lack.
+    """
     if not isinstance(state, dict):
         raise Error(f"load_state_dict: the state is {shown(state)}: pass what state_dict returned")
-    if set(state) != keys:
+    if not keys <= set(state) <= keys.union(optional):
         found = sorted(map(str, state))
         raise Error(f"load_state_dict: the keys are {shown(found)}: pass what state_dict returned")
     whole(0)("load_state_dict: steps", state["steps"])
+    for name in optional:
+        if name in state and not (type(state[name]) is int and 0 <= state[name] < 2**63):
+            raise Error(f"load_state_dict: {name} is {shown(state[name])}: pass a whole number from 0 on")
     for name in lists:
         if not isinstance(state[name], list):
             raise Error(f"load_state_dict: {name} is {shown(state[name])}: pass a list by stage")

@@ -6,12 +6,8 @@ from torch import nn
 
 from penstock import Error
 
-MODULE_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-
-
-# Hooks of transformers, TRL and PEFT that only mark the embedding's output, which reentrant
-# checkpoints need: capture calls them, and compiled steps need not.
-_MARKING_HOOKS = ("make_inputs_require_grads", "make_inputs_require_grad")
+#: Hooks that only the backward of whole modules calls. A capture calls forward hooks, like any other code.
+MODULE_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
 
 
 def refuse_hooks(module: nn.Module, index: int) -> None:
@@ -30,18 +26,13 @@ def refuse_hooks(module: nn.Module, index: int) -> None:
                 f"stage {index}: module '{name or 'stage'}' is a result of torch.compile, but the "
                 "engine compiles stages itself: pass the original module"
             )
-        if type(each).__name__ in ("DistributedDataParallel", "FullyShardedDataParallel"):
+        if {kind.__name__ for kind in type(each).__mro__} & {"DistributedDataParallel", "FullyShardedDataParallel"}:
             raise Error(
                 f"stage {index}: module '{name or 'stage'}' is a {type(each).__name__}, whose "
                 "communication compiled steps would leave out: pass the module that it wraps"
             )
         for kind in MODULE_HOOKS:
             for hook in getattr(each, kind, {}).values():
-                # Old-style weight_norm and spectral_norm compute a weight from parameters.
-                if type(hook).__module__.startswith("torch.nn.utils."):
-                    continue
-                if getattr(hook, "__name__", "") in _MARKING_HOOKS:
-                    continue
                 refuse(f"module '{name or type(each).__name__}'", hook)
     for name, parameter in module.named_parameters():
         hooks = (parameter._backward_hooks or {}, getattr(parameter, "_post_accumulate_grad_hooks", None) or {})

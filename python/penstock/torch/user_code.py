@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import traceback
 from collections.abc import Iterator, Sequence
 
@@ -29,6 +30,12 @@ def in_user_code(what: str) -> Iterator[None]:
             text = f"{type(error).__name__}: {text}".removesuffix(": ")
         if "mutates an input" in text or "is being used in an in-place operation" in text:
             text = text.rstrip(".") + ": compute a new tensor instead (x = x + 1), or clone it first"
+        operator = re.search(r"HigherOrderOperator (\w+)", text)
+        if operator is not None:
+            text = (
+                f"{operator.group(1)} of torch runs functions that a graph cannot contain: call them directly, with torch.where "
+                "in place of torch.cond, and Python's loops"
+            )
         raise Error(f"{what}{line}: {text}") from error
 
 

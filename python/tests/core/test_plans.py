@@ -70,6 +70,18 @@ def test_a_plan_for_costs_has_its_schedule() -> None:
     assert only_one.schedule.rank_of_stage == (0, 1, 2, 3)
 
 
+def test_a_plan_for_a_file_of_costs(tmp_path: pathlib.Path) -> None:
+    costs = penstock.Costs.per_layer([1, 6, 1], forward=[2, 1, 3], comm=0.1)
+    costs.save(tmp_path / "measured.yaml")
+    plan = penstock.plan(ranks=4, microbatches=8, costs=tmp_path / "measured.yaml", chunks=[1, 2], framework="megatron")
+    assert plan.schedule.replicas == 1
+    pairs: typing.Any = {"overlap": "sum"} if ";" in plan.schedule.to_csv() else {}
+    priced = penstock.Costs.per_layer([1, 6, 1], forward=[2, 1, 3], comm=0.1, **pairs)
+    assert plan.schedule.simulate(priced).makespan == pytest.approx(plan["best"]["makespan"])
+    for name in ("1f1b", "zbv"):
+        assert plan["best"]["makespan"] <= penstock.schedule(name, ranks=4, microbatches=8).simulate(costs).makespan + 1e-9
+
+
 def test_plans_can_be_copied_and_pickled() -> None:
     plan = penstock.plan(ranks=2, microbatches=2)
     for same in (copy.copy(plan), pickle.loads(pickle.dumps(plan))):

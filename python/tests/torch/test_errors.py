@@ -40,14 +40,10 @@ def _print_norm(*_: object) -> None: ...
 
 # What a caller may do to a stage.
 _CHANGES: dict[str, Any] = {
-    "eval": lambda stage: stage.eval(),
     "freeze": lambda stage: stage[0].weight.requires_grad_(False),
-    "replace": lambda stage: setattr(stage[0].weight, "data", torch.zeros(24, 16)),
     "assign": lambda stage: stage.load_state_dict(copy.deepcopy(stage.state_dict()), assign=True),
-    "hook": lambda stage: stage[0].register_forward_hook(_print_norm),
+    "backward hook": lambda stage: stage[0].register_full_backward_hook(_print_norm),
     "hook of a weight": lambda stage: stage[0].weight.register_hook(_print_norm),
-    "change a constant": lambda stage: stage.get_buffer("offset").zero_(),
-    "change a tensor": lambda stage: stage.scale.mul_(2),
 }
 
 
@@ -66,7 +62,7 @@ _IN_FORWARD = r"stage 1, forward at .*test_errors\.py:\d+ in "
         (lambda: [mlp(), Around(lambda _, x: x * x.sum().item())], {}, _IN_FORWARD + "<lambda>: .*reads a value"),
         (lambda: [mlp(), Around(lambda _, x: x[x > 0])], {}, _IN_FORWARD + "<lambda>: .*depends on data"),
         (lambda: [mlp(), Around(_fails)], {}, _IN_FORWARD + "_fails: the user's own error$"),
-        (lambda: [_changed("hook"), mlp()], {}, "stage 0: module '0' has the hook .*print_norm"),
+        (lambda: [_changed("backward hook"), mlp()], {}, "stage 0: module '0' has the hook .*print_norm"),
         (lambda: [_changed("hook of a weight"), mlp()], {}, "parameter '0.weight'"),
         (lambda: [mlp().to("meta"), mlp()], {}, "parameter '0.weight' is on meta"),
         (lambda: [mlp().double(), mlp()], {}, "parameter '0.weight' is torch.float64"),
@@ -211,57 +207,28 @@ def test_arguments_that_do_not_fit_are_refused(arguments: dict[str, Any], text: 
     assert "\n" not in str(raised.value)
 
 
-class HasConstants(nn.Sequential):
-    def __init__(self) -> None:
-        super().__init__(*mlp())
-        self.register_buffer("offset", torch.ones(16), persistent=False)
-        self.scale = torch.ones(16)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x) * self.scale + self.offset
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ("eval", "module 'HasConstants' is in eval mode, but was captured in train mode"),
-        ("change a constant", "buffer 'offset' was changed, but it is a constant of compiled steps"),
-        ("change a tensor", "tensor 'scale' was changed, but it is a constant of compiled steps"),
-        ("freeze", "parameter '0.weight' has requires_grad=False"),
-        ("replace", "parameter '0.weight' was replaced"),
-        ("assign", "parameter '0.weight' was replaced"),
-        ("hook", "module '0' has the hook _print_norm"),
-        ("hook of a weight", "parameter '0.weight' has the hook _print_norm"),
-    ],
-)
-def test_changes_that_compiled_stages_would_ignore_are_refused(change: str, text: str) -> None:
-    stages: list[nn.Module] = [mlp(), HasConstants()]
+@pytest.mark.parametrize("change", ["backward hook", "hook of a weight"])
+def test_hooks_that_compiled_steps_would_not_call_are_refused(change: str) -> None:
+    stages: list[nn.Module] = [mlp(), mlp()]
     pipe = pipeline(stages)
     x = torch.randn(8, 16)
     pipe.step(x, x)
     _CHANGES[change](stages[1])
-    with pytest.raises(pt.Error, match=f"stage 1: {re.escape(text)}"):
+    with pytest.raises(pt.Error, match="stage 1: .*'0.*' has the hook _print_norm"):
         pipe.step(x, x)
 
 
-@pytest.mark.parametrize("change", ["freeze", "replace", "assign"])
-def test_tensors_that_are_replaced_before_the_first_step_are_refused(change: str) -> None:
+@pytest.mark.parametrize("zero", [1, 3])
+@pytest.mark.parametrize("change", ["freeze", "assign"])
+def test_tensors_that_replicas_divide_may_not_be_replaced(change: str, zero: int) -> None:
     stages: list[nn.Module] = [mlp(), mlp()]
-    pipe = pipeline(stages)
-    _CHANGES[change](stages[1])
+    pipe = pipeline(stages, data_parallel=2, zero=zero)
     x = torch.randn(8, 16)
+    pipe.step(x, x)
+    pipe.gather()
+    _CHANGES[change](stages[1])
     with pytest.raises(pt.Error, match="stage 1: parameter '0.weight' .*make a new Pipeline"):
         pipe.step(x, x)
-
-
-def test_the_same_tensors_in_other_containers_are_refused() -> None:
-    stages: list[nn.Module] = [mlp(), mlp()]
-    pipe = pipeline(stages)
-    x = torch.randn(8, 16)
-    pipe.step({"input": x}, x)
-    with pytest.raises(pt.Error, match="another structure"):
-        pipe.step(x, x)
-    pipe.step({"input": x}, x)
 
 
 def test_graphs_are_text() -> None:
@@ -275,26 +242,10 @@ def test_graphs_are_text() -> None:
         pipe.graph(2)
 
 
-def test_attributes_that_change_are_reported() -> None:
-    stages: list[nn.Module] = [nn.Sequential(mlp(), nn.Dropout(0.1)), mlp()]
-    pipe = pipeline(stages)
-    x = torch.randn(8, 16)
-    pipe.step(x, x)
-    stages[0][1].p = 0.2  # type: ignore[index]
-    with pytest.warns(UserWarning, match="stage 0: 'p' of module '1' changed from 0.1 to 0.2"):
-        pipe.step(x, x)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        pipe.step(x, x)  # says so once
-
-
-def test_another_autocast_than_in_the_first_step_is_refused() -> None:
+def test_inference_mode_is_refused() -> None:
     pipe = pipeline([mlp(), mlp()])
     x = torch.randn(8, 16)
-    with torch.autocast(x.device.type, dtype=torch.bfloat16):
-        pipe.step(x, x)
-    with pytest.raises(pt.Error, match="torch.autocast is off, but was torch.bfloat16"):
-        pipe.step(x, x)
+    pipe.step(x, x)
     with torch.inference_mode(), pytest.raises(pt.Error, match="inference_mode is on"):
         pipe.step(x, x)
 

@@ -391,6 +391,8 @@ def test_processes_train_like_threads(processes: int) -> None:
 
 def test_replicas_on_processes_begin_with_equal_weights() -> None:
     script = _SCRIPT.replace("torch.manual_seed(1)", "torch.manual_seed(here)")
+    equal_batches = "    torch.manual_seed(2)\n"
+    script = script.replace("    modules[1][0].weight = modules[0][0].weight\n", equal_batches)
     ended = run_all(script, "1f1b 2 0 f32")
     assert all(code != 0 for code, _, _ in ended)
     assert all("has other values on process" in errors for _, _, errors in ended)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from reference import Around, accumulate, chain, token_loss
+from reference import Around, CausalMean, accumulate, chain, distance_of_gradients, token_loss
 from torch import nn
 from torch.nn import functional
 
@@ -209,3 +209,20 @@ def test_causal_models_of_transformers_are_accepted(name: str) -> None:
     parts = pt.split(model, tokens[:2], 2)
     pipe = pt.Pipeline(parts, "seq1f1b", ranks=2, microbatches=2, slices=2, loss=token_loss)
     pipe.step(tokens, tokens.roll(-1, 1))
+
+
+def _positions(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    current = slices.current()
+    start = 0 if current is None else current.start
+    return layer(x) + torch.arange(start, start + x.shape[1])[:, None] / 8
+
+
+@pytest.mark.parametrize("attends", [False, True])
+def test_stages_without_attention_train_in_slices(attends: bool) -> None:
+    stages: list[nn.Module] = [_linear(_positions), CausalMean(_WIDTH) if attends else nn.Linear(_WIDTH, _WIDTH)]
+    plain = copy.deepcopy(stages)
+    pipe = pt.Pipeline(stages, "seq1f1b", ranks=2, microbatches=4, slices=2, loss=nn.functional.mse_loss, optimizer=None)
+    x, y = torch.randn(2, 4, _TOKENS, _WIDTH)
+    expected = accumulate(chain(plain), nn.functional.mse_loss, x, y, 4)
+    assert pipe.step(x, y) == pytest.approx(expected, rel=1e-5)
+    assert distance_of_gradients(stages, plain) < 1e-6

@@ -13,6 +13,7 @@ from reference import accumulate, pipeline, sgd, token_loss
 from torch import nn
 from torch.nn import functional
 
+import penstock
 import penstock.torch as pt
 
 transformers.logging.set_verbosity_error()
@@ -267,3 +268,55 @@ def test_gradients_may_vary_by_the_precision_of_autocast(noise: float, autocast:
                 pt.split(model, tokens, 2)
         else:
             assert len(pt.split(model, tokens, 2)) == 2
+
+
+_SETTINGS = {"factor": 1.0}
+
+
+class Configured(Decoder):
+    """Reads values that are no tensors of its modules. Its graph is cut, because all layers read the table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor, self.repeats, self.plain = 1.0, 1, torch.ones(_WIDTH)
+
+    def of_all(self, first: torch.Tensor) -> torch.Tensor:
+        return first * self.factor * _SETTINGS["factor"] * self.plain + self.table[0]
+
+    def end(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(self.repeats):
+            x = torch.tanh(x)
+        return super().end(x)
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        (lambda model: setattr(model, "factor", 2.0), "model.factor"),
+        (lambda model: setattr(model, "repeats", 2), "model.repeats"),
+        (lambda model: setattr(model, "plain", torch.full((_WIDTH,), 2.0)), "model.plain"),
+        (lambda model: setattr(model, "end", model.norm), "model"),
+        (lambda model: setattr(model.norm, "eps", 0.1), "model.norm.eps"),
+        (lambda model: _SETTINGS.update(factor=2.0), "factor"),
+        (lambda model: model.plain.mul_(2), ""),
+        (lambda model: setattr(model, "unread", 1), ""),
+        (lambda model: setattr(model, "factor", 1.0 * model.repeats), ""),
+    ],
+)
+@pytest.mark.parametrize("steps_before", [0, 1])
+def test_stages_of_a_graph_train_what_the_model_says_now(change: Any, place: str, steps_before: int, monkeypatch: Any) -> None:
+    monkeypatch.setitem(_SETTINGS, "factor", 1.0)
+    model = Configured()
+    tokens, targets = torch.randint(_VOCABULARY, (2 * _MICROBATCHES, _TOKENS)), torch.randint(_VOCABULARY, (2 * _MICROBATCHES, _TOKENS))
+    parts = pt.split(model, tokens[:2], 2)
+    assert hasattr(parts[0], "graph")
+    pipe = pipeline(parts, loss=token_loss, optimizer=None)
+    for _ in range(steps_before):
+        pipe.step(tokens, targets)
+    change(model)
+    if place:
+        with pytest.raises(penstock.Error, match=f"'.*{place}.*' has changed after the model was split.*call split again"):
+            pipe.step(tokens, targets)
+    else:
+        loss = pipe.step(tokens, targets)
+        assert loss == pytest.approx(accumulate(copy.deepcopy(model), token_loss, tokens, targets, _MICROBATCHES), rel=1e-5)

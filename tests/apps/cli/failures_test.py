@@ -25,6 +25,7 @@ class FailuresTest(jobs.JobTest):
         result = self.finish(job, limit)
         print(f"{self.id().rpartition('.')[2]}: ended after {time.monotonic() - begin:.1f} s")
         self.assertIn(result.returncode, (1, 128 + signal.SIGKILL), result.stderr)
+        self.assertNotIn("penstock: stopping", result.stderr)
         return self.one_error(result)
 
     def expect_valid_checkpoints(self, name):

@@ -20,6 +20,16 @@ class ModelCostsTest(program.CommandTest):
                                    "--data-parallel", data, "--zero", 2, "--sequence", 8192, "-m", microbatches)
             self.assertLess(abs(microbatches * flops / row["makespan"] / (16 * 8) / published - 1), 0.07)
 
+    def test_idle_devices_are_named_and_count_in_rates(self):
+        words = ("simulate", "1f1b", "--model", "llama-3-70b", "--tensor", 8, "-p", 7, "-m", 8, "--nodes")
+        self.assertIn("8 of 64 devices are idle", self.run_ok(*words, "8x8"))
+        self.assertNotIn("idle,", self.run_ok(*words, "7x8"))
+        (some,), (none,) = self.run_rows(*words, "8x8"), self.run_rows(*words, "7x8")
+        self.assertEqual([[row["devices"], row["idle_devices"]] for row in (some, none)], [[64, 8], [56, 0]])
+        self.assertEqual(some["tokens_per_second"], none["tokens_per_second"])
+        for rate in ("tokens_per_second_per_device", "flops_per_second_per_device"):
+            self.assertAlmostEqual(some[rate] / none[rate], 56 / 64)
+
     def test_a_framework_has_buffers_and_a_context(self):
         words = ("1f1b", *MODEL, "-p", 4, "-m", 8, "--nodes", "1x8", "--tensor", 2, "--implementation", "megatron")
         (row,) = self.run_rows("simulate", *words, "--memory", "--fragmentation", 0.1)

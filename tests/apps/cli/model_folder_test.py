@@ -217,7 +217,8 @@ class WeightsTest(ModelFolderTest):
                           ("generate", "model", "--prompt", "ab"), ("generate", "model", "--temperature", 0)):
                 self.assertRegex(self.refuse(*words, code=1), "not finite|inf|nan")
             result = self.start(*TRAIN, "model=model", "sequence=32", "data.path=text", "name=a", "lr=1e-9")
-            self.assertEqual(result.returncode, 1, result.stdout)
+            # Weights that are not finite are refused; others fail in the step.
+            self.assertEqual(result.returncode, 1 if name == HEAD else 2, result.stdout)
 
     def test_positions_are_those_of_the_file(self):
         self.exported("model", "model.name=gpt2")  # with 32 positions

@@ -32,24 +32,19 @@ def cells_of(line):
     return [cell for cell in cells if cell]
 
 
-def hidden(cell):
-    """Returns the header that a blank cell spells; empty if it spells none."""
-    bits = "".join({" ": "0", "\t": "1"}.get(character, "x") for character in cell)
-    if "x" in bits or len(bits) % 8 != 0:
-        return ""
-    text = bytes(int(bits[at:at + 8], 2) for at in range(0, len(bits), 8)).decode("latin-1")
-    return text if "=" in text else ""
-
-
 def read(path):
     """Returns the lanes of a CSV, each a list of actions, which are lists of parts, and the keys of the header."""
     lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").decode("ascii").split("\n")
-    header = cells_of(lines.pop(0) if "=" in lines[0] else hidden(lines[0].split(",")[0]))
+    header = cells_of(lines.pop(0)) if "=" in lines[0] else []
     given = dict([part.strip() for part in cell.split("=")] for cell in header)
     assert given.keys() <= set(KEYS) and len(given) == len(header), header
     while lines and not lines[-1].strip(", \t\r\v\f"):
         lines.pop()
-    lanes = [[read_action(cell) for cell in cells_of(line)] for line in lines]
+    lanes = []
+    for rank, line in enumerate(lines):
+        cells = cells_of(line)
+        assert not header or cells.pop(0) == f"rank={rank}", line
+        lanes.append([read_action(cell) for cell in cells])
     keys = DEFAULTS | given
     if "microbatches" not in keys:
         largest = max(part[2] for lane in lanes for action in lane for part in action if part[2] is not None)
@@ -89,16 +84,46 @@ class ScheduleFormatTest(program.CommandTest):
     def test_what_the_page_allows_is_read(self):
         plain = "0F0,0F1,0B0,0B1\n1F0,1I0,1W0,1F1,1I1,1W1\n"
         self.assertIn("\n" + "".join(f"    {line}\n" for line in plain.splitlines()), PAGE)
-        slices = "slices=2\n0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0\n"
+        slices = "slices=2\nrank=0,0F0,0F1,0B1,0B0\nrank=1,1F0,1F1,1B1,1B0\n"
         self.assertIn("\n" + "".join(f"    {line}\n" for line in slices.splitlines()), PAGE)
-        (self.folder / "b.csv").write_text(slices)
-        self.assertEqual(self.run_ok("schedule", "b.csv"), self.run_ok("schedule", "seq1f1b", "-p", 2, "-m", 1, "--slices", 2))
+        for text in (slices, re.sub("rank=.,", "", slices)):
+            (self.folder / "b.csv").write_text(text)
+            self.assertEqual(self.run_ok("schedule", "b.csv"), self.run_ok("schedule", "seq1f1b", "-p", 2, "-m", 1, "--slices", 2))
         for text in (plain, "\ufeff" + plain, plain.replace("\n", "\r\n"), plain.replace(",", ",,\t ,"), plain[:-1], plain + "\n ,\n",
                      plain.replace("1I0", ' "1I0" ')):
             (self.folder / "a.csv").write_bytes(text.encode())
             self.assertEqual(self.run_rows("simulate", "a.csv")[0]["makespan"], 8, repr(text))
         lowered = self.run_ok("schedule", "--csv", "a.csv", "--lower")
         self.assertIn("\n" + "".join(f"    {line}\n" for line in lowered.splitlines()), PAGE)
+
+    def test_a_file_that_lost_its_header_is_refused(self):
+        """Whatever drops or changes a file's first line or its blanks, no command reads another schedule."""
+        for words in (["seq1f1b", "--slices", 2], ["pipedream", "--steps", 3], ["pipedream-2bw", "--steps", 2], ["chimera"], ["dualpipe"]):
+            header, *lanes = self.run_ok("schedule", *words, "-p", 4, "-m", 8).splitlines()
+            for lost in (lanes, ["", *lanes], [header, *lanes[1:]]):
+                (self.folder / "a.csv").write_text("\n".join(lost) + "\n")
+                for command in ("validate", "simulate", "show"):
+                    self.assertEqual(self.start(command, "a.csv").returncode, 2, (words, command))
+            (self.folder / "a.csv").write_text("\n".join(line.lstrip(" \t") for line in (header, *lanes)) + "\n")
+            self.run_ok("validate", "a.csv")
+
+    def test_the_header_of_an_earlier_version(self):
+        """It is read with a note, and a file whose blanks were stripped is distinguished from plain microbatches."""
+        header, *lanes = self.run_ok("schedule", "seq1f1b", "-p", 2, "-m", 2, "--slices", 2).splitlines()
+        lanes = [line.split(",", 1)[1] for line in lanes]
+        blanks = "".join("\t" if bit == "1" else " " for character in header for bit in f"{ord(character):08b}")
+        (self.folder / "old.csv").write_text(f"{blanks},{lanes[0]}\n{lanes[1]}\n")
+        run = self.start("validate", "old.csv")
+        self.assertIn("2 microbatches", run.stdout)
+        self.assertIn("works in this release only", run.stderr)
+        (self.folder / "e.csv").write_text("\n".join(lanes) + "\n")
+        run = self.start("validate", "e.csv")
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("begin the file with a line slices=2 (or slices=1)", run.stderr)
+        for answer in ("slices=2", "slices=1"):
+            (self.folder / "e.csv").write_text("\n".join((answer, *lanes)) + "\n")
+            self.run_ok("validate", "e.csv")
+            self.run_ok("validate", "e.csv", "--" + answer)
 
     def test_bounds_are_those_of_the_page(self):
         for text, read_it in (("65535F0", True), ("65536F0", False), ("0F1073741823", True), ("0F1073741824", False)):

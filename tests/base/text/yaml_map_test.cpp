@@ -53,6 +53,22 @@ TEST(YamlMap, RefusesDuplicateEmptyAndUnknownKeys) {
             "line 2: the map has an unknown key 'microbatchs'; did you mean 'microbatches'?");
 }
 
+// A tag that names a type of a program asks for something that nobody does.
+TEST(YamlMap, RefusesTagsOfPrograms) {
+  for (const char* text : {"a: !!python/object:x {}\n", "a: !!python/tuple [1]\n", "a: !mine 1\n",
+                           "a: [1, !!binary x]\n", "!!python/object:x {a: 1}\n", "!mine a: 1\n",
+                           "a: 1\nb: &c !x 1\n"}) {
+    const auto read = ParseYaml(text);
+    ASSERT_FALSE(read) << text;
+    EXPECT_TRUE(Contains(read.error().line(), "has the tag")) << read.error().line();
+  }
+  EXPECT_TRUE(Contains(ParseYaml("a: 1\nb: !x 1\n").error().line(), "line 2: "));
+  for (const char* text :
+       {"a: !!str 1\n", "a: !!int '1'\n", "a: ! 1\n", "a: !!seq [1]\n", "!!map {a: 1}\n"}) {
+    EXPECT_TRUE(ParseYaml(text)) << text;
+  }
+}
+
 TEST(YamlMap, FormerNamesOfKeysKeepWorking) {
   const auto map = Parse("cuts: 4\n");
   ASSERT_TRUE(map);

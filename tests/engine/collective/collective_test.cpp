@@ -9,6 +9,7 @@
 #include "collective/exchange.h"
 #include "collective/local_group.h"
 #include "tests/engine/collective/collective_reference.h"
+#include "tests/results.h"
 
 namespace penstock {
 namespace {
@@ -84,6 +85,21 @@ TEST(ExchangesOf, SendNoMoreThanTheShareOfTheOtherRanks) {
       EXPECT_EQ(BytesSent({CollectiveKind::kAllReduce, whole, result}, rank, ranks), 2 * most);
     }
   }
+}
+
+// Their sizes are the same, so only what they are tells them apart.
+TEST(MakeLocalGroup, DifferentCollectivesEndAllRanksWithBothNames) {
+  const auto ends = MakeLocalGroup(2);
+  const ByteVector input(48);
+  ByteVector first(48), second(48);
+  const auto floats = ends[0]->AllReduce(input, first, ElementType::kFloat32).value();
+  const auto integers = ends[1]->AllReduce(input, second, ElementType::kInt64);
+  const Status ended = integers ? ends[1]->Wait(*integers) : tl::unexpected(integers.error());
+  ASSERT_FALSE(ended);
+  EXPECT_TRUE(Contains(ended.error().line(), "all-reduce of float32"));
+  EXPECT_TRUE(Contains(ended.error().line(), "all-reduce of int64"));
+  EXPECT_TRUE(Contains(ended.error().line(), "all ranks must call the same collectives"));
+  EXPECT_FALSE(ends[0]->Wait(floats));
 }
 
 // Three pieces of 48 bytes at 4800 bytes per second arrive one after another.

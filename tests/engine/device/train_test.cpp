@@ -225,6 +225,29 @@ TEST(OffloadOnDevice, IsAsOnTheCpu) {
   }
 }
 
+// A RELOAD that directly follows its OFFLOAD waits until the host has the activations.
+TEST(OffloadOnDevice, MayBeReloadedAtOnce) {
+  at::globalContext().setSDPUseFlash(false);
+  TempFolder folder;
+  TrainConfig config = ConfigOf({"offload", {}});
+  config.offload.pool = folder.path();
+  config.pipeline.csv =
+      folder.Write("schedule.csv", "0F0,0OFFLOAD0,0RELOAD0,0B0,0F1,0OFFLOAD1,0RELOAD1,0B1\n");
+  const TrainedModel expected = TrainWith(config);
+  config.device = "test_device";
+  for (const int seed : {1, 2, 3}) {
+    SetDelays(5, seed);
+    TakeReport();
+    const TrainedModel trained = TrainWith(config);
+    EXPECT_TRUE(TakeReport().races.empty());
+    EXPECT_EQ(expected.losses, trained.losses);
+    for (const auto& [name, value] : expected.parameters) {
+      EXPECT_TRUE(at::equal(value, trained.parameters.at(name).cpu())) << name;
+    }
+    SetDelays(0, 0);
+  }
+}
+
 using LogFile = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 LogFile OpenLog(const TempFolder& folder) {
   return {std::fopen((folder / "log").c_str(), "w"), std::fclose};

@@ -54,6 +54,22 @@ TEST(Metrics, ALineWithArraysOfDifferentLengthsIsInvalid) {
   EXPECT_FALSE(ParseMetric(line));
 }
 
+TEST(Metrics, ALineWithCountsThatAreNotWholeOrTooLargeIsInvalid) {
+  StepMetric metric = Metric(3);
+  metric.ranks.resize(1);
+  const std::string line = MetricLine(metric);
+  ASSERT_TRUE(ParseMetric(line));
+  for (const char* count : {"6e107", "99999999999999999999", "-1", "3.5", "null"}) {
+    for (const std::string key : {"\"step\":3", "\"peak_activation_bytes\":[0"}) {
+      std::string bad = line;
+      const std::string start = key.substr(0, key.size() - 1);
+      bad.replace(bad.find(key), key.size(), start + count);
+      EXPECT_FALSE(ParseMetric(bad)) << bad;
+    }
+    EXPECT_FALSE(ParseHeldOut(fmt::format(R"({{"step":{},"held_out_loss":1}})", count))) << count;
+  }
+}
+
 TEST(Metrics, AResumedFileHasHeldOutLossesAfterTheirSteps) {
   const TempFolder folder;
   const std::string path = folder / "metrics.jsonl";

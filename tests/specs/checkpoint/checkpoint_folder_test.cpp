@@ -89,5 +89,28 @@ TEST_F(CheckpointFolderTest, SetsAsideLaterOnes) {
   EXPECT_EQ(SetAside(run_, 9, files).value(), "");
 }
 
+// The link to the best checkpoint stays with that checkpoint.
+TEST_F(CheckpointFolderTest, SettingAsideKeepsTheLinkToTheBest) {
+  for (const std::int64_t step : {2, 4, 6}) Write(step);
+  ASSERT_TRUE(LinkBest(own_, 2));
+  const std::string first = SetAside(run_, 4, {}).value();
+  EXPECT_EQ(BestStep(own_), 2);
+  EXPECT_EQ(BestStep(CheckpointFolder(first)), -1);
+  ASSERT_TRUE(LinkBest(own_, 4));
+  const std::string second = SetAside(run_, 2, {}).value();
+  EXPECT_EQ(BestStep(own_), -1);
+  EXPECT_EQ(BestStep(CheckpointFolder(second)), 4);
+}
+
+// Whatever a user calls superseded-N, the next number is free.
+TEST_F(CheckpointFolderTest, SettingAsideFindsAFreeName) {
+  Write(2);
+  folder_.Write("run/superseded-1", "a user's file");
+  std::filesystem::create_symlink("nowhere", run_ + "/superseded-2");
+  std::filesystem::create_directory(run_ + "/superseded-3");
+  EXPECT_EQ(SetAside(run_, 0, {}).value(), run_ + "/superseded-4");
+  EXPECT_EQ(ReadFile(run_ + "/superseded-1").value(), "a user's file");
+}
+
 }  // namespace
 }  // namespace penstock

@@ -78,6 +78,22 @@ TEST_F(CheckpointReaderTest, ReadsOnlyTheBlocksOfARange) {
   EXPECT_FALSE(reader.Verify());
 }
 
+// As a resume with ZeRO-1 reads: the block is verified as a whole.
+TEST_F(CheckpointReaderTest, VerifiesABlockThatItReadsInPart) {
+  WriteTwoProcesses();
+  CheckpointReader reader = CheckpointReader::Open(path_).value();
+  const std::uint64_t begin = kElements - 10;  // in the last block of the second piece
+  ASSERT_TRUE(Values(reader, "cut", begin, begin + 1));
+  std::string shard = ReadFile(Shard(1)).value();
+  const float next = static_cast<float>(begin + 1);
+  const std::size_t at =
+      shard.rfind(std::string_view(reinterpret_cast<const char*>(&next), sizeof next));
+  ASSERT_NE(at, std::string::npos);
+  FlipBit(Shard(1), at);
+  reader = CheckpointReader::Open(path_).value();
+  EXPECT_TRUE(Refused(Values(reader, "cut", begin, begin + 1), "has a block with the checksum"));
+}
+
 TEST_F(CheckpointReaderTest, SavesElementsOfSeveralProcessesOnce) {
   WriteTwoProcesses();
   const Manifest manifest = CheckpointReader::Open(path_)->manifest();
@@ -131,6 +147,20 @@ TEST_F(CheckpointReaderTest, NamesTheTensorThatIsDamaged) {
   const auto values = Values(reader, "right", 0, 4);
   ASSERT_FALSE(values);
   EXPECT_EQ(values.error().line().find(Shard(1) + " is damaged: 'right' has a block with the "), 0U)
+      << values.error().line();
+}
+
+TEST_F(CheckpointReaderTest, ATensorOfAnotherTypeOfTheSameSizeIsDamaged) {
+  WriteTwoProcesses();
+  std::string content = ReadFile(Shard(1)).value();
+  for (std::size_t at = 0; (at = content.find("\"F32\"", at)) != content.npos; ++at) {
+    content.replace(at, 5, "\"I32\"");
+  }
+  ASSERT_TRUE(WriteFileAtomically(Shard(1), content));
+  CheckpointReader reader = CheckpointReader::Open(path_).value();
+  const auto values = Values(reader, "right", 0, 4);
+  ASSERT_FALSE(values);
+  EXPECT_TRUE(Contains(values.error().line(), "of I32, but the manifest has"))
       << values.error().line();
 }
 

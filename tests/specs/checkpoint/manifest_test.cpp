@@ -25,15 +25,18 @@ std::string ErrorWith(const std::string& from, const std::string& to) {
 
 TEST(Manifest, ReadsWhatItWrote) {
   const TempFolder folder;
-  const Manifest manifest = WriteSmallCheckpoint(
+  Manifest manifest = WriteSmallCheckpoint(
       folder / "step-7",
       {{{"a", {2, 3}, 0, Ascending(6)}, {"optimizer.steps.a", {}, 0, {3}}, {"none", {0, 4}, 0, {}}},
        {}});
   EXPECT_EQ(manifest.files.size(), 1U);  // the second process has nothing to write
   EXPECT_TRUE(manifest.tensors.at("none").pieces.empty());
-  const auto read = ParseManifest(FormatManifest(manifest));
-  ASSERT_TRUE(read) << read.error().line();
-  EXPECT_EQ(*read, manifest);
+  for (int i = 0; i < 2; ++i) {
+    const auto read = ParseManifest(FormatManifest(manifest));
+    ASSERT_TRUE(read) << read.error().line();
+    EXPECT_EQ(*read, manifest);
+    manifest.data = {{"0a", 12, 1}, {"0b", 0, 0}};
+  }
 }
 
 TEST(Manifest, RefusesTextThatIsNoManifest) {

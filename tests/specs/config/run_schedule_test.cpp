@@ -56,6 +56,21 @@ TEST(Setup, RefusesOptionsWithoutAnEffect) {
             "pipeline.waves has no effect, because the schedule is read from a file: remove it");
 }
 
+// The balancing loss of experts is not linear in their load.
+TEST(Setup, SlicesTakeNoBalancingLoss) {
+  for (const char* const model : {"mixtral", "qwen3_moe", "deepseek_v2"}) {
+    const std::vector<std::string> sliced = {std::string("model.name=") + model, "schedule=seq1f1b",
+                                             "ranks=2", "slices=2"};
+    EXPECT_TRUE(Contains(ErrorOf(sliced), "model.balance")) << ErrorOf(sliced);
+    for (const char* const remedy :
+         {"model.balance=none", "model.balance=bias", "model.balance_loss=0"}) {
+      std::vector<std::string> all = sliced;
+      all.emplace_back(remedy);
+      EXPECT_NE(LanesOf(all), "") << model << " " << remedy;
+    }
+  }
+}
+
 TEST(Setup, ErrorsAboutTheScheduleHaveTheirLine) {
   const std::tuple<const char*, int, const char*> cases[] = {
       {"pipeline:\n  ranks: 2\n  group: 2\n  schedule: 1f1b\n", 3,

@@ -32,6 +32,24 @@ TEST(Config, OverridesWinOverTheFile) {
   EXPECT_EQ(config.pipeline.stage_layers, (std::vector<std::int64_t>{1, 5}));
 }
 
+// As --csv and --schedule of `penstock train` do.
+TEST(Config, AnOverrideReplacesTheScheduleOfAFile) {
+  for (const char* const key : {"csv", "pipeline.csv"}) {
+    for (const char* const yaml : {"pipeline: {schedule: 1f1b}\n",
+                                   "pipeline:\n  schedule: {name: interleaved, group: 4}\n"}) {
+      const auto config = ParseTrainConfig(yaml, "a.yaml", {std::string(key) + "=y.csv"});
+      ASSERT_TRUE(config) << config.error().line();
+      EXPECT_EQ(config->pipeline.csv, "y.csv");
+      EXPECT_EQ(config->pipeline.schedule, "auto");
+    }
+  }
+  const auto config =
+      ParseTrainConfig("pipeline: {csv: x.csv}\n", "a.yaml", {"pipeline.schedule=zbv"});
+  ASSERT_TRUE(config) << config.error().line();
+  EXPECT_EQ(config->pipeline.csv, "");
+  EXPECT_EQ(config->pipeline.schedule, "zbv");
+}
+
 TEST(Config, ReadsTheModelFromAConfigJson) {
   const TempFolder folder;
   const std::string path = folder / "config.json";

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +11,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from penstock import Error, Schedule
-from penstock.torch.batch import sample_lists, weighting
+from penstock.torch.batch import objects, sample_lists, weighting
+from penstock.torch.plain_tensors import require_plain
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Structure:
 
 def call(module: Callable[..., Any], value: Any) -> Any:
     """Calls a stage with what the one before it returned, or with the inputs of a batch."""
-    if type(value) is dict:
+    if type(value) in (dict, collections.OrderedDict, collections.defaultdict):
         return module(**value)
     return module(*value) if isinstance(value, (tuple, list)) else module(value)
 
@@ -97,6 +99,7 @@ def check(
     engine copies microbatches, or inputs on the device of the first stage and targets on the last
     one's. ``devices`` are the stages' devices.
     """
+    inputs, targets = objects.in_containers(inputs, "step: inputs"), objects.in_containers(targets, "step: targets")
     samples = sample_lists.count(inputs, targets) if microbatches > 1 else None
     if samples is not None and sample_lists.is_one(inputs, "inputs", samples):
         inputs = (inputs,)  # one argument of the first stage
@@ -202,6 +205,7 @@ def _are_classes(targets: torch.Tensor, samples: int) -> bool:
 
 
 def _checked(tensor: torch.Tensor, name: str, samples: int | None, slices: int, device: torch.device) -> torch.Tensor:
+    require_plain(f"step: a tensor of the {name}", tensor)
     if tensor.requires_grad:
         raise Error(
             f"step: {name} require a gradient, which step does not return: pass {name}.detach(), "

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import types
-from collections.abc import Iterable, Mapping
 from typing import Any
-
-import torch
-from torch import nn
 
 from penstock import Error
 from penstock.torch.batch.batches import Structure
-
-_MOST_OBJECTS = 10_000  # that are searched for tensors; caches have some per layer
+from penstock.torch.batch.objects import holds_tensors
 
 
 def without(structure: Structure, stage: int) -> Structure:
@@ -23,7 +17,7 @@ def without(structure: Structure, stage: int) -> Structure:
     capture in all steps.
     """
     constants = tuple(
-        (CallState(stage, type(constant[0]).__name__),) if constant is not None and _holds_tensors(constant[0]) else constant
+        (CallState(stage, type(constant[0]).__name__),) if constant is not None and holds_tensors(constant[0]) else constant
         for constant in structure.constants
     )
     return dataclasses.replace(structure, constants=constants)
@@ -49,29 +43,3 @@ class CallState:
         if name.startswith("__"):  # copy and pickle ask for these
             raise AttributeError(name)
         return self._refuse()
-
-
-def _holds_tensors(value: object) -> bool:
-    """Whether tensors can be reached from the attributes and elements of an object."""
-    seen: set[int] = set()
-    left = [value]
-    while left and len(seen) < _MOST_OBJECTS:
-        each = left.pop()
-        if isinstance(each, torch.Tensor):
-            return True
-        if id(each) not in seen:
-            seen.add(id(each))
-            left.extend(_parts(each))
-    return False
-
-
-def _parts(value: object) -> Iterable[object]:
-    if isinstance(value, (str, bytes, type, nn.Module, types.ModuleType, types.FunctionType)):
-        return ()
-    if isinstance(value, Mapping):
-        return value.values()
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return value
-    slots = (name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ()))
-    attributes = [getattr(value, name, None) for name in slots if isinstance(name, str)]
-    return [*attributes, *getattr(value, "__dict__", {}).values()]

@@ -7,7 +7,9 @@ the others do, and all of them preserve the generator's state.
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ from penstock.torch.engine import engine
 
 _checkpoints: Any = _torch
 _install = threading.Lock()
+_of_thread = threading.local()
 
 
 class _Reentrant:
@@ -29,13 +32,24 @@ class _Reentrant:
         return getattr(self._original, name)
 
     def apply(self, function: Any, preserve: bool, *args: Any) -> Any:
-        if not engine.is_capturing():
+        if not (engine.is_capturing() or getattr(_of_thread, "has_none", False)):
             return self._original.apply(function, preserve, *args)
         if not any(isinstance(each, torch.Tensor) and each.requires_grad for each in args):
             _checkpoints.check_backward_validity(args)  # warns, as torch does
             with torch.no_grad():
                 return function(*args)
         return _checkpoints.checkpoint(function, *args, use_reentrant=False)
+
+
+@contextlib.contextmanager
+def without_reentrant() -> Iterator[None]:
+    """Has reentrant checkpoints of this thread run as the others do: the gradients of given tensors need that."""
+    install()
+    _of_thread.has_none = True
+    try:
+        yield
+    finally:
+        _of_thread.has_none = False
 
 
 def install() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,14 +18,20 @@ from penstock.torch.batch.shapes import Shape, ShapeNumbers
 from penstock.torch.capture import slice_proof
 from penstock.torch.capture.branches import Sources, Unused
 from penstock.torch.capture.foreign import Trained
+from penstock.torch.capture.memory_uses import MemoryUses
 from penstock.torch.capture.stage_code import StageCode, compile_stage
+from penstock.torch.capture.used_parameters import UsedParameters
 from penstock.torch.devices import on_device
 from penstock.torch.engine import engine
+from penstock.torch.guards.guards import Guards
 from penstock.torch.processes import agreement
 from penstock.torch.processes.processes import Processes, failure_line
+from penstock.torch.processes.sameness import checksum
+from penstock.torch.weights import shared_memory
 from penstock.torch.weights.loss_tensors import LossTensors
+from penstock.torch.weights.shared_memory import Accesses
 from penstock.torch.weights.stage_optimizer import StageOptimizer
-from penstock.torch.weights.weights import Casts, SharedParameter, StageWeights, checksum, parameters_of, share_weights
+from penstock.torch.weights.weights import Casts, SharedParameter, StageWeights, parameters_of, share_weights
 
 #: Inputs and targets of a batch.
 Tensors = tuple[list[torch.Tensor], list[torch.Tensor]]
@@ -49,6 +56,7 @@ class Model:
     is_sharded: bool  # whether replicas divide the states of optimizers
     casts: Casts | None  # of parameters, if stages compute in another dtype
     devices: Sequence[torch.device]  # by stage of the model
+    recompute: Mapping[str, str]  # what microbatches keep, see options.held
 
     def module(self, index: int) -> nn.Module:
         module = self.modules[index]
@@ -76,18 +84,19 @@ def contents_of(model: Model) -> dict[int, dict[str, int]]:
 class Compiled:
     """An engine.Pipeline, and the numbers of its shapes.
 
+    Stages are captured twice for each shape; the second capture is compiled (guards.py).
     Every process calls the same methods with the same shapes. After a method that fails, nothing
     has changed.
     """
 
     def __init__(
-        self, model: Model, layout: Layout, batch: Tensors, shape: Shape, is_weighted: bool, unused: Unused | None
+        self, model: Model, guards: Guards, layout: Layout, batch: Tensors, shape: Shape, is_weighted: bool, unused: Unused | None
     ) -> None:
-        """Compiles the stages for the first shape. With weights, the last target is a factor.
+        """Captures the stages for the first shape. With weights, the last target is a factor.
 
         ``unused``: what no later stage reads; None if it is not known yet.
         """
-        self._model, self._layout, self._is_weighted = model, layout, is_weighted
+        self._model, self._layout, self._is_weighted, self.guards = model, layout, is_weighted, guards
         self.number = model.processes.next_pipeline()
         schedule = model.schedule
         self.engine = engine.Pipeline(
@@ -103,7 +112,14 @@ class Compiled:
         self.last_code: StageCode | None = None
         #: By stage of the model: what each output depends on, of the last compilation.
         self.sources: dict[int, list[Sources | None]] = {}
+        self._memory = frozenset[int]()  # see shared_memory.storages
+        self._uses: dict[int, MemoryUses] = {}  # by stage of the model
+        self._buffers = shared_memory.BuffersByShape()
         self._unused = unused
+        #: Stages whose code has to know that it is traced.
+        self._traced: set[int] = set()
+        #: By stage of the model, of the last run: a stage of the schedule, and what it was given.
+        self._ran: dict[int, tuple[int, Structure, Tensors]] = {}
         self.shared = sharing_of(model, unused)
         model.processes.check_same(self.number, [holders.stages for holders in self.shared])
         model.processes.check_loss(self.number, [name for name, _ in model.loss_tensors.parameters])
@@ -114,7 +130,62 @@ class Compiled:
             model.processes.check_equal(self.number, contents_of(model))
         self.engine.set_shared([list(holders.stages) for holders in self.shared])
         self.shapes = ShapeNumbers(shape)
-        self._compile(self.number, batch, shape, self._build)
+        self.used = UsedParameters()
+        guards.begin()
+        self._run(self.number, reversed_samples(batch), shape, self._capture)
+
+    @property
+    def processes(self) -> Processes:
+        """The processes that compile together."""
+        return self._model.processes
+
+    def _accesses(self) -> Accesses:
+        """Returns what the stages that were captured last do with memory.
+
+        Raises Error if recomputation would read a buffer that was updated since.
+        """
+        model = self._model
+        used = {index: (uses.read, uses.changed) for index, uses in self._uses.items()}
+        for index, stage in {stage % len(model.modules): stage for stage in model.local}.items():
+            self._buffers.add(model.module(index), index, *used[index])
+            if why := recomputes(model.recompute, model.schedule, stage):
+                shared_memory.refuse_updated(model.module(index), index, *used[index], why)
+        has_updates = any(stepper is not None and stepper.optimizer is not None for stepper in model.steppers)
+        return shared_memory.accesses(model.modules, model.loss_tensors, used, has_updates=has_updates)
+
+    def build(self, batch: Tensors, shape: Shape) -> None:
+        """Compiles the stages for the first shape."""
+        self._run(self._model.processes.next_pipeline(), batch, shape, self._build)
+
+    def prove(self) -> None:
+        """Raises Error, with the line of the code, if the two captures of a stage differ."""
+        ran, self._ran = self._ran, {}
+        for index, (stage, structure, examples) in ran.items():
+            difference = self.engine.difference(index)
+            if difference is None:
+                continue
+            node, op, is_in_values = difference
+            why = _explained(op, is_in_values)
+            self.engine.begin_captures()
+            engine.stop_capture_after(node, why)
+            try:
+                self._capture(stage, self._code(index, structure), examples)
+            finally:
+                engine.stop_capture_after(0, "")
+            raise Error(f"stage {index}: {why}")
+        self.engine.begin_captures()
+
+    def verify_on_all(self, batch: Tensors, shape: Shape) -> None:
+        """Captures all stages again. Raises Error if they compute something else than the compiled ones."""
+
+        def verify() -> None:
+            self.engine.begin_captures()
+            self._run(processes.next_pipeline(), reversed_samples(batch), shape, self._capture)
+            self.prove()
+
+        processes = self._model.processes
+        with self.guards.verifying():
+            agreement.do_on_all(processes, agreement.COMPILE_S, verify)
 
     def _check_sharing(self, unused: Unused) -> None:
         """Raises Error if stages share more parameters for a new shape than for the first one."""
@@ -133,27 +204,34 @@ class Compiled:
         If it fails on a process, it fails on all of them, and nothing has changed.
         """
 
-        def work(unused: Unused | None) -> tuple[None, Any]:
-            self._add(shape, batch, unused)
-            return None, self.sources
+        def capture(unused: Unused | None) -> tuple[None, Any]:
+            self._unused = unused
+            self.guards.begin()
+            self.engine.begin_captures()
+            self.engine.drop_built()  # of a shape that has failed, here or on another process
+            self._run(processes.next_pipeline(), reversed_samples(batch), shape, self._capture_shape)
+            return None, (self.sources, self._accesses())
+
+        def build() -> None:
+            self._run(processes.next_pipeline(), batch, shape, self._build_shape)
 
         processes = self._model.processes
-        _, of_all = agreement.agree(processes, agreement.COMPILE_S, lambda: work(None))
+        _, of_all = agreement.agree(processes, agreement.COMPILE_S, lambda: capture(None))
         unused = _unused(self._model, of_all)
         self._check_sharing(unused)
         if any(unused.outputs):
-            agreement.agree(processes, agreement.COMPILE_S, lambda: work(unused))
-        self.engine.add_shape(self.shapes.add(shape))
+            agreement.agree(processes, agreement.COMPILE_S, lambda: capture(unused))
+        _build_on_all(self, build)
+        number = self.shapes.add(shape)
+        self.engine.add_shape(number)
+        self.used.add(number, unused, sharing_of(self._model, unused))
 
-    def _add(self, shape: Shape, batch: Tensors, unused: Unused | None) -> None:
-        self._unused = unused
-        self.engine.drop_built()  # of a shape that has failed, here or on another process
-        self._compile(self._model.processes.next_pipeline(), batch, shape, self._build_shape)
-
-    def _compile(self, number: int, batch: Tensors, shape: Shape, build: Callable[[int, StageCode, Tensors], Any]) -> None:
-        """Compiles the stages in order; each sends examples of its outputs to the next."""
+    def _run(self, number: int, batch: Tensors, shape: Shape, build: Callable[[int, StageCode, Tensors], Any]) -> None:
+        """Captures or compiles the stages in order; each sends examples of its outputs to the next."""
         model, chain = self._model, len(self._model.modules)
         self._trained = Trained(parameters_of(model.modules, model.loss_tensors))
+        # Weights in shards (zero) have other memory after each gather.
+        self._memory = shared_memory.storages(model.modules, model.loss_tensors)
         inputs, targets = self._examples(batch, shape)
         codes: dict[int, StageCode] = {}  # the second chain has the programs of the first one
         self.sources = {}
@@ -180,9 +258,13 @@ class Compiled:
                     codes[index] = self._code(index, structure)
                     codes[index].first_random_op = random_op
                 code = codes[index]
-                outputs = build(stage, code, (examples, targets if is_last else []))
+                given = examples, targets if is_last else []
+                self._ran[index] = stage, structure, given
+                outputs = build(stage, code, given)
+                if code.is_traced:
+                    self._traced.add(index)
                 previous = (outputs, code.outputs, code.next_random_op)
-                self.sources[index] = code.sources
+                self.sources[index], self._uses[index] = code.sources, code.uses
                 if stage in unsent:
                     model.processes.send_examples(number, stage, previous)
                     unsent.remove(stage)
@@ -224,7 +306,8 @@ class Compiled:
         )
         code.is_weighted, code.reports_outputs = self._is_weighted, model.reports_outputs
         code.may_be_unweighted = model.may_be_unweighted
-        code.trained, code.casts = self._trained, model.casts
+        code.trained, code.casts, code.guards = self._trained, model.casts, self.guards
+        code.is_traced, code.uses = index in self._traced, MemoryUses(self._memory)
         if self._unused is not None:
             code.without_gradient = self._unused.outputs[index]
         if is_last and self.last_code is not None:
@@ -236,7 +319,22 @@ class Compiled:
         assert weights is not None
         code.names = {id(parameter): name for name, parameter in weights.parameters}
         is_last = stage % chain == chain - 1
-        return engine.StageFunctions(code.forward, code.loss if is_last else None, code.refusal)
+        return engine.StageFunctions(code.forward, code.loss if is_last else None, code.judge)
+
+    def _parts(self, stage: int, code: StageCode, examples: Tensors) -> Any:
+        """Returns what a stage is captured from."""
+        weights = self._model.weights[stage]
+        assert weights is not None
+        parts = engine.StageParts()
+        parts.functions, parts.parameters, parts.state = self._functions(code, stage), weights.parameters, weights.state
+        parts.inputs, parts.targets = examples
+        for holders in self.shared:
+            parts.share(holders.entry(stage % len(self._model.modules)))
+        return parts
+
+    def _capture(self, stage: int, code: StageCode, examples: Tensors) -> Any:
+        parts = self._parts(stage, code, with_other_values(code.index, examples))
+        return compile_stage(code, lambda: self.engine.capture(stage, parts))
 
     def _build(self, stage: int, code: StageCode, examples: Tensors) -> Any:
         model, chain = self._model, len(self._model.modules)
@@ -247,15 +345,10 @@ class Compiled:
             slice_proof.prove(code, model.module(index), index, examples[0], targets, model.schedule.slices)
         weights, stepper = model.weights[stage], model.steppers[stage]
         assert weights is not None and stepper is not None
-        parts = engine.StageParts()
-        parts.functions = self._functions(code, stage)
+        parts = self._parts(stage, code, examples)
         parts.working = weights.begin_build()
-        parts.parameters, parts.masters = weights.parameters, weights.next_masters
-        parts.state = weights.state
+        parts.masters = weights.next_masters
         stepper.bind(parts)
-        parts.inputs, parts.targets = examples
-        for holders in self.shared:
-            parts.share(holders.entry(index))
         outputs = compile_stage(code, lambda: self.engine.build(stage, parts))
         if model.is_sharded:
             stepper.set_shard(self.engine.updated(stage))
@@ -265,26 +358,78 @@ class Compiled:
             model.processes.publish_metrics(self.number, code.metrics)
         return outputs
 
+    def _capture_shape(self, stage: int, code: StageCode, examples: Tensors) -> Any:
+        functions, given = self._functions(code, stage), with_other_values(code.index, examples)
+        return compile_stage(code, lambda: self.engine.capture_shape(stage, functions, *given))
+
     def _build_shape(self, stage: int, code: StageCode, examples: Tensors) -> Any:
         functions = self._functions(code, stage)
         return compile_stage(code, lambda: self.engine.build_shape(stage, functions, *examples))
 
 
-def compile_on_all(model: Model, layout: Layout, batch: Tensors, shape: Shape, is_weighted: bool) -> Compiled:
+def compile_on_all(model: Model, guards: Guards, layout: Layout, batch: Tensors, shape: Shape, is_weighted: bool) -> Compiled:
     """Compiles the stages on all processes. If it fails on one, it fails on all of them."""
 
-    def work(unused: Unused | None) -> tuple[Compiled, Any]:
-        compiled = Compiled(model, layout, batch, shape, is_weighted, unused)
-        return compiled, compiled.sources
+    def capture(unused: Unused | None) -> tuple[Compiled, Any]:
+        compiled = Compiled(model, guards, layout, batch, shape, is_weighted, unused)
+        return compiled, (compiled.sources, compiled._accesses())
 
-    compiled, of_all = agreement.agree(model.processes, agreement.COMPILE_S, lambda: work(None))
+    compiled, of_all = agreement.agree(model.processes, agreement.COMPILE_S, lambda: capture(None))
     unused = _unused(model, of_all)
     if any(unused.outputs) or len(sharing_of(model, unused)) < len(compiled.shared):
-        compiled, _ = agreement.agree(model.processes, agreement.COMPILE_S, lambda: work(unused))
+        compiled, _ = agreement.agree(model.processes, agreement.COMPILE_S, lambda: capture(unused))
+    _build_on_all(compiled, lambda: compiled.build(batch, shape))
+    compiled.used.add(0, unused, sharing_of(model, unused))
     return compiled
 
 
-def _unused(model: Model, sources: list[dict[int, list[Sources | None]]]) -> Unused:
-    """``sources``: by process."""
-    known = collections.ChainMap(*sources)
+def _build_on_all(compiled: Compiled, build: Callable[[], None]) -> None:
+    """Compiles what all processes have captured, and proves that it computes what the code says."""
+    for work in (compiled.guards.settle, build, compiled.guards.finish, compiled.prove):
+        agreement.do_on_all(compiled.processes, agreement.COMPILE_S, work)
+
+
+def reversed_samples(batch: Tensors) -> Tensors:
+    """Returns a batch with other values, so that a capture that depends on them differs from another one."""
+    inputs, targets = ([each.flip(0) if each.dim() > 0 else each for each in tensors] for tensors in batch)
+    return inputs, targets
+
+
+def with_other_values(stage: int, examples: Tensors) -> Tensors:
+    """Returns examples with other values than zeros, which all but the first stage are compiled with."""
+
+    def other(tensor: torch.Tensor) -> torch.Tensor:
+        if stage == 0 or not tensor.is_floating_point():
+            return tensor
+        generator = torch.Generator().manual_seed(stage)
+        values = torch.randn(tensor.shape, generator=generator, device="cpu").to(tensor)
+        return values.requires_grad_(tensor.requires_grad)
+
+    return [other(each) for each in examples[0]], examples[1]
+
+
+def _explained(op: str, is_in_values: bool) -> str:
+    """Returns why two captures of a stage differ."""
+    what = f"a constant of {op} has other values" if is_in_values else f"the code calls {op or 'other ops'}"
+    return (
+        f"two captures of the same code differ: {what} in the second one. The code depends on something that changes by "
+        "itself, or on values of the batch, which a graph cannot repeat: pass it with the batch, as a tensor"
+    )
+
+
+def _unused(model: Model, of_all: list[tuple[dict[int, list[Sources | None]], Accesses]]) -> Unused:
+    """Returns what the loss does not depend on. Raises Error if a stage changes memory of another one.
+
+    ``of_all``: by process.
+    """
+    shared_memory.check([accesses for _, accesses in of_all])
+    known = collections.ChainMap(*(sources for sources, _ in of_all))
     return Unused.of([known[index] for index in range(len(model.modules))])
+
+
+def recomputes(policy: Mapping[str, str], schedule: Schedule, stage: int) -> str:
+    """Returns why a stage of the schedule computes values of its forward again; "" if it does not."""
+    if any(each != "all" for each in policy.values()):
+        return f"recompute={dict(policy)}"
+    has_actions = re.search(rf"(?<!\d){stage}RECOMPUTE", schedule.to_csv()) is not None
+    return "the RECOMPUTE actions of the schedule" if has_actions else ""

@@ -15,6 +15,7 @@ from torch import nn
 
 from penstock import Error
 from penstock.torch import slices
+from penstock.torch.capture.collectives import RefuseCollectives
 from penstock.torch.capture.stage_code import StageCode
 from penstock.torch.devices import autocast_setting, device_of, forked_random
 
@@ -40,7 +41,7 @@ def prove(
     name = getattr(module, "model_name", type(module).__name__)
     generator = torch.Generator().manual_seed(index)
     try:
-        with _as_trial(module, generator):
+        with _as_trial(module, generator), RefuseCollectives():
             for left in reversed(range(_TRIES)):
                 reason = _difference(code, examples[0], targets, count, generator)
                 if reason is None:

@@ -14,13 +14,17 @@ from torch import nn
 from penstock import Error
 from penstock.torch.batch import losses, weighting
 from penstock.torch.batch.batches import Structure, call
-from penstock.torch.capture import call_state, checkpointing
+from penstock.torch.batch.objects import holds_tensors, or_register
+from penstock.torch.capture import call_state, checkpointing, collectives
 from penstock.torch.capture.backward_errors import with_line
 from penstock.torch.capture.branches import Sources
 from penstock.torch.capture.foreign import Trained
-from penstock.torch.capture.memory_reads import RefuseMemoryReads
+from penstock.torch.capture.interpreted import interpreted, without_nan_checks
+from penstock.torch.capture.memory_reads import RefuseUnseen
+from penstock.torch.capture.memory_uses import MemoryUses
 from penstock.torch.devices import autocast_setting
 from penstock.torch.engine import engine
+from penstock.torch.guards.guards import Guards
 from penstock.torch.hooks import refuse_hooks
 from penstock.torch.user_code import in_user_code
 from penstock.torch.weights.weights import Casts
@@ -42,6 +46,7 @@ class StageCode:
     ) -> None:
         refuse_hooks(module, index)
         checkpointing.install()
+        collectives.install()
         self._module, self._index, self._inputs = module, index, inputs
         self._loss, self._targets, self._is_last, self._slices = loss, targets, is_last, slices
         self._autocast = _autocast_state(device)
@@ -59,6 +64,7 @@ class StageCode:
         #: Names of the stage's parameters by id, and what other stages train.
         self.names: dict[int, str] = {}
         self.trained = Trained([])
+        self.guards: Guards | None = None
         #: The parameters that the code reads in place of the module's, to compute in another dtype.
         self.casts: Casts | None = None
         #: The outputs that get no gradient, because no later stage reads them.
@@ -69,6 +75,8 @@ class StageCode:
         self._phase = "forward"
         #: The numbers of its first random op in the chain, and of the next stage's (random_ops.h).
         self.first_random_op = 0
+        #: What it does with memory that other stages may have.
+        self.uses = MemoryUses(())
         self.next_random_op: int | None = None
 
     @property
@@ -79,6 +87,12 @@ class StageCode:
     def computing(self) -> contextlib.AbstractContextManager[None]:
         """Returns a context in which the module has the parameters that its code reads."""
         return contextlib.nullcontext() if self.casts is None else self.casts.in_place(self._module)
+
+    def require_same_graphs(self) -> None:
+        """Raises Error if the code runs graphs that were traced of code which computes something else now."""
+        for module in self._module.modules():
+            if (check := getattr(type(module), "require_same_code", None)) is not None:  # of penstock.torch.splitting
+                check(module)
 
     def outside_autocast(self) -> contextlib.AbstractContextManager[Any]:
         """Returns a context for all but the module and the loss.
@@ -94,7 +108,7 @@ class StageCode:
         self._phase = "forward"
         engine.set_random_op(self.first_random_op)
         what = f"stage {self._index}, forward"
-        with in_user_code(what), self._autocast(), RefuseMemoryReads():
+        with in_user_code(what), self._autocast(), interpreted(), RefuseUnseen(), self.uses:
             given = tensors
             if self.casts is not None and self._index == 0:
                 given = [self.casts.input(each) for each in tensors]
@@ -117,7 +131,7 @@ class StageCode:
                 )
             structure, outputs = Structure.of(result)
             if not outputs:
-                raise Error(f"stage {self._index} returns no tensor")
+                raise Error(f"stage {self._index} returns {_without_tensors(result)}")
             structure = call_state.without(structure, self._index)
             if self.outputs is not None and structure != self.outputs:
                 raise Error(
@@ -134,16 +148,18 @@ class StageCode:
         self.sources = [Sources.of(output, inputs, self.names) for output in outputs]
         self._tensors = inputs if self._is_last else []
 
-    def refusal(self, tensor: torch.Tensor) -> str:
-        """Returns why the running code cannot read a tensor of others; "" if it can."""
+    def judge(self, tensor: torch.Tensor) -> tuple[str, bool]:
+        """Returns why the running code cannot read a tensor of others, "" if it can, and whether steps read its values."""
         text = self.trained.refusal(tensor)
-        return f"stage {self._index}, {self._phase}{text}" if text else ""
+        if text:
+            return f"stage {self._index}, {self._phase}{text}", False
+        return "", self.guards is not None and self.guards.is_followed(self._index, tensor)
 
     def loss(self, outputs: list[torch.Tensor], targets: list[torch.Tensor]) -> list[torch.Tensor]:
         """Returns the loss and its metrics, fp32 scalars, and the outputs that are reported."""
         self._phase = "loss"
         what = f"stage {self._index}, loss"
-        with in_user_code(what), self._autocast(), RefuseMemoryReads():
+        with in_user_code(what), self._autocast(), interpreted(), RefuseUnseen(), self.uses:
             assert self.outputs is not None
             given = outputs
             if self.is_weighted:
@@ -172,6 +188,14 @@ class StageCode:
             return [loss, *metrics.values(), *reported]
 
 
+def _without_tensors(result: Any) -> str:
+    """Returns what is wrong with a stage's result that contains no tensor in containers that torch knows."""
+    if not holds_tensors(result):
+        return "no tensor"
+    kind = type(result).__name__
+    return f"a {kind}, whose tensors compiled steps do not pass on: return them in a tuple or a dict{or_register(result)}"
+
+
 def _buffers(module: nn.Module) -> Iterator[tuple[nn.Module, str, torch.Tensor | None]]:
     for each in module.modules():
         for key, tensor in each._buffers.items():
@@ -194,10 +218,16 @@ def _reads_values(error: Exception) -> bool:
     return "reads a value out of a tensor" in str(error)
 
 
+def _decides_by_values(error: Exception) -> bool:
+    return _reads_values(error) or "depends on data" in str(error)
+
+
 def compile_stage(code: StageCode, build: Callable[[], Any]) -> Any:
     """Compiles a stage by a call of the engine, and returns examples of its outputs."""
+    code.require_same_graphs()
     before, code.next_random_op = code.next_random_op, None
-    with code.outside_autocast(), code.computing():
+    noting = contextlib.nullcontext() if code.guards is None else code.guards.noting()
+    with code.outside_autocast(), code.computing(), without_nan_checks(), noting:
         outputs = _compile_stage(code, build)
     # The second chain has the program of the first one, so the stage's code has not run again.
     code.next_random_op = before if code.next_random_op is None else engine.random_op()
@@ -208,6 +238,10 @@ def _compile_stage(code: StageCode, build: Callable[[], Any]) -> Any:
     try:
         return build()
     except (Error, RuntimeError) as error:
+        if code.guards is not None and code.guards.follows(code.index) and _decides_by_values(error):
+            code.guards.keep_constant(code.index)
+            code.outputs = None
+            return _compile_stage(code, build)
         refused = with_line(error, code.index, build)
         if not _reads_values(error):
             raise refused from error

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from penstock import Error
-from penstock.torch.processes import wire
+from penstock.torch.processes import sameness, wire
 from penstock.torch.processes.own_time import OwnTimeLimit
 from penstock.torch.processes.processes import Processes, failure_line
 
@@ -15,8 +15,12 @@ COMPILE_S = 300.0  # seconds for the other processes to compile their stages
 _Own = TypeVar("_Own")
 
 
-def agree(processes: Processes, timeout: float, work: Callable[[], tuple[_Own, Any]]) -> tuple[_Own, list[Any]]:
+def agree(
+    processes: Processes, timeout: float, work: Callable[[], tuple[_Own, Any]], call: str = "step"
+) -> tuple[_Own, list[Any]]:
     """Runs ``work`` on every process. It returns a value for this one and a value for all.
+
+    ``call``: the method that every process calls.
 
     Returns:
         The own value, and those for all by process.
@@ -30,21 +34,38 @@ def agree(processes: Processes, timeout: float, work: Callable[[], tuple[_Own, A
     try:
         own, shared = work()
     except Exception as error:
-        _exchange(processes, timeout, (failure_line(error), None))
+        _exchange(processes, timeout, call, (failure_line(error), None))
         raise
-    of_all = _exchange(processes, timeout, (None, shared))
+    of_all = _exchange(processes, timeout, call, (None, shared))
     for process, (failure, _) in enumerate(of_all):
         if failure is not None:
             raise Error(failure if failure.startswith("process ") else f"process {process}: {failure}")
     return own, [each for _, each in of_all]
 
 
-def _exchange(processes: Processes, timeout: float, value: Any) -> list[Any]:
+def do_on_all(processes: Processes, timeout: float, work: Callable[[], None]) -> None:
+    """Runs ``work`` on every process. Raises Error on all of them if it has failed on one."""
+
+    def run() -> tuple[None, None]:
+        work()
+        return None, None
+
+    agree(processes, timeout, run)
+
+
+def compare(processes: Processes, timeout: float, facts_of: Callable[[], list[sameness.Facts]], call: str = "step") -> None:
+    """Raises Error on every process unless they have the same facts."""
+    if processes.processes > 1:
+        _, of_all = agree(processes, timeout, lambda: (None, facts_of()), call)
+        sameness.compare(of_all)
+
+
+def _exchange(processes: Processes, timeout: float, call: str, value: Any) -> list[Any]:
     """Returns the values of all processes."""
     number = processes.next_evaluation()
-    letter = wire.dumps((number, ("all", processes.process), value))
+    letter = wire.dumps((number, ("all", processes.process), (call, value)))
     letters = [letter] * processes.processes
-    return _send(processes, timeout, "step", number, letters, value)
+    return _send(processes, timeout, call, number, letters, value)
 
 
 def exchange(processes: Processes, timeout: float, call: str, values: Sequence[Any]) -> list[Any]:
@@ -53,7 +74,7 @@ def exchange(processes: Processes, timeout: float, call: str, values: Sequence[A
     ``call``: the method that every process calls.
     """
     number = processes.next_evaluation()
-    letters = [wire.dumps((number, ("all", processes.process), value)) for value in values]
+    letters = [wire.dumps((number, ("all", processes.process), (call, value))) for value in values]
     return _send(processes, timeout, call, number, letters, values[processes.process])
 
 
@@ -65,7 +86,13 @@ def _send(processes: Processes, timeout: float, call: str, number: int, letters:
     while True:
         for other in others:
             if (number, ("all", other)) in processes.letters:
-                values[other] = processes.letters.pop((number, ("all", other)))
+                theirs, values[other] = processes.letters.pop((number, ("all", other)))
+                if theirs != call:
+                    first, second = sorted([(processes.process, call), (other, theirs)])
+                    raise Error(
+                        f"process {first[0]} calls {first[1]}, but process {second[0]} calls {second[1]}: "
+                        "call the same on every process, in the same order"
+                    )
         if len(values) == processes.processes:
             return [values[process] for process in range(processes.processes)]
         received = processes.handle.receive(50)  # ms, between which Ctrl-C is noticed

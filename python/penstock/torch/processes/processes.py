@@ -5,21 +5,26 @@ from __future__ import annotations
 import atexit
 import functools
 import ipaddress
+import itertools
 import os
 import socket
+import sys
 import zlib
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed
 
+import penstock
 from penstock import Error
 from penstock.torch.arguments import line_of
 from penstock.torch.batch.batches import Structure
 from penstock.torch.engine import engine
 from penstock.torch.processes import secret
 from penstock.torch.processes.place import place
+from penstock.torch.processes.sameness import Facts, compare
 from penstock.torch.processes.store import Store, Unpublished, open_store
 
 dist: Any = torch.distributed  # its stores are not in its types
@@ -148,30 +153,88 @@ class Processes:
         return tuple(self._store.get(f"penstock/{pipeline}/metrics"))
 
 
-@functools.cache
-def join(transport: str = "tcp", device: torch.device = torch.device("cpu")) -> Processes:
+_joined: dict[tuple[str, torch.device], Processes] = {}
+
+
+def connected() -> Processes | None:
+    """Returns the processes of the run if they have joined."""
+    return next(iter(_joined.values()), None)
+
+
+def join(transport: str = "tcp", device_of: Callable[[], torch.device] = lambda: torch.device("cpu")) -> Processes:
     """Returns the processes of the run. The first call waits until all have called it.
 
     Args:
         transport: how they exchange frames, "tcp" or "c10d".
-        device: whose tensors c10d moves.
+        device_of: returns the device whose tensors c10d moves.
+
+    Raises:
+        Error: on all processes, if one of them cannot join, or they have different versions or transports.
     """
     process, processes = place()
     if processes == 1:
-        return Processes(engine.Processes())
-    if transport == "c10d" and not dist.is_initialized():
-        raise Error(
-            "transport is 'c10d', whose groups torch.distributed makes: call torch.distributed.init_process_group() before"
-        )
-    shared = _shared_store(process, processes)
-    shared.set_timeout(timedelta(seconds=_SECONDS))
-    store, is_local = open_store(shared, secret.read(), process, processes)
+        return _alone()
+    device, failure = torch.device("cpu"), None
+    if transport == "c10d":
+        try:
+            device = device_of()
+            _check_initialized()
+        except Error as error:
+            failure = str(error)
+    if (transport, device) in _joined and failure is None:
+        return _joined[transport, device]
+    store, is_local = _meet(process, processes)
+    _compare_starts(store, process, processes, transport, failure)
     if transport == "c10d":
         handle = _over_c10d(process, processes, store, device)
     else:
         handle = _over_tcp(process, processes, store, is_local)
     atexit.register(handle.leave)
-    return Processes(handle, process, processes, store)
+    made = _joined[transport, device] = Processes(handle, process, processes, store)
+    return made
+
+
+@functools.cache
+def _alone() -> Processes:
+    return Processes(engine.Processes())
+
+
+@functools.cache
+def _meet(process: int, processes: int) -> tuple[Store, bool]:
+    """Returns the store of the run, and whether all processes are on this machine."""
+    shared = _shared_store(process, processes)
+    shared.set_timeout(timedelta(seconds=_SECONDS))
+    return open_store(shared, secret.read(), process, processes)
+
+
+_starts = itertools.count()
+
+
+def _compare_starts(store: Store, process: int, processes: int, transport: str, failure: str | None) -> None:
+    """Raises Error on all processes unless all can connect to each other."""
+    versions = {
+        "Penstock": penstock.__version__,
+        "torch": str(torch.__version__),
+        "Python": ".".join(map(str, sys.version_info[:2])),
+    }
+    facts = [
+        Facts("", "install the same versions on all machines", {f"the version of {name}": of for name, of in versions.items()}),
+        Facts("", "pass the same arguments to Pipeline on every process", {"transport": repr(transport)}),
+    ]
+    start = f"penstock/start/{next(_starts)}"
+    store.set(f"{start}/{process}", (failure, facts))
+    starts = [store.get(f"{start}/{other}") for other in range(processes)]
+    compare([facts for _, facts in starts])
+    for other, (failed, _) in enumerate(starts):
+        if failed is not None:
+            raise Error(failed if other == process else f"process {other}: {failed}")
+
+
+def _check_initialized() -> None:
+    if not dist.is_initialized():
+        raise Error(
+            "transport is 'c10d', whose groups torch.distributed makes: call torch.distributed.init_process_group() before"
+        )
 
 
 def _over_tcp(process: int, processes: int, store: Store, is_local: bool) -> Any:

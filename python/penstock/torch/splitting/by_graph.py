@@ -12,32 +12,46 @@ from torch import fx, nn
 from torch.utils import _pytree as pytree
 
 from penstock import Error
+from penstock.torch.splitting.modes import Mode, Modes
+from penstock.torch.splitting.part import Mirror, Part
+from penstock.torch.splitting.reads import Reads
 
 
-def cut(model: nn.Module, inputs: Any, begins: Sequence[str]) -> list[nn.Module]:
-    """Returns stages for inputs of these shapes. Raises Error if the model cannot be traced."""
-    whole = _trace(model, inputs)
-    stage_of = _assign(whole.graph, begins)
-    stages = len(begins) + 1
-    output = next(node for node in whole.graph.nodes if node.op == "output")
-    last_use: dict[fx.Node, int] = {}  # by value: the last stage that reads it
-    for node in whole.graph.nodes:
-        stage = stages - 1 if node is output else stage_of.get(node, 0)
-        for source in node.all_input_nodes:
-            last_use[source] = max(last_use.get(source, 0), stage)
-    values = [node for node in whole.graph.nodes if node.op in ("placeholder", "call_function")]
-    born = {node: stage_of.get(node, 0) for node in values}
+def cut(model: nn.Module, inputs: Any, begins: Sequence[str], modes: Modes) -> tuple[list[nn.Module], Modes]:
+    """Returns stages for inputs of these shapes, and the modes that they have.
 
-    def crossing(stage: int) -> list[fx.Node]:
-        """The values that stage sends to the next one."""
-        return [v for v in values if born[v] <= stage < last_use.get(v, -1)]
+    Raises Error if the model cannot be traced in its own mode.
+    """
+    cuts: list[_Cut] = []
+    reads = Reads(model, inputs)
+    for mode in modes.known:
+        try:
+            with mode.of(model):
+                cuts.append(_Cut(_trace(model, inputs), begins))
+                reads.note()
+        except Error as error:
+            if not cuts:
+                raise
+            modes = modes.without(mode, str(error))
+    reads.end(lambda inputs: "".join(_described(model, mode, inputs) for mode in modes.known))
+    return [_GraphStage(model, modes, cuts, stage, reads) for stage in range(len(begins) + 1)], modes
 
-    return [
-        _GraphStage(
-            whole, stage_of, stage, crossing(stage - 1) if stage else None, crossing(stage) if stage < stages - 1 else None
-        )
-        for stage in range(stages)
+
+def _described(model: nn.Module, mode: Mode, inputs: Any) -> str:
+    """Returns a text that says what the model computes in a mode, but for the values of its tensors."""
+    with mode.of(model):
+        try:
+            whole = _trace(model, inputs)
+        except Error as error:
+            return str(error)
+    own = {id(each) for each in (*model.parameters(), *model.buffers())}
+    constants = [
+        f"{node.target} = {id(value) if id(value) in own else value}\n"
+        for node in whole.graph.nodes
+        if node.op == "get_attr"
+        for value in [_attribute(whole, node.target)]
     ]
+    return f"{whole.code}\n{''.join(constants)}"
 
 
 def _trace(model: nn.Module, inputs: Any) -> fx.GraphModule:
@@ -123,25 +137,41 @@ def _is_within(name: str, of: str) -> bool:
     return name == of or name.startswith(of + ".")
 
 
-class _GraphStage(nn.Module):
-    """A part of a traced graph. Takes and returns the values that cross to it and from it."""
+class _Cut:
+    """The graph of a model in one of its modes, and the stage of each node."""
 
-    def __init__(
-        self,
-        whole: fx.GraphModule,
-        stage_of: dict[fx.Node, int],
-        stage: int,
-        before: list[fx.Node] | None,
-        after: list[fx.Node] | None,
-    ) -> None:
-        super().__init__()
-        information = whole.graph._codegen.pytree_info  # type: ignore[attr-defined]
-        self._in_spec = information.in_spec if before is None else None
-        self._out_spec = information.out_spec if after is None else None
+    def __init__(self, whole: fx.GraphModule, begins: Sequence[str]) -> None:
+        self.whole, self.last = whole, len(begins)
+        self.stage_of = _assign(whole.graph, begins)
+        self._last_use: dict[fx.Node, int] = {}  # by value: the last stage that reads it
+        for node in whole.graph.nodes:
+            stage = self.last if node.op == "output" else self.stage_of.get(node, 0)
+            for source in node.all_input_nodes:
+                self._last_use[source] = max(self._last_use.get(source, 0), stage)
+
+    def crossing(self, stage: int) -> list[fx.Node]:
+        """The values that a stage sends to the next one."""
+        values = [node for node in self.whole.graph.nodes if node.op in ("placeholder", "call_function")]
+        return [v for v in values if self.stage_of.get(v, 0) <= stage < self._last_use.get(v, -1)]
+
+    def names(self, stage: int) -> set[str]:
+        """Returns the names of the modules that compute something in a stage."""
+        nodes = [node for node, of in self.stage_of.items() if of == stage]
+        stacks = [node.meta.get("nn_module_stack") or {} for node in nodes]
+        return {name.partition("@")[0] for stack in stacks for name, _ in stack.values()}
+
+
+class _Program:
+    """What a stage computes in one mode. Takes and returns the values that cross to it and from it."""
+
+    def __init__(self, cut: _Cut, stage: int, tensors: _Tensors) -> None:
+        information = cut.whole.graph._codegen.pytree_info  # type: ignore[attr-defined]
+        self._in_spec = information.in_spec if stage == 0 else None
+        self._out_spec = information.out_spec if stage == cut.last else None
         graph = fx.Graph()
-        nodes = list(whole.graph.nodes)
+        nodes = list(cut.whole.graph.nodes)
         now: dict[fx.Node, fx.Node] = {}
-        taken = before if before is not None else [n for n in nodes if n.op == "placeholder"]
+        taken = cut.crossing(stage - 1) if stage else [n for n in nodes if n.op == "placeholder"]
         for value in taken:
             now[value] = graph.placeholder(value.name)
         # The graph may have sizes as constants, so that other shapes could be computed wrongly.
@@ -150,18 +180,19 @@ class _GraphStage(nn.Module):
         def use(node: fx.Node) -> fx.Node:
             if node not in now:  # a parameter, a buffer or a constant
                 now[node] = graph.node_copy(node, use)
+                now[node].target = tensors.add(cut.whole, str(node.target))
             return now[node]
 
         for node in nodes:
-            if stage_of.get(node) == stage and "_assert" not in str(node.target):
+            if cut.stage_of.get(node) == stage and "_assert" not in str(node.target):
                 now[node] = graph.node_copy(node, use)
-        if after is None:
+        if stage == cut.last:
             graph.output(fx.map_arg(nodes[-1].args[0], use))
         else:
-            graph.output(tuple(now[value] for value in after))
-        self.graph = fx.GraphModule(whole, graph)
+            graph.output(tuple(now[value] for value in cut.crossing(stage)))
+        self._code = fx.GraphModule(tensors, graph)
 
-    def forward(self, *arguments: Any, **named: Any) -> Any:
+    def run(self, tensors: _Tensors, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if self._in_spec is not None:
             order = self._in_spec.child(1).context if named else []
             leaves = pytree.tree_leaves((arguments, {key: named[key] for key in order}))
@@ -173,7 +204,66 @@ class _GraphStage(nn.Module):
                     f"not {tuple(argument.shape)}: use batches that divide into microbatches of "
                     "the inputs of split, or split again with these"
                 )
-        results = self.graph(*arguments)
+        # The tensors that are registered, which may have been moved to a device.
+        results = type(self._code).forward(tensors, *arguments)
         if self._out_spec is None:
             return results
         return pytree.tree_unflatten(pytree.tree_leaves(results), self._out_spec)
+
+
+class _Tensors(Mirror):
+    """What the programs of a stage read, by its name in the model."""
+
+    def add(self, whole: fx.GraphModule, target: str) -> str:
+        """Adds a parameter, a buffer, a constant or a graph. Returns the name under which programs find it."""
+        value = _attribute(whole, target)
+        *path, leaf = target.split(".")
+        holder = self.inside(path)
+        # Graphs of several modes may have other constants of the same name.
+        while hasattr(holder, leaf) and not _is_same(getattr(holder, leaf), value):
+            leaf += "_"
+        if isinstance(value, torch.Tensor) and not isinstance(value, nn.Parameter):
+            holder.register_buffer(leaf, value)
+        else:
+            setattr(holder, leaf, value)
+        return ".".join((*path, leaf))
+
+
+def _attribute(of: Any, path: str) -> Any:
+    for name in path.split("."):
+        of = getattr(of, name)
+    return of
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    is_constant = type(one) is type(other) is torch.Tensor and one.dim() == other.dim() == 0
+    return one is other or (is_constant and one.dtype == other.dtype and one.device == other.device and torch.equal(one, other))
+
+
+class _GraphStage(Part):
+    """A part of the traced graphs, one for each mode."""
+
+    def __init__(self, model: nn.Module, modes: Modes, cuts: Sequence[_Cut], stage: int, reads: Reads) -> None:
+        super().__init__(model, modes, _runs(model, cuts, stage))
+        self._reads = reads
+        self.graph = _Tensors(model)
+        self._programs = tuple(_Program(cut, stage, self.graph) for cut in cuts)
+
+    def require_same_code(self) -> None:
+        """Raises Error if the model's code computes something else than its graphs. Captures call it before they begin."""
+        self.require_same_modules()
+        self._reads.require_unchanged()
+
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        self.require_same_modules()
+        self._reads.report()
+        return self._programs[self.modes.now(self._followed[0])].run(self.graph, arguments, named)
+
+
+def _runs(model: nn.Module, cuts: Sequence[_Cut], stage: int) -> set[nn.Module]:
+    """Returns the modules that a stage runs in some mode, with those that contain them, and those that no stage runs."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    of_all = [set().union(*(cut.names(each) for cut in cuts)) for each in range(cuts[0].last + 1)]
+    nowhere = modules.keys() - set().union(*of_all)
+    runs = {modules[name] for name in (of_all[stage] & modules.keys()) | nowhere}
+    return runs | {each for each in model.modules() if any(child in runs for child in each.modules())}

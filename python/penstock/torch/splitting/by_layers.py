@@ -20,6 +20,8 @@ from torch.utils import _pytree as pytree
 
 from penstock import Error
 from penstock.torch.batch.batches import Structure, call
+from penstock.torch.splitting.modes import Modes
+from penstock.torch.splitting.part import Mirror, Part
 
 
 class _Reached(Exception):
@@ -37,19 +39,33 @@ class _Layers:
     names: list[str]
     modules: list[nn.Module]
     outputs: list[Any]  # what each returns, with None in place of tensors
-    after: set[nn.Module]  # the modules that are first called after the layers
+    # How many layers run before each call of another module, in any mode.
+    calls: dict[nn.Module, set[int]]
+
+    def runs_in(self, module: nn.Module, first: int, last: int) -> bool:
+        """Whether the stage of layers ``first`` to ``last`` - 1 runs a module that is not in a layer."""
+        # Between two stages, both run it.
+        return any(first <= each < last or first < each <= last for each in self.calls.get(module, {0}))
 
 
-def cut(model: nn.Module, inputs: Any, begins: Sequence[str]) -> list[nn.Module] | None:
-    """Returns the stages; None if the model does not hand one tensor from layer to layer."""
-    layers = _find_layers(model, inputs, begins)
-    if layers is None:
-        return None
+def cut(model: nn.Module, inputs: Any, begins: Sequence[str], modes: Modes) -> list[nn.Module] | None:
+    """Returns the stages; None if the model does not hand one tensor from layer to layer in each of the modes."""
+    found = []
+    for mode in modes.known:
+        with mode.of(model):
+            found.append(_find_layers(model, inputs, begins))
+    layers = found[0]
+    for other in found:
+        if layers is None or other is None or not all(map(_are_alike, layers.outputs, other.outputs)):
+            return None
+        for module, calls in other.calls.items():
+            layers.calls.setdefault(module, set()).update(calls)
+    assert layers is not None
     edges = [0, *(layers.names.index(name) for name in begins), len(layers.names)]
     if edges != sorted(set(edges)):
         return None
     examples = Structure.of(inputs)
-    return [_LayerStage(model, layers, examples, first, last) for first, last in zip(edges, edges[1:])]
+    return [_LayerStage(model, modes, layers, examples, first, last) for first, last in zip(edges, edges[1:])]
 
 
 def _find_layers(model: nn.Module, inputs: Any, begins: Sequence[str]) -> _Layers | None:
@@ -82,12 +98,12 @@ def _find_layers(model: nn.Module, inputs: Any, begins: Sequence[str]) -> _Layer
         handles.append(module.register_forward_hook(after))
 
     handles: list[Any] = []
-    first_call: dict[nn.Module, int] = {}
+    calls: dict[nn.Module, set[int]] = {}
     for index, module in enumerate(modules):
         watch(index, module)
 
     def note(module: nn.Module, _: Any) -> None:
-        first_call.setdefault(module, len(seen))
+        calls.setdefault(module, set()).add(len(seen))
 
     for module in model.modules():
         handles.append(module.register_forward_pre_hook(note))
@@ -99,62 +115,53 @@ def _find_layers(model: nn.Module, inputs: Any, begins: Sequence[str]) -> _Layer
             handle.remove()
     if not is_chain[0] or seen != list(range(len(modules))):
         return None
-    after = {module for module, count in first_call.items() if count == len(modules)}
-    return _Layers(names, modules, outputs, after - set(modules))
+    return _Layers(names, modules, outputs, calls)
 
 
-class _Holder(nn.Module):
-    """A module without code, for the names of parameters."""
-
-
-class _LayerStage(nn.Module):
+class _LayerStage(Part):
     """Layers `first` to `last` - 1, with what the model computes before or after all layers."""
 
     def __init__(
-        self, model: nn.Module, layers: _Layers, inputs: tuple[Structure, list[torch.Tensor]], first: int, last: int
+        self, model: nn.Module, modes: Modes, layers: _Layers, inputs: tuple[Structure, list[torch.Tensor]], first: int, last: int
     ) -> None:
-        super().__init__()
-        self._all = (model, layers)  # in a tuple, so that it is not registered
+        free = [] if modes.missing else layers.names
+        super().__init__(model, modes, _runs(model, layers, first, last), free)
+        self._layers = (layers,)  # in a tuple, so that it is not registered
         self._inputs, self._range = inputs[0], (first, last)
         self._examples = inputs[1]
-        count = len(layers.modules)
-        inside = {id(p) for layer in layers.modules for p in layer.modules()}
+        self._root = Mirror(model)
+        inside = {each for layer in layers.modules for each in layer.modules()}
         for name, module in model.named_modules():
             if name in layers.names:
                 if first <= layers.names.index(name) < last:
                     self._adopt(name, module)
                 continue
-            if id(module) in inside or not (module._parameters or module._buffers):
+            has_tensors = bool(module._parameters or module._buffers)
+            if module in inside or not (has_tensors or _is_leaf(module)):
                 continue
-            is_after = module in layers.after
-            if (is_after and last == count) or (not is_after and first == 0):
-                self._adopt(name, _own_tensors(module))
-        self.train(model.training)
+            # Tensors belong to one stage, by the first call.
+            begin = min(layers.calls.get(module, {0}))
+            is_after = begin == len(layers.names)
+            if (last == begin if is_after else first == 0) if has_tensors else layers.runs_in(module, first, last):
+                self._adopt(name, module)
 
     def _adopt(self, name: str, module: nn.Module) -> None:
-        holder: nn.Module = self
+        """Has the module, or a mirror of one that contains others."""
         *path, leaf = name.split(".") if name else ["_root"]
-        for part in path:
-            if part not in holder._modules:
-                holder.add_module(part, _Holder())
-            holder = holder._modules[part]  # type: ignore[assignment]
-        if leaf in holder._modules:  # a container that holds layers, too
-            for key, value in module._parameters.items():
-                holder._modules[leaf].register_parameter(key, value)  # type: ignore[union-attr]
-        else:
-            holder.add_module(leaf, module)
-
-    @property
-    def model_name(self) -> str:
-        """For messages: the class of the whole model."""
-        return type(self._all[0]).__name__
-
-    def train(self, mode: bool = True) -> _LayerStage:
-        """Sets the mode of the model's own modules, which the stage runs."""
-        return self
+        if name in self._layers[0].names or _is_leaf(module):
+            self.inside(path).add_module(leaf, module)
+            return
+        mirror = self.inside([*path, leaf])
+        for key, parameter in module._parameters.items():
+            mirror.register_parameter(key, parameter)
+        for key, buffer in module._buffers.items():
+            mirror.register_buffer(key, buffer, persistent=key not in module._non_persistent_buffers_set)
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
-        model, layers = self._all
+        model, layers = self._followed[0], self._layers[0]
+        self.require_same_modules()
+        if self.modes.missing:  # else the code was checked in both modes
+            self.modes.now(model)
         first, last = self._range
         hidden = None
         slices, engine = _loaded("slices"), _loaded("engine")
@@ -221,15 +228,25 @@ def _placeholder(example: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
     return torch.zeros(shape, dtype=example.dtype)
 
 
-def _own_tensors(module: nn.Module) -> nn.Module:
-    """Returns a module with the parameters and buffers of this one, without its submodules."""
-    holder = _Holder()
-    for name, parameter in module._parameters.items():
-        holder.register_parameter(name, parameter)
-    for name, buffer in module._buffers.items():
-        persistent = name not in module._non_persistent_buffers_set
-        holder.register_buffer(name, buffer, persistent=persistent)
-    return holder
+def _are_alike(one: Structure, other: Structure) -> bool:
+    """Whether two structures have tensors in the same places, and the same plain constants."""
+    plain = (bool, int, float, str, type(None))
+    pairs = zip(one.constants, other.constants, strict=False)
+    return one.spec == other.spec and all(
+        a == b if a is None or b is None or type(a[0]) in plain else True for a, b in pairs
+    )
+
+
+def _is_leaf(module: nn.Module) -> bool:
+    return not module._modules
+
+
+def _runs(model: nn.Module, layers: _Layers, first: int, last: int) -> set[nn.Module]:
+    """Returns the modules that a stage runs, with those that contain them."""
+    inside = {each for layer in layers.modules for each in layer.modules()}
+    runs = {each for layer in layers.modules[first:last] for each in layer.modules()}
+    runs |= {each for each in model.modules() if each not in inside and layers.runs_in(each, first, last)}
+    return runs | {each for each in model.modules() if any(child in runs for child in each.modules())}
 
 
 def _skip(structure: Structure, hidden: torch.Tensor | None) -> Any:

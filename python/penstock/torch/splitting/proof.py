@@ -8,41 +8,67 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from penstock.torch.batch.batches import Structure, call
+from penstock.torch.capture import checkpointing
 from penstock.torch.capture.branches import leaves
 from penstock.torch.devices import autocast_setting
-from penstock.torch.splitting.preserve import copies, is_changed, preserved
+from penstock.torch.preserve import copies, is_changed, preserved
+from penstock.torch.splitting.modes import Mode, Modes
 
 _SEED = 0
 _Gradients = dict[int, torch.Tensor]  # by id of the parameter
 _Results = tuple[list[torch.Tensor], _Gradients]  # the outputs, and gradients for random ones
 
 
-def difference(model: nn.Module, stages: Sequence[nn.Module], inputs: Any, *, runs_model: bool) -> str:
-    """Returns how training the stages differs from training the model; "" if it does not.
+def difference(
+    model: nn.Module, stages: Sequence[nn.Module], inputs: Any, modes: Modes, *, runs_model: bool
+) -> tuple[Mode, str] | None:
+    """Returns in which mode training the stages differs from training the model, and how; None if it does not.
 
     A stage counts for the parameters that it has and for its inputs, as in a pipeline.
 
     Args:
-        runs_model: whether the stages run the model's own code, in the model's mode. Then results
-            are compared in evaluation mode, because each stage draws random numbers of its own.
-            Otherwise they are compared with the same random numbers.
+        runs_model: whether the stages run the model's own code. Then each of them draws random
+            numbers of its own, so that they are compared with the same numbers for every random op.
     """
     batch = _random(inputs)
+    for mode in modes.known:
+        with mode.of(model), checkpointing.without_reentrant():
+            found = _difference(model, stages, batch, runs_model)
+            if found and runs_model:
+                with _SameNumbers():  # type: ignore[no-untyped-call]
+                    found = _difference(model, stages, batch, runs_model)
+        if found:
+            return mode, found
+    return None
+
+
+class _SameNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Has all random ops draw the same numbers, whatever precedes them."""
+
+    supports_higher_order_operators = True
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.nondeterministic_seeded in getattr(function, "tags", ()):
+            torch.manual_seed(_SEED)
+        return function(*args, **(kwargs or {}))
+
+
+def _difference(model: nn.Module, stages: Sequence[nn.Module], batch: Any, runs_model: bool) -> str:
     reads = _reads_of_others(model, stages, batch) if runs_model else ""
     if reads:
         return reads
-    with _evaluating(model) if runs_model else contextlib.nullcontext():
-        with preserved(model):
-            of_model = _run([model], batch)
-        with preserved(model):
-            of_stages = _run(stages, batch)
-        found = _compare(model, of_model, of_stages)
-        if not found:
-            return ""
-        with preserved(model):
-            again = _run([model], batch)
+    with preserved(model):
+        of_model = _run([model], batch)
+    with preserved(model):
+        of_stages = _run(stages, batch)
+    found = _compare(model, of_model, of_stages)
+    if not found:
+        return ""
+    with preserved(model):
+        again = _run([model], batch)
     return _compare(model, of_model, of_stages, varies=not _is_same(of_model, again)) and found
 
 
@@ -88,7 +114,7 @@ def _reads_of_others(model: nn.Module, stages: Sequence[nn.Module], batch: Any) 
                 if is_changed(buffer, content):
                     return f"stage {index} changes the buffer '{name}'"
             value = results
-    with _evaluating(model), preserved(model):
+    with preserved(model):
         value = batch
         for index, stage in enumerate(stages):
             results, _ = _call(stage, value, is_first=index == 0)
@@ -171,17 +197,6 @@ def _is_close(one: torch.Tensor, other: torch.Tensor, *, varies: bool = False) -
         epsilon = max(epsilon, float(torch.finfo(cast_to).eps))
     # Stages that share a parameter sum its gradients in another order.
     return torch.allclose(one, other, rtol=0, atol=epsilon**0.5 * scale, equal_nan=True)
-
-
-@contextlib.contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    training = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in training:
-            module.training = mode
 
 
 @contextlib.contextmanager

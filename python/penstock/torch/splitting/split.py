@@ -9,9 +9,12 @@ from torch import nn
 
 from penstock import Error
 from penstock.torch.arguments import shown, whole
+from penstock.torch.batch.objects import in_containers
 from penstock.torch.hooks import refuse_hooks
+from penstock.torch.plain_tensors import require_plain_module
+from penstock.torch.preserve import preserved
 from penstock.torch.splitting import balance, by_graph, by_layers, proof
-from penstock.torch.splitting.preserve import preserved
+from penstock.torch.splitting.modes import modes_of
 from penstock.torch.user_code import in_user_code
 
 
@@ -25,8 +28,11 @@ def split(model: nn.Module, inputs: Any, stages: int | Sequence[str], *, by: str
     gradients of all parameters are compared with the model's, on random inputs. The model stays
     unchanged.
 
+    Stages follow ``train()`` and ``eval()``, their own and the model's. A graph is cut for both, and
+    for the mode that the model has; in other combinations, stages raise an Error.
+
     Args:
-        model: on the CPU, in the mode (``train()`` or ``eval()``) in which it will run.
+        model: on the CPU.
         inputs: of one microbatch: a tensor, a tuple of positional arguments, or a dict of keyword
             arguments. Stages that are cut from a graph take inputs of these shapes only.
         stages: the names of the modules that begin stages 1, 2, ... (``"model.layers.4"``), in the
@@ -43,6 +49,7 @@ def split(model: nn.Module, inputs: Any, stages: int | Sequence[str], *, by: str
     """
     _check_arguments(model, stages, by)
     refuse_hooks(model, 0)
+    inputs = in_containers(inputs, "split: inputs")
     with preserved(model), in_user_code("split: the model"):
         if isinstance(stages, int):
             return _split(model, inputs, balance.boundaries(model, inputs, stages, by))
@@ -52,6 +59,7 @@ def split(model: nn.Module, inputs: Any, stages: int | Sequence[str], *, by: str
 def _check_arguments(model: Any, stages: Any, by: Any) -> None:
     if not isinstance(model, nn.Module):
         raise Error(f"split: the model is {shown(model)}: pass a torch.nn.Module")
+    require_plain_module("split: the model", model)
     if not isinstance(by, str) or by not in ("even", "cost"):
         raise Error(f"split: by is {shown(by)}: give 'even' or 'cost'")
     if isinstance(stages, int):
@@ -72,20 +80,25 @@ def _check_arguments(model: Any, stages: Any, by: Any) -> None:
 
 
 def _split(model: nn.Module, inputs: Any, names: Sequence[str]) -> list[nn.Module]:
-    made = by_layers.cut(model, inputs, names)
+    modes = modes_of(model, inputs)
+    made = by_layers.cut(model, inputs, names, modes)
     why = ""
     if made is not None:
-        why = proof.difference(model, made, inputs, runs_model=True)
-        if not why:
+        found = proof.difference(model, made, inputs, modes, runs_model=True)
+        if found is None:
             return made
-        why = f" (stages of layers do not train like the model: {why})"
-    try:
-        made = by_graph.cut(model, inputs, names)
-    except Error as error:
-        raise Error(f"{error}{why}") from error
-    different = proof.difference(model, made, inputs, runs_model=False)
-    if different:
-        raise Error(
-            f"split: {different}: pass a list of stages; code that is not traced, or changes from call to call, cannot be cut"
-        )
-    return made
+        why = f" (stages of layers do not train like the model {found[0].name}: {found[1]})"
+    while True:
+        try:
+            made, modes = by_graph.cut(model, inputs, names, modes)
+        except Error as error:
+            raise Error(f"{error}{why}") from error
+        found = proof.difference(model, made, inputs, modes, runs_model=False)
+        if found is None:
+            return made
+        mode, different = found
+        if mode is modes.known[0]:
+            raise Error(
+                f"split: {different}: pass a list of stages; code that is not traced, or changes from call to call, cannot be cut"
+            )
+        modes = modes.without(mode, different)

@@ -13,10 +13,10 @@ from torch.utils import _pytree as pytree
 
 from penstock import Error
 from penstock.torch.arguments import line_of
-from penstock.torch.batch import batches, last_step, losses, sample_lists, weighting
+from penstock.torch.batch import batches, last_step, losses, objects, sample_lists, shapes, weighting
 from penstock.torch.batch.last_step import LastStep
 from penstock.torch.devices import forked_random
-from penstock.torch.processes import wire
+from penstock.torch.processes import agreement, sameness, wire
 from penstock.torch.processes.own_time import OwnTimeLimit
 from penstock.torch.processes.processes import Processes
 from penstock.torch.user_code import in_user_code
@@ -39,15 +39,15 @@ class Evaluated:
 
     def step(self, inputs: Any, targets: Any, microbatches: int) -> LastStep:
         """Returns what a step without backward computes, on every process."""
-        if targets is not None and self.loss is None:
-            raise Error("eval_step: targets are given, but the Pipeline has no loss: pass loss=")
-        samples = sample_lists.count(inputs, targets) if microbatches > 1 else None
-        if samples == 0:
-            raise Error("eval_step: the inputs have 0 samples: pass at least 1")
-        count = min(microbatches, samples or 1)
-        layout, input_tensors, target_tensors = batches.check(inputs, targets, count, 1, self.devices)
-        input_tensors = [tensor.to(self.devices[0]) for tensor in input_tensors]
-        target_tensors = [tensor.to(self.devices[-1]) for tensor in target_tensors]
+        (checked, samples, count), of_all = agreement.agree(
+            self.processes, self.timeout, lambda: self._check(inputs, targets, microbatches), "eval_step"
+        )
+        layout = checked.layout
+        if self.processes.processes > 1:
+            readers = [[self.processes_of_stages[0]], [self.processes_of_stages[-1]]]
+            sameness.compare_batch("eval_step", [k for k, _ in of_all], [s for _, s in of_all], readers, layout)
+        input_tensors = [tensor.to(self.devices[0]) for tensor in checked.inputs]
+        target_tensors = [tensor.to(self.devices[-1]) for tensor in checked.targets]
         all_inputs = batches.parts(layout.inputs, input_tensors, count)
         all_targets: list[tuple[Any] | None] = [None] * count
         if layout.targets is not None:
@@ -69,6 +69,23 @@ class Evaluated:
             given = all_inputs if layout.targets is None else [of[0] for of in all_targets if of]
             weights = weighting.by_terms(self.loss_weight, given)
         return _report(results, sizes, weights)
+
+    def _check(self, inputs: Any, targets: Any, microbatches: int) -> tuple[tuple[batches.Checked, int | None, int], Any]:
+        """Returns the batch, its samples and microbatches, and what other processes compare."""
+        if targets is not None and self.loss is None:
+            raise Error("eval_step: targets are given, but the Pipeline has no loss: pass loss=")
+        inputs, targets = (
+            objects.in_containers(each, f"eval_step: {name}") for each, name in ((inputs, "inputs"), (targets, "targets"))
+        )
+        samples = sample_lists.count(inputs, targets) if microbatches > 1 else None
+        if samples == 0:
+            raise Error("eval_step: the inputs have 0 samples: pass at least 1")
+        count = min(microbatches, samples or 1)
+        checked = batches.Checked(*batches.check(inputs, targets, count, 1, self.devices), None)
+        shared = None
+        if self.processes.processes > 1:
+            shared = shapes.kinds_of(checked), sameness.sums_of(checked)
+        return (checked, samples, count), shared
 
 
 #: The loss of a microbatch, its metrics, and its output, if they are wanted.

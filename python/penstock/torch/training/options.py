@@ -13,6 +13,7 @@ from torch import nn
 from penstock import Error, Schedule
 from penstock.torch.arguments import function, in_code_of, number, one_of, shown, whole
 from penstock.torch.batch import losses, weighting
+from penstock.torch.plain_tensors import require_plain_module
 from penstock.torch.weights.stage_optimizer import MakeOptimizer
 
 #: The rules of a Pipeline's arguments: what its signature annotates is checked.
@@ -78,6 +79,7 @@ def check_module(module: Any, index: int) -> None:
     """Raises Error if a stage of this process is no module, or not ready to be trained."""
     if not isinstance(module, nn.Module):
         raise Error(f"stages[{index}] is {shown(module)}: pass the module of every stage that this process runs")
+    require_plain_module(f"stage {index}", module)
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if nn.parameter.is_lazy(tensor):
             raise Error(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 import tempfile
 import threading
@@ -17,21 +18,23 @@ from penstock.torch import arguments, devices
 from penstock.torch.batch import batches, shapes
 from penstock.torch.batch.last_step import LastStep
 from penstock.torch.batch.shapes import Shape
-from penstock.torch.capture.compiled import Compiled, Model, compile_on_all
+from penstock.torch.capture.compiled import Compiled, Model
 from penstock.torch.capture.stage_code import StageCode
 from penstock.torch.devices import autocast_setting
 from penstock.torch.engine import engine, exclusive, one_line
 from penstock.torch.hooks import refuse_hooks
 from penstock.torch.optimizers import AdamW
-from penstock.torch.processes import agreement, processes
-from penstock.torch.training import options
+from penstock.torch.plain_tensors import require_plain_module
+from penstock.torch.processes import agreement, processes, sameness
+from penstock.torch.training import facts, options
+from penstock.torch.training.graphs import Graphs, StageGraphs
 from penstock.torch.training.schedule_of_stages import schedule_of_stages, zero_of
 from penstock.torch.training.views import Views
-from penstock.torch.weights import states
+from penstock.torch.weights import shared_memory, states
 from penstock.torch.weights.loss_tensors import LossTensors, loss_tensors
-from penstock.torch.weights.stage_optimizer import MakeOptimizer, StageOptimizer
+from penstock.torch.weights.stage_optimizer import UPDATES, MakeOptimizer, StageOptimizer, follow_optimizers
 from penstock.torch.weights.unchanged import Unchanged
-from penstock.torch.weights.weights import Casts, StageWeights, Storage
+from penstock.torch.weights.weights import Casts, StageWeights, Storage, parameters_of
 
 _Tensors = tuple[list[torch.Tensor], list[torch.Tensor]]  # inputs and targets of a step
 
@@ -76,7 +79,7 @@ class Pipeline(Views):
             False: sums may be rounded in another order, which is faster.
         threads: intra-op threads of each rank. Default: the cores divided by the local ranks; with
             ``exact``, ``torch.get_num_threads()``, because sums depend on it.
-        seed: of dropout and other random ops. Default: torch's initial seed.
+        seed: of dropout and other random ops. Default: torch's initial seed, of process 0.
         data_parallel: replicas of the pipeline, each on ranks of its own, which divide the
             microbatches of a step. After a step all replicas have the modules' parameters.
         zero: what the replicas of a stage divide among themselves. 1: the states of optimizers;
@@ -107,6 +110,9 @@ class Pipeline(Views):
             ``"c10d"``: groups of ``torch.distributed``, which move tensors of a device by its
             backend (NCCL, XCCL) without the host. It needs ``init_process_group`` before.
         outputs: whether `last` has what the last stage returned in a step.
+        verify_every: after how many steps the stages are captured again, to prove that they still
+            compute what their code says. 0: only the first step proves it, by two captures. Values
+            that the code reads are compared before each step in any case.
 
     Raises:
         Error: the arguments do not fit together, or the engine cannot train a parameter. A stage
@@ -121,6 +127,7 @@ class Pipeline(Views):
     lr_schedulers: list[Any]
 
     @one_line
+    @facts.made_on_all
     @arguments.checked
     def __init__(
         self,
@@ -151,6 +158,7 @@ class Pipeline(Views):
         device_parts: bool = False,
         transport: options.Transport = "tcp",
         outputs: bool = False,
+        verify_every: Annotated[int, arguments.whole(0)] = 0,
     ) -> None:
         if optimizer is None:
             options.check_without_optimizer(zero, lr_scheduler)
@@ -161,7 +169,6 @@ class Pipeline(Views):
         self._zero = zero_of(zero, data_parallel, self.schedule)
         self._storage = self._make_storage(precision, data_parallel, optimizer is not None)
         self._casts = None if precision is None else Casts(precision)
-        self._is_shed = False
         options.check_schedule(
             self.schedule, loss_weight=loss_weight, clip_grad_norm=clip_grad_norm, skip_nonfinite=skip_nonfinite
         )
@@ -169,10 +176,13 @@ class Pipeline(Views):
         by_rank = self._place_stages(loss, device, transport)
         of_engine = engine.PipelineOptions()
         of_engine.set_devices([str(each) for each in by_rank], device_graphs, device_parts)
+        self._is_exact, self._is_shed = exact, False
         of_engine.threads = threads or self._threads_of_rank(exact)
         seed = torch.initial_seed() if seed is None else seed
-        of_engine.set_stages(exact, gradient_dtype == torch.bfloat16, seed % 2**63)
-        of_engine.set_recompute(**options.held(recompute))
+        self._seed, self._sums_in_bf16 = seed % 2**63, gradient_dtype == torch.bfloat16
+        of_engine.set_stages(exact, self._sums_in_bf16, self._seed)
+        self._recompute = options.held(recompute)
+        of_engine.set_recompute(**self._recompute)
         of_engine.set_replicas(data_parallel, zero)
         of_engine.set_update(clip_grad_norm, skip_nonfinite)
         of_engine.watchdog = self._timeout = timeout
@@ -180,19 +190,18 @@ class Pipeline(Views):
         self._scratch = tempfile.TemporaryDirectory(prefix="penstock-")
         of_engine.offload_folder = options.pool(offload) or self._scratch.name
         self._options = of_engine
-        self._begin()
+        self._begin(verify_every)
         self._unchanged = self._remember_tensors()
         self._weights, self._steppers = self._make_optimizers(optimizer)
         self._copied = [each for each in self._weights if each is not None and each.has_copies]
-        self._native = [each for each in self._steppers if each is not None and each.is_native]
+        self._updating = [(stage % len(self._stages), each) for stage, each in enumerate(self._steppers) if each is not None]
         self._model = self._make_model(loss_weight is not None)
         self.optimizers = [] if optimizer is None else [each.optimizer if each else None for each in self._steppers]
+        self._followed = self.optimizers
         self.lr_schedulers = [] if lr_scheduler is None else [options.make_scheduler(lr_scheduler, each) for each in self.optimizers]
 
     def _join(self, transport: str, device: torch.device | str | None) -> processes.Processes:
-        if transport == "c10d":
-            return processes.join(transport, devices.of_stages(self._stages, device)[0])
-        return processes.join()
+        return processes.join(transport, lambda: devices.of_stages(self._stages, device)[0])
 
     def _make_storage(self, precision: torch.dtype | None, data_parallel: int, has_updates: bool) -> Storage:
         has_groups = self._zero >= 2 or self.schedule.replicas == data_parallel
@@ -213,6 +222,7 @@ class Pipeline(Views):
         ]
         self._check_modules()
         self._loss_tensors = loss_tensors(loss, self._stages)
+        shared_memory.check_parameters(parameters_of(self._stages, self._loss_tensors))
         here = {stage % chain for stage in self._local}
         self._devices = devices.of_stages([each if index in here else None for index, each in enumerate(self._stages)], device)
         by_rank = devices.of_ranks(self._devices, self.schedule.rank_of_stage, self._local)
@@ -225,8 +235,10 @@ class Pipeline(Views):
         # Sums depend on the number of threads: exact results need as many as autograd has.
         return torch.get_num_threads() if exact else max(1, self._processes.cores() // max(1, len(local_ranks)))
 
-    def _begin(self) -> None:
+    def _begin(self, verify_every: int) -> None:
         """Sets what steps change."""
+        keeps = self._zero == 0 and self._casts is None
+        self._graphs = StageGraphs(self._processes, self._timeout, keeps=keeps, is_exact=self._is_exact, verify_every=verify_every)
         self._compiled: Compiled | None = None  # after the first step
         self._built: Any = None  # its engine.Pipeline
         self._last_shapes: list[int] = []  # of the last step
@@ -258,6 +270,7 @@ class Pipeline(Views):
             self._zero > 0,
             self._casts,
             self._devices,
+            self._recompute,
         )
 
     @exclusive
@@ -281,7 +294,8 @@ class Pipeline(Views):
         """
         # The time between steps is what limits small models, so a step like the last one is checked
         # in one call.
-        is_alone = self._is_plain and self._processes.processes == 1
+        is_alone = self._is_plain and self._processes.processes == 1 and not self._graphs.is_to_verify(self._steps)
+        is_alone = is_alone and self.optimizers is self._followed
         if is_alone and self._built.is_like_last(inputs, targets):
             return self._run_checked([_plain(inputs, targets)], [self._last_shapes])[0]
         return self._run(*self._prepare([(inputs, targets)]))[0]
@@ -313,8 +327,11 @@ class Pipeline(Views):
         if not given:
             return []
         all_tensors, numbers = self._prepare(given)
-        in_python = [each and each.optimizer and not each.is_native for each in self._steppers]
-        if self.lr_schedulers and any(in_python):  # Such an update reads what schedulers set.
+        assert self._compiled is not None
+        used = [self._compiled.used.of(of_batch) for of_batch in numbers]
+        in_python = [each for _, each in self._updating if each.optimizer and not each.is_native]
+        # An update in Python reads what schedulers set, and all updates of a run have the same gradients.
+        if (self.lr_schedulers and in_python) or any(each != used[0] for each in used):
             pairs = zip(all_tensors, numbers, strict=True)
             return [self._run([tensors], [of_batch])[0] for tensors, of_batch in pairs]
         return self._run(all_tensors, numbers)
@@ -326,45 +343,100 @@ class Pipeline(Views):
         fails on a process, it fails on all, and nothing has changed.
         """
         checked, of_all = agreement.agree(self._processes, self._timeout, lambda: self._check(given))
-        is_weighted = any(each for each, _ in of_all)
+        is_weighted = any(each for each, *_ in of_all)
+        changed = next((each for *_, each in of_all if each), "")
+        if changed:
+            self._drop(changed)
         is_built = self._compiled is not None and is_weighted == self._is_weighted
         if is_built and self._processes.processes == 1:
             all_tensors = [batches.with_factors(each, is_weighted, self.schedule) for each in checked]
-            if self._built.all_fit_last(all_tensors):
+            if self._built.all_fit_last(all_tensors) and not self._graphs.is_to_verify(self._steps):
                 return all_tensors, [self._last_shapes] * len(given)
-        wanted = self._shapes_of([kinds for _, kinds in of_all], checked)
+        wanted = self._shapes_of([kinds for _, kinds, _, _ in of_all], [sums for _, _, sums, _ in of_all], checked)
         if is_weighted:
             wanted = [shapes.with_factors(each, self.schedule) for each in wanted]
         if not is_built:
             self._build(checked[0], wanted[0][0], is_weighted)
         all_tensors = [batches.with_factors(each, is_weighted, self.schedule) for each in checked]
+        if is_built and self._graphs.is_to_verify(self._steps):
+            self._graphs.verify(all_tensors[0], wanted[0][0], self._steps)
         return all_tensors, self._add_shapes(all_tensors, wanted)
 
     def _check(self, given: list[tuple[Any, Any]]) -> tuple[list[batches.Checked], Any]:
-        """Returns the batches, and for all processes whether losses have factors, and the kinds."""
+        """Returns the batches, and for all processes whether losses have factors, the kinds, and what has changed.
+
+        Raises Error for changes that cannot be followed.
+        """
+        self._follow_optimizers()
         checked = [self._check_batch(*each) for each in given]
         if any(each.layout != checked[0].layout for each in checked):
             raise Error("steps: the batches have different structures: call step for each")
-        for unchanged in self._unchanged:
-            if self._compiled is None:
-                unchanged.begin()
-            else:
-                unchanged.check()
+        changed = self._changed(checked[0])
         is_weighted = self._is_weighted or any(each.factors is not None for each in checked)
         if self._processes.processes == 1:
-            return checked, (is_weighted, None)
-        return checked, (is_weighted, [shapes.kinds_of(each) for each in checked])
+            return checked, (is_weighted, None, None, changed)
+        sums = [sameness.sums_of(each) for each in checked]
+        return checked, (is_weighted, [shapes.kinds_of(each) for each in checked], sums, changed)
+
+    def _changed(self, batch: batches.Checked) -> str:
+        """Returns what makes this process capture its stages again; "" if nothing has changed."""
+        of_tensors = next((each for each in (of.changed() for of in self._unchanged) if each), "")
+        if of_tensors:
+            self._follow_tensors(of_tensors)
+        changed = self._graphs.changed(batch.layout, autocast_setting(self._devices[0]))
+        if not changed and self._compiled is not None and any(each.is_bound_otherwise for _, each in self._updating):
+            return UPDATES
+        return of_tensors or changed
+
+    def _follow_tensors(self, changed: str) -> None:
+        """Takes over tensors of modules that were replaced, added, removed or frozen.
+
+        Raises Error, before anything has changed, if the optimizer does not know one of them.
+        """
+        unchanged = self._remember_tensors()
+        if [each.tensors for each in unchanged] == [each.tensors for each in self._unchanged]:
+            self._unchanged = unchanged  # Only modules without tensors have changed.
+            return
+        found = loss_tensors(self._loss, self._stages)
+        weights, steppers = list(self._weights), list(self._steppers)
+        if self._storage.zero > 0 or self._casts is not None or self._copied:
+            raise Error(f"{changed}, while zero, precision or several chains keep copies of the weights: make a new Pipeline")
+        trained: set[int] = set()
+        for stage in self._local:
+            index, stepper = stage % len(self._stages), steppers[stage]
+            extra = found if index == len(self._stages) - 1 else LossTensors()
+            weights[stage] = of_stage = StageWeights(self._module(index), index, trained, extra, self._storage, None, self._devices[index])
+            assert stepper is not None
+            stepper.check(of_stage)
+        for each, now in zip(self._steppers, weights, strict=True):
+            if each is not None and now is not None:
+                each.follow(now)
+        self._loss_tensors, self._weights = found, weights
+        self._copied = [each for each in weights if each is not None and each.has_copies]
+        self._model = dataclasses.replace(self._model, loss_tensors=found, weights=weights)
+        self._unchanged = self._remember_tensors()
+
+    def _drop(self, changed: str) -> None:
+        """Has the next build capture the stages again."""
+        self._gather()
+        self._graphs.drop(changed, self._last_shapes, warns=changed != UPDATES)
+        self._compiled = self._built = self._batch = None
+        self._is_plain = False
 
     def _run(self, batches: list[_Tensors], of_shapes: list[list[int]]) -> list[float]:
         """Runs a step for each batch, with what belongs to it in Python."""
-        for stepper in self._native:
-            stepper.begin_run()
+        assert self._compiled is not None
+        used = self._compiled.used.of(of_shapes[0])  # and of the others, see steps
+        for index, stepper in self._updating:
+            stepper.begin_run(used[index])
         for number in range(len(batches)):
             if number > 0:
                 self._step_schedulers()
-            for stepper in self._native:
+            for _, stepper in self._updating:
                 stepper.add_settings()
-        self._built.set_watches([each.watch for each in self._unchanged] + [each.watch() for each in self._native])
+        watches = [*self._compiled.guards.watches, *(each.watch for each in self._unchanged), engine.Watch()]
+        watches[-1].add_members(self.optimizers)
+        self._built.set_watches([*watches, *(each.watch() for _, each in self._updating)])
         losses = self._run_checked(batches, of_shapes)
         inputs, targets = batches[-1]
         self._factors = targets[-1] if self._is_weighted else None
@@ -380,11 +452,15 @@ class Pipeline(Views):
         elif self._casts is not None:
             self._built.read_weights()
         self._last_shapes = of_shapes[-1]
-        losses: list[float] = self._built.run(batches, of_shapes, self._check_attributes)
+        losses: list[float] = self._built.run(batches, of_shapes)
         self._step_schedulers()
         self._steps += len(batches)
         self._last, self._last_loss = None, losses[-1]
         return losses
+
+    def _follow_optimizers(self) -> None:
+        follow_optimizers(self._steppers, self.optimizers, has_updates=self._storage.has_updates)
+        self._followed = self.optimizers
 
     def _step_schedulers(self) -> None:
         for lr_scheduler in self.lr_schedulers:
@@ -402,23 +478,14 @@ class Pipeline(Views):
             raise Error("step: targets are given, but the Pipeline has no loss: pass loss=")
         divisors = self.schedule.microbatches, self.schedule.slices
         layout, input_tensors, target_tensors = batches.check(inputs, targets, *divisors, self._devices)
-        if self._batch is not None and layout != self._batch:
-            raise Error(
-                "step: the inputs or targets have another structure, or other values that are not "
-                "tensors, than in the first step: make a new Pipeline for them"
-            )
-        autocast = autocast_setting(self._devices[0])
-        if self._batch is not None and autocast != self._autocast:
-            raise Error(
-                f"step: torch.autocast is {autocast or 'off'}, but was "
-                f"{self._autocast or 'off'} in the first step: step under the same autocast, or "
-                "make a new Pipeline"
-            )
         factors = batches.factors(layout, input_tensors, target_tensors, self.schedule, self._loss_weight)
         return batches.Checked(layout, input_tensors, target_tensors, factors)
 
-    def _shapes_of(self, kinds: list[Any], checked: list[batches.Checked]) -> list[list[Shape]]:
-        """Returns the shapes of each batch: what first and last stages read."""
+    def _shapes_of(self, kinds: list[Any], sums: list[Any], checked: list[batches.Checked]) -> list[list[Shape]]:
+        """Returns the shapes of each batch: what first and last stages read.
+
+        Raises Error if processes were given different batches.
+        """
         if self._processes.processes == 1:
             kinds = [[shapes.kinds_of(each) for each in checked]]
         chain, ranks = len(self._stages), self.schedule.rank_of_stage
@@ -426,24 +493,53 @@ class Pipeline(Views):
         for first in (0, chain - 1):
             stages = range(first, self.schedule.stages, chain)
             readers.append([self._processes.process_of(ranks[s], self.schedule.ranks) for s in stages])
-        return shapes.of_processes(kinds, readers, self.schedule.microbatches)
+        of_batches = shapes.of_processes(kinds, readers, self.schedule.microbatches)
+        if self._processes.processes > 1:
+            sameness.compare_batches(kinds, sums, readers, checked[0].layout)
+        return of_batches
 
     def _build(self, batch: batches.Checked, shape: Shape, is_weighted: bool) -> None:
-        """Compiles the stages for the first time, or with factors of losses."""
+        """Compiles the stages, or takes the ones of earlier values that have returned."""
         self._gather()
+        autocast, trained = autocast_setting(self._devices[0]), [*self._weights, *(each.is_native for _, each in self._updating)]
+        returned = self._graphs.returned(batch.layout, autocast, is_weighted, trained)
+        if returned is not None:
+            self._use(returned)
+            self._built.set_steps(self._steps)
+            return
+        if self._compiled is None:
+            agreement.compare(self._processes, self._timeout, lambda: facts.initial_facts(self))
         self._options.set_slice_lengths(batch.layout.slice_lengths(self.schedule.slices))
         self._options.first_step = self._steps
         tensors = batches.with_factors(batch, is_weighted, self.schedule)
-        compiled = compile_on_all(self._model, batch.layout, tensors, shape, is_weighted)
-        for unchanged in self._unchanged:
-            unchanged.note_constants()
+        graphs = self._graphs.compile(
+            self._model, self._reads(), batch.layout, tensors, shape,
+            is_weighted=is_weighted, autocast=autocast, trained=trained, steps=self._steps,
+        )  # fmt: skip
         for weights in self._weights:
             if weights is not None:
                 weights.end_build()
+        self._use(graphs)
+
+    def _use(self, graphs: Graphs) -> None:
+        """Trains with these compiled stages from now on."""
+        compiled = graphs.compiled
+        for _, stepper in self._updating:
+            stepper.is_bound_native = stepper.is_native  # as these were bound
         self._compiled, self._built, self._number = compiled, compiled.engine, compiled.number
-        self._last_code, self._is_weighted = compiled.last_code, is_weighted
-        self._batch, self._autocast = batch.layout, autocast_setting(self._devices[0])
-        self._is_plain = batch.layout.is_plain and not is_weighted
+        self._last_code, self._is_weighted = compiled.last_code, graphs.is_weighted
+        self._batch, self._autocast, self._last_shapes = graphs.layout, graphs.autocast, graphs.last_shapes
+        self._is_plain = graphs.layout.is_plain and not graphs.is_weighted
+
+    def _reads(self) -> tuple[list[tuple[str, Any]], list[torch.Tensor]]:
+        """Returns where code begins to read, and the tensors of stages."""
+        last = len(self._stages) - 1
+        here = sorted({stage % (last + 1) for stage in self._local})
+        roots: list[tuple[str, Any]] = [(f"stage {index}", self._stages[index]) for index in here]
+        roots += [("loss", self._loss)] if last in here else []
+        owned = [tensor for each in self._weights if each for _, tensor in (*each.parameters, *each.state)]
+        owned += [tensor for each in self._weights if each for tensor in each.own]
+        return roots, owned
 
     def _add_shapes(self, all_tensors: list[_Tensors], wanted: list[list[Shape]]) -> list[list[int]]:
         """Compiles the stages for shapes that are new. Returns the numbers of each batch."""
@@ -473,11 +569,12 @@ class Pipeline(Views):
         process calls this.
 
         Returns:
-            ``steps``, the number of steps so far, on which random numbers depend; and
+            ``steps``, the number of steps so far, and ``seed``, on which random numbers depend; and
             ``optimizers`` and ``lr_schedulers``, the states by stage of the model, of whole
             parameters; None for stages that this process does not run.
         """
-        state: dict[str, Any] = {"steps": self._steps}
+        self._follow_optimizers()
+        state: dict[str, Any] = {"steps": self._steps, "seed": self._seed}
         for name in states.STATEFUL:
             made, chain = getattr(self, name), len(self._stages)
             state[name] = [None] * (chain if made else 0)
@@ -497,6 +594,7 @@ class Pipeline(Views):
 
         Load the modules' states, too. The results are then as in an uninterrupted run; bitwise,
         if ``data_parallel``, the schedule and the arguments that say how to compute are the same.
+        The state's seed replaces this one's.
 
         Args:
             state: what `state_dict` returned, or a list of what it returned on all processes, if
@@ -505,6 +603,7 @@ class Pipeline(Views):
         Raises:
             Error: the state is of another number of stages, or lacks a stage of this process.
         """
+        self._follow_optimizers()
         loaded, chain = states.merge(state, len(self._stages)), len(self._stages)
         pairs = []
         for name, stage in ((name, stage) for name in states.STATEFUL for stage in self._local):
@@ -524,17 +623,31 @@ class Pipeline(Views):
                 # The native update copies what it needs.
                 own.load_state_dict(other if type(own) is AdamW else copy.deepcopy(other))
         self._steps = int(loaded["steps"])
+        self._set_seed(self._seed if loaded["seed"] is None else loaded["seed"])
         if self._built is not None:
             self._built.set_steps(self._steps)
+
+    def _set_seed(self, seed: int) -> None:
+        """Draws random numbers of another seed from now on. Compiled stages have one."""
+        if seed == self._seed:
+            return
+        self._gather()
+        self._options.set_stages(self._is_exact, self._sums_in_bf16, seed)
+        self._graphs.forget()
+        self._compiled = self._built = self._batch = None
+        self._seed, self._is_plain = seed, False
+
+    @property
+    def changes(self) -> list[str]:
+        """What made the stages be captured again, in order."""
+        return list(self._graphs.changes)
 
     def _check_modules(self) -> None:
         for stage in self._local:
             index = stage % len(self._stages)
             options.check_module(self._stages[index], index)
-
-    def _check_attributes(self) -> None:
-        for unchanged in self._unchanged:
-            unchanged.check_attributes()
+        if isinstance(self._loss, nn.Module):
+            require_plain_module("the loss", self._loss)
 
     def _remember_tensors(self) -> list[Unchanged]:
         last = len(self._stages) - 1

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
 
 from penstock import Error
-from penstock.torch.arguments import in_code_of
-from penstock.torch.devices import keep_until_read
+from penstock.torch.arguments import in_code_of, shown
 from penstock.torch.engine import engine
 from penstock.torch.optimizers import AdamW
-from penstock.torch.weights import states
+from penstock.torch.weights import accumulate, states
 from penstock.torch.weights.weights import StageWeights
 
 #: Takes a list of a stage's parameters, or of pairs (name, parameter); see takes_names.
 MakeOptimizer = Callable[[list[Any]], torch.optim.Optimizer]
 
 _SETTINGS = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")
+UPDATES = "the kind of an optimizer, or its hooks"  # what makes a Pipeline bind updates to its stages again
+_STATE = ("step", "exp_avg", "exp_avg_sq")
+# Hooks of all optimizers of the process.
+_torch: Any = importlib.import_module("torch.optim.optimizer")
+_ALL_HOOKS = (_torch._global_optimizer_pre_hooks, _torch._global_optimizer_post_hooks)
 
 
 def takes_names(make: MakeOptimizer) -> bool:
@@ -32,19 +38,28 @@ def takes_names(make: MakeOptimizer) -> bool:
 
 
 class StageOptimizer:
-    """Connects a stage's gradients to its optimizer."""
+    """Connects a stage's gradients to its optimizer.
+
+    An AdamW of this package updates without Python, on the tensors of its own state, unless it has
+    hooks or options that only torch's code follows.
+    """
 
     def __init__(self, weights: StageWeights, make: MakeOptimizer | None, is_sharded: bool) -> None:
         """``is_sharded``: whether replicas divide the states of optimizers (ZeRO)."""
-        self._weights = weights
+        self._weights, self._is_sharded = weights, is_sharded
         #: By name, what the stage updates of its parameters: flat ranges, and the first element of
         #: each. None: all, whole.
         self._shard: dict[str, tuple[torch.Tensor, int]] | None = None
         self._names = [name for name, _ in weights.parameters]
-        self._native: Any = None
+        self._once = {id(parameter) for parameter in weights.updated}  # what it has ever trained
+        self._native = engine.FusedAdamW()
+        #: Whether the stage that was compiled last updates without Python.
+        self.is_bound_native = False
+        self._is_bound = False
+        self._used: Collection[str] = ()  # the parameters that have a gradient in the steps of a run
         self._is_stale = True  # whether the native update has to get the state's tensors
-        self._is_loaded = False  # whether the optimizer has loaded another state
-        self._groups: list[int] = []  # parameters by group, as the native update has them
+        self._bound: dict[int, torch.Tensor] = {}  # the state's tensors that it has, by id
+        self._places: Any = None  # notices other groups, parameters and tensors of the state
         self._stage = weights.stage
         self.optimizer: torch.optim.Optimizer | None = None
         if make is None or not weights.masters:
@@ -53,25 +68,71 @@ class StageOptimizer:
         if takes_names(make):
             parameters = list(zip(self._names, weights.updated, strict=True))
         with in_code_of("optimizer"):
-            self.optimizer = make(parameters)
-        if not isinstance(self.optimizer, torch.optim.Optimizer):
-            raise Error(f"optimizer returned {type(self.optimizer).__name__}, not a torch.optim.Optimizer")
-        if is_sharded and type(self.optimizer) is not AdamW:
-            kind = type(self.optimizer)
+            made = make(parameters)
+        if not isinstance(made, torch.optim.Optimizer):
+            raise Error(f"optimizer returned {type(made).__name__}, not a torch.optim.Optimizer")
+        self._set(made)
+
+    def replace(self, other: object) -> None:
+        """Updates by another optimizer from now on.
+
+        Raises:
+            Error: the stage has none, or this one has other tensors than the stage's.
+        """
+        where = f"optimizers: stage {self._stage}"
+        if self.optimizer is None:
+            raise Error(f"{where} trains nothing in this process, so it has no optimizer: leave None there")
+        if not isinstance(other, torch.optim.Optimizer):
+            raise Error(f"{where} has {shown(other)}, not a torch.optim.Optimizer: set lr=0 to update nothing")
+        self._refuse_foreign(other)
+        self._set(other)
+
+    def _set(self, optimizer: torch.optim.Optimizer) -> None:
+        if self._is_sharded and type(optimizer) is not AdamW:
+            kind = type(optimizer)
             raise Error(
                 f"optimizer: {kind.__module__}.{kind.__qualname__} cannot be divided among the "
                 "replicas (zero): use penstock.torch.AdamW, or zero=0"
             )
-        if type(self.optimizer) is AdamW:
-            self._native = engine.FusedAdamW()
-            self.optimizer.register_load_state_dict_post_hook(self._forget)
+        self.optimizer, self._is_stale = optimizer, True
+        if type(optimizer) is AdamW:
+            own = weakref.ref(self)  # the optimizer may outlive the Pipeline
+
+            def forget(loaded: torch.optim.Optimizer) -> None:
+                if stepper := own():
+                    stepper._forget(loaded)
+
+            optimizer.register_load_state_dict_post_hook(forget)
+
+    def check(self, weights: StageWeights) -> None:
+        """Raises Error if the optimizer does not know a parameter that the stage would train."""
+        if self.optimizer is None:
+            return
+        known = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
+        unknown = [f"'{name}'" for (name, _), own in zip(weights.parameters, weights.own, strict=True) if id(own) not in known]
+        if unknown:
+            raise Error(
+                f"stage {self._stage}: the optimizer does not know the parameter {', '.join(unknown)}, which was added or "
+                "replaced: call add_param_group with it, or make a new Pipeline"
+            )
+
+    def follow(self, weights: StageWeights) -> None:
+        """Updates other weights from now on, which `check` has accepted."""
+        self._weights, self._is_stale = weights, True
+        self._names = [name for name, _ in weights.parameters]
 
     def bind(self, parts: Any) -> None:
-        """Makes this the update of the stage."""
-        if self._native is not None:
+        """Makes this the update of a stage that is compiled."""
+        self._is_bound, self.is_bound_native = True, self.is_native
+        if self.is_native:
             parts.update_by_adamw(self._native)
         else:
             parts.update_by_function(self._update, self._names)
+
+    @property
+    def is_bound_otherwise(self) -> bool:
+        """Whether the compiled stage updates in Python what now updates without it, or vice versa."""
+        return self._is_bound and self.is_bound_native != self.is_native
 
     def set_shard(self, updated: list[tuple[str, torch.Tensor, int]]) -> None:
         """Declares which parts of the parameters the stage updates: name, values, first element."""
@@ -92,63 +153,87 @@ class StageOptimizer:
 
     @property
     def is_native(self) -> bool:
-        """Whether the update runs without Python, so that begin_run does something."""
-        return self._native is not None
+        """Whether the next update runs without Python."""
+        return type(self.optimizer) is AdamW and not self._needs_python(self.optimizer)
 
-    def begin_run(self) -> None:
-        """Prepares the native update for the steps whose settings follow by add_settings."""
+    def begin_run(self, used: Collection[str]) -> None:
+        """Prepares the update for the steps whose settings follow by add_settings.
+
+        ``used``: the parameters that have a gradient in these steps.
+        """
+        is_same, self._used = used == self._used, used
+        if not self.is_native:
+            self._is_stale = True
+            return
         assert self.optimizer is not None
         vars(self.optimizer)["_opt_called"] = True  # else torch's schedulers warn
-        self._refuse_unsupported(self.optimizer)
-        groups = [len(group["params"]) for group in self.optimizer.param_groups]
-        if self._is_stale or groups != self._groups:
-            self._groups = groups
+        if self._is_stale or not is_same or not self._places.is_unchanged():
             self._bind_state(self.optimizer)
         self._native.begin_run()
 
     def add_settings(self) -> None:
         """Passes the optimizer's settings of the next step to the native update."""
+        if not self.is_native:
+            return
         assert self.optimizer is not None
         for index, group in enumerate(self.optimizer.param_groups):
             beta1, beta2 = group["betas"]
             self._native.add_settings(index, float(group["lr"]), beta1, beta2, group["eps"], group["weight_decay"])
 
     def watch(self) -> Any:
-        """Returns a watch that notices whether the native update needs other settings."""
-        assert self.optimizer is not None
-        watch, groups = engine.Watch(), self.optimizer.param_groups
-        watch.add_item(vars(self.optimizer), "param_groups", groups)
-        watch.add_size(groups)
-        watch.add_size(self.optimizer._optimizer_step_pre_hooks)
-        watch.add_size(self.optimizer._optimizer_step_post_hooks)
-        for group in groups:
-            watch.add_size(group["params"])
-            for key in ("params", *_SETTINGS):
+        """Returns a watch that notices whether the update has to be prepared again."""
+        watch = engine.Watch()
+        if type(self.optimizer) is not AdamW:
+            return watch
+        for hooks in self._hooks(self.optimizer):
+            watch.add_size(hooks)
+        for group in self.optimizer.param_groups:
+            for key in _SETTINGS:
                 watch.add_item(group, key, group[key])
             for value in (group["lr"], *group["betas"]):
                 if isinstance(value, torch.Tensor):
                     watch.add_content(value)
+        if self._places is not None:
+            watch.add_watch(self._places)
         return watch
 
-    def _refuse_unsupported(self, optimizer: torch.optim.Optimizer) -> None:
-        """Refuses what the native update would silently ignore."""
-        hooks = [*optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values()]
-        for hook in hooks:
+    @staticmethod
+    def _hooks(optimizer: torch.optim.Optimizer) -> tuple[Any, ...]:
+        return (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks, *_ALL_HOOKS)
+
+    def _needs_python(self, optimizer: torch.optim.Optimizer) -> bool:
+        has_options = any(group["amsgrad"] or group["maximize"] for group in optimizer.param_groups)
+        return has_options or any(self._hooks(optimizer))
+
+    def refuse_in_shards(self) -> None:
+        """Raises Error for what only torch's code follows if the stage has parts of its parameters."""
+        if self.optimizer is None or self.is_native or not self._is_sharded:
+            return
+        for hook in (hook for hooks in self._hooks(self.optimizer) for hook in hooks.values()):
             called = getattr(hook, "__qualname__", type(hook).__qualname__)
             raise Error(
-                f"stage {self._stage}: penstock.torch.AdamW has the hook {called}, which its "
-                "update does not call: use torch.optim.AdamW"
+                f"stage {self._stage}: penstock.torch.AdamW has the hook {called}, which the update of "
+                "weights in shards does not call: remove it, or use zero=0"
             )
-        for index, group in enumerate(optimizer.param_groups):
-            for option in ("amsgrad", "maximize"):
-                if group[option]:
-                    raise Error(
-                        f"stage {self._stage}: parameter group {index} of penstock.torch.AdamW has "
-                        f"{option}=True: use torch.optim.AdamW for it"
-                    )
+        raise Error(
+            f"stage {self._stage}: penstock.torch.AdamW has amsgrad or maximize, which the update of "
+            "weights in shards does not follow: set both to False, or use zero=0"
+        )
 
-    def _forget(self, _: torch.optim.Optimizer) -> None:
-        self._is_stale = self._is_loaded = True
+    def _refuse_foreign(self, optimizer: torch.optim.Optimizer) -> None:
+        names = self._names_by_id()
+        for index, group in enumerate(optimizer.param_groups):
+            if any(id(parameter) not in names and id(parameter) not in self._once for parameter in group["params"]):
+                raise Error(
+                    f"stage {self._stage}: parameter group {index} of the optimizer has a tensor "
+                    "that the stage does not train: pass only parameters that the function got"
+                )
+
+    def _forget(self, optimizer: torch.optim.Optimizer) -> None:
+        # Others may have loaded the same tensors, so all are copied.
+        if optimizer is self.optimizer:
+            self._is_stale = True
+            self._bound.clear()
 
     def _names_by_id(self) -> dict[int, str]:
         pairs = zip(self._names, self._weights.updated, strict=True)
@@ -156,17 +241,20 @@ class StageOptimizer:
 
     def _bind_state(self, optimizer: torch.optim.Optimizer) -> None:
         """Creates the state that torch would create, and passes its tensors on."""
-        names = self._names_by_id()
-        for index, group in enumerate(optimizer.param_groups):
-            if any(id(parameter) not in names for parameter in group["params"]):
-                raise Error(
-                    f"stage {self._stage}: parameter group {index} of the optimizer has a tensor "
-                    "that the stage does not train: pass only parameters that the function got"
-                )
+        self._refuse_foreign(optimizer)
+        names, bound = self._names_by_id(), dict[int, torch.Tensor]()
+        self._places = places = engine.Watch()
+        places.add_item(vars(optimizer), "param_groups", optimizer.param_groups)
+        places.add_item(vars(optimizer), "state", optimizer.state)
+        places.add_members(optimizer.param_groups)
         self._native.clear()
         for group in optimizer.param_groups:
+            places.add_item(group, "params", group["params"])
+            places.add_members(group["params"])
             parts = []  # name, what the stage updates of the parameter, and its state
             for parameter in group["params"]:
+                if id(parameter) not in names:  # It was removed or frozen.
+                    continue
                 name, place = names[id(parameter)], (parameter.detach(), 0)
                 if self._shard is not None and name not in self._shard:
                     optimizer.state.pop(parameter, None)  # of whole parameters that were loaded
@@ -175,7 +263,10 @@ class StageOptimizer:
                     place = self._shard[name]
                 state = optimizer.state[parameter]
                 self._prepare_state(state, name, parameter.shape, *place)
+                places.add_members(state)
+                bound.update({id(state[key]): state[key] for key in _STATE})
                 parts.append((name, place[0], state))
+            parts = [each for each in parts if each[0] in self._used]
             self._native.add_group(
                 [name for name, _, _ in parts],
                 [values for _, values, _ in parts],
@@ -183,34 +274,44 @@ class StageOptimizer:
                 [state["exp_avg_sq"] for _, _, state in parts],
                 [state["step"] for _, _, state in parts],
             )
-        self._is_stale = self._is_loaded = False
+        places.add_members(optimizer.state)
+        self._bound, self._is_stale = bound, False
 
     def _prepare_state(self, state: dict[str, Any], name: str, shape: torch.Size, values: torch.Tensor, begin: int) -> None:
-        """Creates the state of a parameter, or of a part of it, or takes it from a loaded one.
+        """Creates the state of a parameter, or of a part of it, or copies another one's tensors.
 
-        Several replicas may have loaded the same tensors, so it copies them.
+        The copies have the layout of ``values``, as the fused kernel requires.
         """
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32, device=values.device)
             state["exp_avg"] = torch.zeros_like(values)
             state["exp_avg_sq"] = torch.zeros_like(values)
-        elif self._is_loaded:
-            state["step"] = state["step"].to(values.device, copy=True)
-            for key in ("exp_avg", "exp_avg_sq"):
-                own = states.slice_of(state[key], values, begin, shape)
-                if own is None:
-                    raise Error(
-                        f"stage {self._stage}: the optimizer's state of '{name}' has the shape "
-                        f"{list(state[key].shape)}, but the parameter has {list(shape)}: load the "
-                        "state of this model"
-                    )
-                state[key] = own.to(values.device, copy=True)
+            return
+        for key in _STATE:
+            if key not in state:
+                raise Error(
+                    f"stage {self._stage}: the optimizer's state of '{name}' has no '{key}': clear it, or load a whole one"
+                )
+        if id(state["step"]) not in self._bound:
+            state["step"] = torch.as_tensor(state["step"]).detach().reshape(()).to(values.device, torch.float32, copy=True)
+        for key in ("exp_avg", "exp_avg_sq"):
+            if id(state[key]) in self._bound and state[key].shape == values.shape:
+                continue
+            own = states.slice_of(state[key], values, begin, shape)
+            if own is None:
+                raise Error(
+                    f"stage {self._stage}: the optimizer's state of '{name}' has the shape "
+                    f"{list(state[key].shape)}, but the parameter has {list(shape)}: load the "
+                    "state of this model"
+                )
+            state[key] = torch.empty_like(values).copy_(own)
 
     def _update(self, gradients: list[torch.Tensor | None]) -> None:
         """Called on the rank's thread with a step's gradients, which the engine then clears.
 
         As in torch, parameters that no output depends on have no gradient and are not updated.
         """
+        gradients = [each if name in self._used else None for name, each in zip(self._names, gradients, strict=True)]
         with torch.no_grad():
             masters = self._weights.masters
             if self.optimizer is None:
@@ -218,16 +319,25 @@ class StageOptimizer:
                 for master, gradient, is_first in of_all:
                     # Each stage that shares it has its whole gradient.
                     if gradient is not None and is_first:
-                        before = master.grad
-                        if before is None:
-                            master.grad = gradient.clone()
-                        else:
-                            master.grad = before + gradient
-                            keep_until_read(before)
-                        engine.keep_for_caller(master.grad)
+                        accumulate.add(master, gradient)
                 return
             for master, gradient in zip(masters, gradients, strict=True):
                 master.grad = gradient
             self.optimizer.step()
             for master in masters:
                 master.grad = None
+
+
+def follow_optimizers(
+    steppers: Sequence[StageOptimizer | None], optimizers: Sequence[torch.optim.Optimizer | None], *, has_updates: bool
+) -> None:
+    """Updates stages by the optimizers that the caller has put in place of others."""
+    if len(optimizers) != (len(steppers) if has_updates else 0):
+        raise Error(f"optimizers has {len(optimizers)} entries: replace entries, but leave their number as it was")
+    for stepper, optimizer in zip(steppers, optimizers, strict=False):
+        if stepper is None and optimizer is not None:
+            raise Error("optimizers has one for a stage of another process: leave None there")
+        if stepper is not None:
+            if optimizer is not stepper.optimizer:
+                stepper.replace(optimizer)
+            stepper.refuse_in_shards()

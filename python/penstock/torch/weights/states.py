@@ -90,8 +90,16 @@ def merge(states: Any, stages: int) -> dict[str, Any]:
     """
     listed = list(states) if isinstance(states, (list, tuple)) and states else [states]
     for state in listed:
-        arguments.check_state(state, {"steps", *STATEFUL}, STATEFUL)
+        arguments.check_state(state, {"steps", *STATEFUL}, STATEFUL, optional={"seed"})
     merged: dict[str, Any] = {"steps": listed[0]["steps"]}
+    # States of earlier versions have no seed.
+    seeds = sorted({state["seed"] for state in listed if "seed" in state})
+    if len(seeds) > 1:
+        raise Error(
+            f"load_state_dict: the states have the seeds {seeds}, but all stages of a model use one: pass seed= to the "
+            "Pipeline on all processes, and delete 'seed' from these states"
+        )
+    merged["seed"] = seeds[0] if seeds else None
     if any(state["steps"] != merged["steps"] for state in listed):
         counts = sorted({state["steps"] for state in listed})
         raise Error(f"load_state_dict: the states are of different steps, {counts}: pass states of one step")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dataclasses
-import zlib
 from collections.abc import Collection, Iterator, Sequence
 
 import torch
@@ -273,15 +271,6 @@ class StageWeights:
         raise ``_version``. So this copies before each run of steps.
         """
         torch._foreach_copy_(self._copies, self._copied)
-
-
-def checksum(tensor: torch.Tensor) -> int:
-    """Returns a checksum of a tensor's values, which equal tensors of all processes have."""
-    whole = tensor.detach().cpu().contiguous()
-    if whole.numel() == 0:
-        return 0
-    size = whole.numel() * whole.element_size()
-    return zlib.crc32((ctypes.c_char * size).from_address(whole.data_ptr()))
 
 
 def _saved_buffers(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

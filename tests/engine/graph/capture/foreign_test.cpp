@@ -66,8 +66,8 @@ TEST(Foreign, WhatNoOutputDependsOnIsIgnored) {
 
 TEST(Foreign, ScopesRefuseOthersByName) {
   const at::Tensor frozen = at::ones({3});
-  const ForeignScope scope([&](const at::Tensor& tensor) -> std::string {
-    return tensor.is_alias_of(frozen) ? "stage 1 trains it" : "";
+  const ForeignScope scope([&](const at::Tensor& tensor) -> ForeignTensor {
+    return {tensor.is_alias_of(frozen) ? "stage 1 trains it" : ""};
   });
   EXPECT_TRUE(Capture([&](const at::Tensor& x) { return x * at::ones({3}); }));
   const Result<JointGraph> refused = Capture([&](const at::Tensor& x) { return x * frozen; });

@@ -44,19 +44,33 @@ TEST(Flops, AreKnownForTheOpsOfAllModels) {
   }
 }
 
+TEST(Flops, OfConvolutionsAreThoseOfEachOutputTimesTheFilter) {
+  for (const bool transposed : {false, true}) {
+    StageSpec spec;
+    const at::Tensor weight = at::randn({2, 2, 3}).requires_grad_(true);
+    spec.parameters = {{"weight", weight}};
+    spec.inputs = {at::randn({1, 2, 8})};
+    spec.forward = [=](std::span<const at::Tensor> inputs) {
+      return std::vector{at::convolution(inputs[0], weight, {}, {1}, {0}, {1}, transposed, {0}, 1)};
+    };
+    const auto graphs = ValueOf(Build(spec));
+    EXPECT_EQ(ValueOf(FlopsOf(graphs.forward)), 2 * (transposed ? 8 : 6) * 2 * 2 * 3);
+    EXPECT_EQ(ValueOf(FlopsOf(graphs.backward_weight)), ValueOf(FlopsOf(graphs.forward)));
+  }
+}
+
 TEST(Flops, OfAnUnknownOpAreAnError) {
   StageSpec spec;
-  const at::Tensor weight = at::randn({3, 2, 3}).requires_grad_(true);
+  const at::Tensor weight = at::randn({8}).requires_grad_(true);
   spec.parameters = {{"weight", weight}};
   spec.inputs = {at::randn({1, 2, 8})};
   spec.forward = [=](std::span<const at::Tensor> inputs) {
-    return std::vector{at::convolution(2 * inputs[0], weight, {}, {1}, {0}, {1}, false, {0}, 1)};
+    return std::vector{at::fft_rfft(inputs[0] * weight).abs()};
   };
   const auto graphs = ValueOf(Build(spec));
-  EXPECT_TRUE(
-      Refused(FlopsOf(graphs.forward), "graph forward, node 1: the FLOPs of aten::convolution"));
-  // Passes that plan by FLOPs fail.
-  EXPECT_TRUE(Refused(Build(spec, {.save_budget = 0}), "convolution"));
+  EXPECT_TRUE(Refused(FlopsOf(graphs.forward), "the FLOPs of aten::_fft_r2c"));
+  // Passes that plan by FLOPs estimate it by its bytes.
+  EXPECT_TRUE(Succeeds(Build(spec, {.save_budget = 0})));
 }
 
 }  // namespace

@@ -61,6 +61,38 @@ TEST(DocumentSamplesTest, MicrobatchesHaveTheDocumentsThatFitTheirLength) {
   for (const std::int64_t document : seen[4]) EXPECT_EQ(seen[4].count(document), 3U);
 }
 
+// Each length continues with its next document, whatever the microbatches of the next run are.
+TEST(DocumentSamplesTest, ARunThatResumesContinuesWithTheNextDocuments) {
+  std::vector<std::size_t> lengths;
+  for (std::size_t d = 0; d < 60; ++d) lengths.push_back(2 + d % 16);
+  const auto make = [&](const std::vector<std::int64_t>& of_microbatches, int batch) {
+    return DocumentSamples::Make(SetOf(lengths), kEnd, of_microbatches, batch, 1).value();
+  };
+  std::map<std::int64_t, std::vector<std::int64_t>> seen;  // documents by length
+  std::vector<ConsumedData> consumed;
+  std::int64_t step = 0;
+  const std::pair<std::vector<std::int64_t>, int> phases[] = {
+      {{16, 4, 8, 4}, 2}, {{4, 8, 16}, 3}, {{8, 16, 16, 4}, 1}};
+  for (const auto& [of_microbatches, batch] : phases) {
+    DocumentSamples samples = make(of_microbatches, batch);
+    if (step > 0) samples.ContinueAfter(step, consumed);
+    for (const std::int64_t last = step + 2; step < last; ++step) {
+      for (std::size_t m = 0; m < of_microbatches.size(); ++m) {
+        for (int i = 0; i < batch; ++i) {
+          const auto sample = static_cast<std::int64_t>(m) * batch + i;
+          seen[of_microbatches[m]].push_back(Copied(samples, step, sample, 0, 1).front());
+        }
+      }
+    }
+    consumed = samples.ConsumedAfter(step);
+  }
+  for (const auto& [length, documents] : seen) {
+    EXPECT_LE(documents.size(), 16U);  // an epoch
+    EXPECT_EQ(std::set<std::int64_t>(documents.begin(), documents.end()).size(), documents.size())
+        << length;
+  }
+}
+
 TEST(DocumentSamplesTest, LongDocumentsAreDivided) {
   // 11 tokens: 10 inputs in pieces of 4, 4 and 2.
   std::vector<TokenId> tokens = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0};

@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 #include <set>
 
+#include "base/index.h"
 #include "tests/engine/train/temp_folder.h"
 #include "tests/results.h"
 #include "tokens/files/token_writer.h"
@@ -128,6 +130,72 @@ TEST(TokenSamplesTest, EachEpochVisitsEveryWindowOnceWhateverTheBatch) {
   four.Copy(3, 2, 0, sample);
   EXPECT_EQ(static_cast<std::uint64_t>(sample.front()), four.WindowOf(3, 2).begin);
   EXPECT_EQ(sample.back(), sample.front() + 8);
+}
+
+// A run that is interrupted several times, each time with another batch size and another blend.
+struct Phase {
+  std::vector<int> sets;
+  std::vector<double> weights;
+  std::int64_t per_step, steps;
+};
+
+TokenSamples SamplesOf(const Phase& phase) {
+  std::vector<TokenSet> sets;
+  for (const int set : phase.sets) {
+    std::vector<TokenId> tokens(8 * (30 + 10 * Index(set)) + 1, static_cast<TokenId>(set));
+    sets.emplace_back(std::move(tokens), std::vector<TokenId>());
+  }
+  return {std::move(sets), phase.weights, 8, phase.per_step, 1};
+}
+
+TEST(TokenSamplesTest, ARunThatResumesContinuesWithTheNextWindowOfEachSet) {
+  const std::vector<std::vector<Phase>> runs = {
+      {{{0}, {1}, 8, 3}, {{0}, {1}, 4, 5}, {{0}, {1}, 6, 7}},
+      {{{0, 1}, {3, 1}, 8, 3}, {{0, 1}, {1, 2}, 8, 5}, {{0, 1}, {3, 1}, 6, 9}},
+      {{{0, 1}, {1, 1}, 8, 4}, {{1, 2}, {1, 1}, 5, 4}, {{2, 0, 1}, {1, 1, 1}, 7, 20}},
+      {{{1, 0}, {1, 5}, 3, 9}, {{0}, {1}, 16, 2}, {{0, 1}, {1, 5}, 3, 40}}};
+  for (const std::vector<Phase>& run : runs) {
+    std::map<int, std::vector<std::uint64_t>> windows;  // by set, in the order of training
+    std::vector<ConsumedData> consumed;
+    std::int64_t step = 0;
+    for (const Phase& phase : run) {
+      TokenSamples samples = SamplesOf(phase);
+      if (step > 0) samples.ContinueAfter(step, consumed);
+      for (std::int64_t last = step + phase.steps; step < last; ++step) {
+        for (std::int64_t sample = 0; sample < phase.per_step; ++sample) {
+          const TokenSamples::Window window = samples.WindowOf(step, sample);
+          windows[phase.sets[window.dataset]].push_back(window.begin);
+        }
+      }
+      consumed = samples.ConsumedAfter(step);
+    }
+    for (const auto& [set, visited] : windows) {
+      const std::size_t epoch = 30 + 10 * Index(set);
+      for (std::size_t begin = 0; begin < visited.size(); begin += epoch) {
+        const std::size_t end = std::min(begin + epoch, visited.size());
+        const auto first = visited.begin();
+        EXPECT_EQ(std::set<std::uint64_t>(first + static_cast<std::ptrdiff_t>(begin),
+                                          first + static_cast<std::ptrdiff_t>(end))
+                      .size(),
+                  end - begin)
+            << "set " << set << ": a window is trained on twice in an epoch";
+      }
+    }
+  }
+}
+
+TEST(TokenSamplesTest, ARunWithoutChangesContinuesAsIfItHadNotStopped) {
+  const Phase phase = {{0, 1}, {2, 1}, 6, 1};
+  const TokenSamples whole = SamplesOf(phase);
+  TokenSamples resumed = SamplesOf(phase);
+  resumed.ContinueAfter(11, whole.ConsumedAfter(11));
+  EXPECT_EQ(resumed.ConsumedAfter(20), whole.ConsumedAfter(20));
+  for (std::int64_t step = 11; step < 40; ++step) {
+    for (std::int64_t sample = 0; sample < 6; ++sample) {
+      EXPECT_EQ(resumed.WindowOf(step, sample).begin, whole.WindowOf(step, sample).begin);
+      EXPECT_EQ(resumed.WindowOf(step, sample).dataset, whole.WindowOf(step, sample).dataset);
+    }
+  }
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "base/files.h"
 #include "runtime/update/update.h"
@@ -77,6 +79,81 @@ TEST_P(AdamWFixture, StepsAsPyTorchDoes) {
     }
   }
   EXPECT_EQ(clipped, config.clip > 0) << "no step of the fixture exceeds the clipping norm";
+}
+
+std::shared_ptr<LearningRate> ConstantRate(double ema) {
+  auto rate = std::make_shared<LearningRate>();
+  rate->config.warmup = 0;
+  rate->config.lr_end = 1;
+  rate->config.ema = ema;
+  rate->steps = 10;
+  return rate;
+}
+
+std::vector<NamedParameter> OneParameter(const at::Tensor& value, const at::Tensor& gradient) {
+  std::vector<NamedParameter> parameters;
+  parameters.push_back({"layers.0.weight", value, gradient});
+  return parameters;
+}
+
+// A bf16 gradient is converted in parts.
+TEST(AdamWTest, EachPartOfALargeParameterHasItsOwnGradient) {
+  at::manual_seed(1);
+  const at::Tensor start = at::randn({300'000}), gradient = at::randn({300'000}).to(at::kBFloat16);
+  at::Tensor updated[2];
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
+    Optimizer optimizer(ConstantRate(0));
+    at::Tensor& value = updated[dtype == at::kFloat ? 1 : 0];
+    value = start.clone();
+    optimizer.Update(OneParameter(value, gradient.to(dtype)));
+  }
+  EXPECT_TRUE(at::allclose(updated[0], updated[1], 1e-5, 1e-6));
+}
+
+// Bias-corrected AdamW moves by its learning rate if all gradients are equal.
+TEST(AdamWTest, AllUpdatesOfAStepHaveItsLearningRate) {
+  const auto rate = ConstantRate(0);
+  rate->config.warmup = 4;
+  rate->config.weight_decay = 0;
+  Optimizer optimizer(rate, /*updates_per_step=*/2);
+  const at::Tensor value = at::zeros({1});
+  std::vector<double> positions = {0};
+  for (int update = 0; update < 4; ++update) {
+    optimizer.Update(OneParameter(value, at::ones({1})));
+    positions.push_back(-value.item<double>());
+  }
+  const double lr = rate->At(0);
+  for (int update = 0; update < 4; ++update) {
+    const double expected = update < 2 ? lr : 2 * lr;
+    EXPECT_NEAR(positions[update + 1] - positions[update], expected, 1e-3 * lr) << update;
+  }
+}
+
+at::Tensor AverageOf(const Optimizer& optimizer) {
+  for (const OptimizerTensor& each : optimizer.States()) {
+    if (each.kind == kAverageKind) return each.values;
+  }
+  return {};
+}
+
+// A checkpoint after a first step that is skipped has the averages.
+TEST(AveragesTest, StartAtTheWeightsEvenIfTheFirstStepIsSkipped) {
+  const at::Tensor value = at::full({4}, 2.0);
+  Optimizer optimizer(ConstantRate(0.5));
+  optimizer.MakeState(OneParameter(value, at::ones({4})));
+  optimizer.Skip();
+  EXPECT_TRUE(at::equal(AverageOf(optimizer), value));
+}
+
+TEST(AveragesTest, StartAtTheWeightsIfTheCheckpointHasNone) {
+  const at::Tensor value = at::full({4}, 2.0), start = value.clone();
+  const std::vector<NamedParameter> parameters = OneParameter(value, at::ones({4}));
+  Optimizer optimizer(ConstantRate(0.5));
+  optimizer.MakeState(parameters);
+  optimizer.ResumeAfter(3, /*has_averages=*/false);
+  optimizer.Update(parameters);
+  EXPECT_FALSE(at::equal(value, start));
+  EXPECT_TRUE(at::allclose(AverageOf(optimizer), (start + value) / 2));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, AdamWFixture,

@@ -12,6 +12,7 @@
 #include "schedule/catalog.h"
 #include "schedule/passes/passes.h"
 #include "tests/engine/train/tiny_run.h"
+#include "train/optimizer/optimizer.h"
 #include "train/run/pipeline.h"
 #include "train/stage/gradient_norm.h"
 
@@ -157,6 +158,14 @@ TEST(SquaredNormTest, IsTheSumOfSquaresInAnyLayout) {
     EXPECT_NEAR(SquaredNorm(value.t()), expected, 1e-9 * expected);
   }
   EXPECT_FALSE(std::isfinite(SquaredNorm(at::full({40}, 1e300, at::kDouble).to(at::kFloat))));
+}
+
+TEST(SquaredNormTest, AParameterThatAnotherStageCountsIsNotCounted) {
+  const at::Tensor value = at::zeros({2});
+  std::vector<NamedParameter> parameters = {{"a", value, at::full({2}, 3.0)},
+                                            {"b", value, at::full({2}, 4.0)}};
+  parameters[1].counts = false;
+  EXPECT_EQ(FiniteSquaredNorms(UpdateRule(), parameters), std::vector<double>{18});
 }
 
 }  // namespace

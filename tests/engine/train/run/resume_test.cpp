@@ -10,6 +10,8 @@
 #include "checkpoint/merge.h"
 #include "tests/engine/train/run/processes_run.h"
 #include "tests/specs/checkpoint/small_checkpoint.h"
+#include "tokens/files/token_writer.h"
+#include "tokens/kinds/open_tokenizer.h"
 #include "train/run/checkpoint_writer.h"
 
 namespace penstock {
@@ -329,7 +331,8 @@ TEST_F(Resume, ASnapshotHasThePartsOfOneStep) {
   constexpr int kLast = 200;
   int skipped = 0;
   {
-    CheckpointWriter writer(run, [&](int rank) {
+    const std::vector<std::uint8_t> text(100);
+    CheckpointWriter writer(run, std::make_shared<const Sampler>(text, 5, 1), [&](int rank) {
       return NamedState{{fmt::format("rank{}", rank), values[Index(rank)]}};
     });
     std::mt19937 random(3);
@@ -355,6 +358,58 @@ TEST_F(Resume, ASnapshotHasThePartsOfOneStep) {
       EXPECT_TRUE(tensor.eq(static_cast<double>(one.step)).all().item<bool>()) << name;
     }
   }
+}
+
+// Checkpoints count samples, so that a run with another batch size or other datasets continues with
+// the next ones.
+class ResumeOnTokens : public Resume {
+ protected:
+  // Writes documents of one token.
+  std::string Tokens(const std::string& name, TokenId token) const {
+    const std::string path = folder_ / name;
+    TokenWriter writer = ValueOf(TokenWriter::Create(path, OpenTokenizer("bytes").value(), 10'000));
+    for (int document = 0; document < 100; ++document) {
+      EXPECT_TRUE(writer.Add(std::vector<TokenId>(40, token)));
+    }
+    EXPECT_TRUE(writer.Finish());
+    return path;
+  }
+  // The samples of each dataset that a checkpoint has consumed.
+  std::vector<std::uint64_t> Consumed(const std::string& run, std::int64_t step) const {
+    std::vector<std::uint64_t> samples;
+    const Checkpoint checkpoint = OpenCheckpoint(At(run, step)).value();
+    for (const ConsumedData& each : checkpoint.info.data) samples.push_back(each.samples);
+    return samples;
+  }
+};
+
+TEST_F(ResumeOnTokens, AnotherBatchSizeContinuesWithTheNextSamples) {
+  const std::string one = Tokens("one", 1), two = Tokens("two", 2);
+  ASSERT_TRUE(Run({"name=a", "steps=3", "data.path=" + one}));
+  EXPECT_EQ(Consumed("a", 3), std::vector<std::uint64_t>{12});
+  const std::string from = "resume=" + At("a", 3);
+  ASSERT_TRUE(Run({"name=b", "steps=6", "data.path=" + one, "microbatches=2", "batch=3", from}));
+  EXPECT_TRUE(Contains(Log(), "resume: the data continues after 12 samples"));
+  EXPECT_EQ(Consumed("b", 6), std::vector<std::uint64_t>{12 + 18});
+  const std::string blend = fmt::format("data.blend=1 {}, 1 {}", two, one);
+  ASSERT_TRUE(Run({"name=c", "steps=9", blend, "resume=" + At("b", 6)}));
+  const std::vector<std::uint64_t> both = Consumed("c", 9);
+  ASSERT_EQ(both.size(), 2U);
+  EXPECT_EQ(both[0] + both[1], 12U + 18U + 12U);
+  EXPECT_GT(both[1], 30U) << "the first dataset continues, though it is the second one now";
+}
+
+// A checkpoint of an earlier version does not count samples, but has its configuration.
+TEST_F(ResumeOnTokens, ACheckpointOfAnEarlierVersionIsCounted) {
+  const std::string tokens = Tokens("one", 1);
+  ASSERT_TRUE(Run({"name=a", "steps=3", "data.path=" + tokens}));
+  const std::string file = At("a", 3) + "/" + kManifestName;
+  Manifest manifest = ValueOf(ParseManifest(ReadFile(file).value()));
+  manifest.data.clear();
+  ASSERT_TRUE(WriteFileAtomically(file, FormatManifest(manifest)));
+  ASSERT_TRUE(
+      Run({"name=b", "steps=6", "data.path=" + tokens, "microbatches=2", "resume=" + At("a", 3)}));
+  EXPECT_EQ(Consumed("b", 6), std::vector<std::uint64_t>{12 + 6});
 }
 
 TEST_F(Resume, AFailedWriteFailsTheRun) {

@@ -92,6 +92,14 @@ TEST(ShardVocabulary, TrainsEveryKindOfTable) {
   }
 }
 
+// The text has every token, so the last row of the last rank is read and trained.
+TEST(ShardVocabulary, TrainsTheLastRow) {
+  TrainConfig config = TableConfig("llama", "false");
+  config.model.vocabulary = 24;
+  config.pipeline.ranks = config.pipeline.stages = 5;
+  ExpectNearlyEqual(TrainTables(WithShards(config)), TrainTables(config), 1e-6);
+}
+
 TEST(ShardVocabulary, TrainsInBf16) {
   TrainConfig config = TableConfig("llama", "false");
   config.precision = "bf16";

@@ -9,6 +9,7 @@
 #include "runtime/measure/measure.h"
 #include "schedule/catalog.h"
 #include "schedule/passes/passes.h"
+#include "schedule/text/text.h"
 #include "simulate/pass_context.h"
 #include "simulate/simulate.h"
 #include "tests/results.h"
@@ -113,6 +114,19 @@ TEST_P(Offload, AndRecomputeTrainToTheSameBitsWithLessMemory) {
   }
   EXPECT_EQ(Peak(recomputed), PredictedPeak(schedule, recomputed));
   ExpectSameBits(plain, TrainWith(With({"recompute", "offload"})));
+}
+
+// RECOMPUTE reads what RELOAD brings back, and may directly follow it.
+TEST(OffloadAndRecompute, OfTheSameMicrobatchTrainToTheSameBits) {
+  const std::string first = "0F0,0F1,0B0,0B1\n";
+  const Schedule plain = ValueOf(ParseCsv(first + "1F0,1F1,1B0,1B1\n"));
+  const Schedule both =
+      ValueOf(ParseCsv(first + "1F0,1OFFLOAD0,1F1,1RELOAD0,1RECOMPUTE0,1B0,1RECOMPUTE1,1B1\n"));
+  const TrainedWithPool expected = TrainWith(plain), actual = TrainWith(both);
+  ASSERT_EQ(expected.parameters.size(), actual.parameters.size());
+  for (std::size_t i = 0; i < expected.parameters.size(); ++i) {
+    EXPECT_TRUE(at::equal(expected.parameters[i], actual.parameters[i]));
+  }
 }
 
 // The stages and the pool are destroyed while microbatches are offloaded or in flight.

@@ -8,7 +8,9 @@
 #include <optional>
 #include <set>
 
+#include "base/notes.h"
 #include "schedule/passes/passes.h"
+#include "schedule/text/lost_header.h"
 #include "tests/results.h"
 #include "tests/schedules/schedule/make_schedules.h"
 
@@ -72,15 +74,26 @@ TEST(Text, ReadsCsvAsPythonWritesIt) {
   EXPECT_EQ(WriteCsv(schedule), "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
 }
 
-// The header that the first cell spells (docs/schedule_format.md).
-std::string HiddenHeader(const std::string& csv) {
-  std::string header;
-  for (std::size_t i = 0; i + 8 <= csv.find(','); i += 8) {
-    int byte = 0;
-    for (std::size_t bit = 0; bit < 8; ++bit) byte = 2 * byte + (csv[i + bit] == '\t' ? 1 : 0);
-    header += static_cast<char>(byte);
+std::string FirstLine(const std::string& csv) { return csv.substr(0, csv.find('\n')); }
+
+// The first cell of earlier versions, which spells a header in blanks.
+std::string Hidden(std::string_view header) {
+  std::string blanks;
+  for (const char c : header) {
+    for (int bit = 7; bit >= 0; --bit) blanks += (c >> bit & 1) != 0 ? '\t' : ' ';
   }
-  return header;
+  return blanks;
+}
+
+// Nobody takes a file that lost its header, a lane or the order of its lanes for another schedule.
+void ExpectLossesAreRefused(const std::string& csv) {
+  const std::size_t first = csv.find('\n') + 1;
+  const std::size_t second = csv.find('\n', first) + 1;
+  const std::string header = csv.substr(0, first), lane = csv.substr(first, second - first);
+  EXPECT_TRUE(Refused(ParseCsv(csv.substr(first)), "line 1, column 1: 'rank=0': the header"));
+  EXPECT_TRUE(Refused(ParseCsv(csv.substr(first), {.slices = 2}), "the header"));
+  EXPECT_TRUE(Refused(ParseCsv(header + csv.substr(second)), "the lane of rank 0"));
+  EXPECT_TRUE(Refused(ParseCsv(csv + lane), "the lane of rank 4"));
 }
 
 TEST(Text, EveryScheduleOfTheCatalogRoundTrips) {
@@ -104,8 +117,10 @@ TEST(Text, EveryScheduleOfTheCatalogRoundTrips) {
           const std::string csv = WriteCsv(each);
           const bool for_torch = schedule.placement.replicas() == 1 && schedule.slices == 1 &&
                                  schedule.steps == 1 && schedule.weights == WeightPolicy::kFlush;
-          EXPECT_EQ(HasHeader(csv), !for_torch);
-          if (!for_torch) headers.insert(HiddenHeader(csv));
+          EXPECT_EQ(FormOfHeader(csv), for_torch ? HeaderForm::kNone : HeaderForm::kLine);
+          if (for_torch) continue;
+          headers.insert(FirstLine(csv));
+          ExpectLossesAreRefused(csv);
         }
       }
     }
@@ -121,8 +136,42 @@ TEST(Text, AMissingMicrobatchStaysMissing) {
   for (Lane& lane : schedule.lanes) {
     std::erase_if(lane, [](const Action& action) { return action.first.microbatch == 2; });
   }
-  EXPECT_EQ(HiddenHeader(WriteCsv(schedule)), "microbatches=3");
+  EXPECT_EQ(FirstLine(WriteCsv(schedule)), "microbatches=3");
   ExpectRoundTrip(schedule);
+}
+
+TEST(Text, EachRankOfAFileWithAHeaderIsNamed) {
+  const Schedule schedule = ValueOf(ParseCsv("slices=2\n0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0\n"));
+  EXPECT_EQ(WriteCsv(schedule), "slices=2\nrank=0,0F0,0F1,0B1,0B0\nrank=1,1F0,1F1,1B1,1B0\n");
+}
+
+TEST(Text, HiddenHeadersOfEarlierVersionsAreRead) {
+  const std::string lanes = "0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0\n";
+  const std::string csv = Hidden("slices=2") + "," + lanes;
+  EXPECT_EQ(FormOfHeader(csv), HeaderForm::kHidden);
+  EXPECT_EQ(WriteCsv(ValueOf(ParseCsv(csv))), WriteCsv(ValueOf(ParseCsv("slices=2\n" + lanes))));
+  EXPECT_EQ(ParseCsv(csv, {.slices = 1})->microbatches, 2) << "an option takes precedence";
+}
+
+// The lanes of slices tell of them even if a header was stripped that was hidden.
+TEST(Text, LanesOfSlicesLookLikeSlices) {
+  for (const Algorithm& algorithm : Catalog()) {
+    for (const int slices : {1, 2, 3}) {
+      if (slices > 1 && !algorithm.supported.slices) continue;
+      for (const int microbatches : {4, 8}) {
+        const auto made =
+            Generate(algorithm.name,
+                     {.ranks = 4, .chunks = 0, .microbatches = microbatches, .slices = slices});
+        if (!made || made->placement.replicas() > 1) continue;  // some need 8 microbatches
+        Schedule schedule = *made;
+        schedule.microbatches *= slices;
+        schedule.slices = 1;
+        EXPECT_EQ(SeemingSlices(schedule), slices) << algorithm.name << " " << microbatches;
+      }
+    }
+  }
+  EXPECT_EQ(SeemingSlices(*ParseCsv("0F0,0F1,0F2,0F3,0B3,0B2,0B1,0B0\n")), 1)
+      << "GPipe's paper runs all backwards in reverse order";
 }
 
 TEST(Text, HeadersAreReadStrictly) {
@@ -138,8 +187,8 @@ TEST(Text, HeadersAreReadStrictly) {
   EXPECT_EQ(ParseCsv("slices=2\n" + lanes, {.slices = 1})->microbatches, 2);
   for (const char* header :
        {"slices=", "slices=0", "slices=-1", "slices=2x", "slices=1073741824", "=2", "slice=2",
-        "slices=2,slices=2", "weights=none", "weights=flush,weights=flush", "slices=2,0F0",
-        "0F0,slices=2", "slices=2\nslices=2", "\nslices=2", "slices==2"}) {
+        "slices=2,slices=2", "rank=0", "weights=none", "weights=flush,weights=flush",
+        "slices=2,0F0", "0F0,slices=2", "slices=2\nslices=2", "\nslices=2", "slices==2"}) {
     EXPECT_TRUE(Refused(ParseCsv(std::string(header) + "\n" + lanes), ", column ")) << header;
   }
   EXPECT_TRUE(
@@ -214,6 +263,18 @@ TEST_F(ScheduleFile, CompanionOfAnEarlierVersionIsRead) {
   EXPECT_FALSE(fs::exists(Path("a.yaml"))) << "a stale companion would change the meaning";
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1)
       << "no temporary file is left";
+}
+
+TEST_F(ScheduleFile, AHiddenHeaderIsNoted) {
+  TakeNotes();
+  Write("a.csv", "slices=2\n0F0,0F1,0B1,0B0\n");
+  ASSERT_TRUE(LoadSchedule(Path("a.csv")));
+  EXPECT_TRUE(TakeNotes().empty());
+  Write("a.csv", Hidden("slices=2") + ",0F0,0F1,0B1,0B0\n");
+  EXPECT_EQ(ValueOf(LoadSchedule(Path("a.csv"))).slices, 2);
+  const std::vector<std::string> notes = TakeNotes();
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_TRUE(Contains(notes.front(), "works in this release only; write the file again"));
 }
 
 TEST_F(ScheduleFile, ForeignCompanionIsRefusedAndKept) {

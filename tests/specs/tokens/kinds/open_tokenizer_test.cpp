@@ -1,6 +1,10 @@
 #include "tokens/kinds/open_tokenizer.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <string_view>
 
 #include "tests/engine/train/temp_folder.h"
 #include "tests/results.h"
@@ -43,6 +47,21 @@ TEST(OpenTokenizerTest, AModelsFolderHasNoneOneOrOneOfAnotherKind) {
   }
   folder.Write("tokenizer.json", kTwoTokens);
   EXPECT_EQ(TokenizerOfFolder(folder.path()).value(), folder.path());
+}
+
+// What has the name of a tokenizer is never ignored.
+TEST(OpenTokenizerTest, RefusesWhatIsNoFile) {
+  for (const char* const name : {"tokenizer.json", "tokenizer_config.json"}) {
+    const TempFolder folder;
+    const std::string path = folder / name;
+    if (std::string_view(name) != "tokenizer.json") folder.Write("tokenizer.json", kTwoTokens);
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+    EXPECT_TRUE(Refused(OpenTokenizer(folder.path()), "it is a pipe", ErrorCode::kNotFound));
+    std::filesystem::remove(path);
+    std::filesystem::create_symlink("nowhere", path);
+    EXPECT_TRUE(Refused(OpenTokenizer(folder.path()), "No such file", ErrorCode::kNotFound));
+    EXPECT_TRUE(HasTokenizer(folder.path()));
+  }
 }
 
 TEST(OpenTokenizerTest, GenerationEndsAtANumberOrAList) {

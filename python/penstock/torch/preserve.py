@@ -1,4 +1,4 @@
-"""Running a model for `split` without leaving traces in it."""
+"""Running a module without leaving traces in it."""
 
 from __future__ import annotations
 

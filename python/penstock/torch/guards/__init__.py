@@ -1,0 +1,1 @@
+"""What captured code read, and whether it has changed since."""

@@ -1,0 +1,71 @@
+"""Numbers that change often: during captures, tensors without dimensions stand for them.
+
+Each step then reads their values, and nothing is captured again.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from penstock.torch.guards.places import Item, Place
+
+_OFTEN = 2  # changes
+
+
+@dataclasses.dataclass(frozen=True)
+class Number:
+    """A number in a dict, and the tensor that stands for it."""
+
+    path: str
+    holder: dict[str, Any]
+    key: Any
+    tensor: torch.Tensor
+
+
+class Numbers:
+    """The numbers for which tensors stand."""
+
+    def __init__(self) -> None:
+        self._changes: collections.Counter[Item] = collections.Counter()
+        self._never: set[Item] = set()  # code needs their values
+        self.all: dict[Item, Number] = {}
+
+    def note(self, place: Place) -> None:
+        """Counts a change of a place that code does not ask the type of."""
+        if place.item is None or type(place.item[0].get(place.item[1])) is not float:
+            return
+        holder, name = place.item
+        key = id(holder), name
+        self._changes[key] += 1
+        if self._changes[key] >= _OFTEN and key not in self._never:
+            self.all[key] = Number(place.path, holder, name, torch.tensor(holder[name], dtype=torch.float32))
+
+    def give_up_others(self) -> None:
+        """Has no tensor stand for what is no number any more."""
+        others = {key for key, each in self.all.items() if type(each.holder.get(each.key)) is not float}
+        self._never |= others
+        self.all = {key: each for key, each in self.all.items() if key not in others}
+
+    def give_up(self) -> None:
+        """Has no tensor stand for the numbers, because code needs their values."""
+        self._never |= self.all.keys()
+        self.all = {}
+
+    @contextlib.contextmanager
+    def standing_in(self) -> Iterator[None]:
+        """Puts the tensors in the numbers' places."""
+        numbers = list(self.all.values())
+        values = [each.holder[each.key] for each in numbers]
+        for each in numbers:
+            each.holder[each.key] = each.tensor
+        try:
+            yield
+        finally:
+            for each, value in zip(numbers, values, strict=True):
+                each.holder[each.key] = value

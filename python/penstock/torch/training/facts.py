@@ -1,0 +1,193 @@
+"""What the processes of a Pipeline tell each other about it, so that all have the same, or fail with one line."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from penstock import Schedule
+from penstock.torch import devices
+from penstock.torch.arguments import shown
+from penstock.torch.processes import agreement, processes
+from penstock.torch.processes.place import place
+from penstock.torch.processes.sameness import Digest, Facts, checksum, compare
+from penstock.torch.training import options
+from penstock.torch.weights.weights import SharedParameter, parameters_of, share_weights
+
+# What may differ: where and how fast a process computes, and what is compared when the stages are known.
+_OWN = ("stages", "schedule", "loss", "threads", "device", "device_graphs", "device_parts", "offload", "timeout", "outputs")
+_SAME_ARGUMENTS = "pass the same arguments to Pipeline on every process"
+_SAME_MODEL = "build the same model on every process, or pass None for stages that it does not run"
+_SAME_OPTIMIZER = "weights that several processes update need the same optimizer on each"
+_PLAIN = (bool, int, float, str, type(None))
+
+
+_Init = TypeVar("_Init", bound=Callable[..., None])
+
+
+def made_on_all(init: _Init) -> _Init:
+    """Makes a Pipeline's constructor fail on all processes if it fails on one, or if what they make differs.
+
+    Without an argument ``seed``, all get process 0's.
+    """
+    signature = inspect.signature(init)
+
+    @functools.wraps(init)
+    def make(pipeline: Any, *given: Any, **named: Any) -> None:
+        if place()[1] == 1:
+            return init(pipeline, *given, **named)
+
+        def device_of() -> torch.device:
+            stages = options.stage_list(named.get("stages", given[0] if given else ()))
+            return devices.of_stages(stages, named.get("device"))[0]
+
+        def bind() -> tuple[inspect.BoundArguments, Any]:
+            bound = signature.bind(pipeline, *given, **named)
+            bound.apply_defaults()
+            return bound, (torch.initial_seed(), [_arguments(bound.arguments)])
+
+        def construct() -> tuple[None, list[Facts]]:
+            init(*bound.args, **bound.kwargs)
+            return None, list(_facts(pipeline))
+
+        transport = "c10d" if named.get("transport") == "c10d" else "tcp"
+        members = processes.connected() or processes.join(transport, device_of)
+        bound, of_all = agreement.agree(members, agreement.COMPILE_S, bind, "Pipeline")
+        compare([facts for _, facts in of_all])
+        if bound.arguments["seed"] is None:
+            bound.arguments["seed"] = of_all[0][0]
+        members = processes.join(transport, device_of)
+        _, facts_of_all = agreement.agree(members, agreement.COMPILE_S, construct, "Pipeline")
+        return compare(facts_of_all)
+
+    return make  # type: ignore[return-value]
+
+
+def _arguments(given: Mapping[str, Any]) -> Facts:
+    names = (name for name in given if name not in ("self", *_OWN))
+    return Facts("", _SAME_ARGUMENTS, {name: _text(given[name]) for name in names})
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (torch.dtype, Mapping)):
+        return str(value)
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        value = value.item()
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return "given" if callable(value) else shown(value)
+
+
+def _facts(pipeline: Any) -> Iterator[Facts]:
+    chain = len(pipeline._stages)
+    yield _schedule(pipeline.schedule)
+    local = {stage % chain: stage for stage in pipeline._local}
+    if chain - 1 in local:
+        yield Facts("", "pass the same loss on every process that runs the last stage", {"loss": _loss(pipeline._loss)})
+    for index, module in enumerate(pipeline._stages):
+        if module is None:
+            continue
+        shapes = {f"parameter '{name}'": str(list(each.shape)) for name, each in module.named_parameters()}
+        if shapes or index in local:
+            yield Facts(f"stage {index}: ", _SAME_MODEL, shapes)
+        if index in local:
+            yield Facts(f"stage {index}: ", "its replicas must be alike: build the same on every process", _replica(module))
+            optimizer = pipeline._steppers[local[index]].optimizer
+            yield Facts(f"stage {index}: ", _SAME_OPTIMIZER, _optimizer(optimizer, None))
+    for shared in _shared(pipeline):
+        for index in (each for each in shared.stages if each in local):
+            weights, optimizer = pipeline._weights[local[index]], pipeline._steppers[local[index]].optimizer
+            of_own = zip(weights.own, weights.updated, strict=True)
+            updated = next(updated for own, updated in of_own if own is shared.parameter)
+            yield Facts(_what(shared), _SAME_OPTIMIZER, _optimizer(optimizer, updated))
+
+
+def initial_facts(pipeline: Any) -> list[Facts]:
+    """Returns what processes compare before the first step: what may be changed between the constructor and it."""
+    facts = [Facts("step: ", "step under the same torch.autocast on every process", {"torch.autocast": _autocast(pipeline)})]
+    for shared in _shared(pipeline):
+        values = {"its values": Digest(checksum(shared.parameter))}
+        facts.append(
+            Facts(_what(shared), "call torch.manual_seed before the modules are made, or load the same state", values)
+        )
+    chain = len(pipeline._stages)
+    for index in sorted({stage % chain for stage in pipeline._local}):
+        modes = {
+            f"module '{name or 'stage'}'": "in train mode" if each.training else "in eval mode"
+            for name, each in pipeline._stages[index].named_modules()
+        }
+        facts.append(Facts(f"stage {index}: ", "call train() or eval() on every process", modes))
+    return facts
+
+
+def _shared(pipeline: Any) -> list[SharedParameter]:
+    return share_weights(parameters_of(pipeline._stages, pipeline._loss_tensors))
+
+
+def _what(shared: SharedParameter) -> str:
+    return f"parameter '{shared.names[0]}' that stages {list(shared.stages)} share: "
+
+
+def _autocast(pipeline: Any) -> str:
+    return str(devices.autocast_setting(pipeline._devices[0]) or "off")
+
+
+def _schedule(schedule: Schedule) -> Facts:
+    names = ("algorithm", "ranks", "stages", "microbatches", "slices", "replicas", "weight_policy")
+    values = {f"the schedule's {name}": repr(getattr(schedule, name)) for name in names}
+    lanes = schedule.to_csv().splitlines()[-schedule.ranks :]
+    actions = {f"the schedule's actions of rank {rank}": Digest.of(lane.encode()) for rank, lane in enumerate(lanes)}
+    return Facts("", _SAME_ARGUMENTS, {**values, **actions})
+
+
+def _loss(loss: Any) -> str:
+    """Returns the name of a loss, and a checksum of its code or settings."""
+    name = getattr(loss, "__qualname__", type(loss).__qualname__)
+    code = getattr(loss, "__code__", None)
+    if isinstance(loss, nn.Module):
+        return _module(loss)
+    return name if code is None else f"{name} ({Digest.of(_content(code)).code:x})"
+
+
+def _content(code: types.CodeType) -> bytes:
+    inner = b"".join(_content(each) for each in code.co_consts if isinstance(each, types.CodeType))
+    constants = repr([each for each in code.co_consts if isinstance(each, _PLAIN)]).encode()
+    return code.co_code + constants + repr(code.co_names).encode() + inner
+
+
+def _module(module: nn.Module) -> str:
+    """Returns the class, and of torch's own its settings, such as the probability of dropout."""
+    name = type(module).__name__
+    if not type(module).__module__.startswith("torch.nn."):
+        return name
+    settings = {key: each for key, each in vars(module).items() if isinstance(each, (*_PLAIN, tuple)) and key[0] != "_"}
+    return f"{name}({', '.join(f'{key}={each}' for key, each in settings.items() if key != 'training')})"
+
+
+def _replica(module: nn.Module) -> dict[str, str]:
+    """Returns what the replicas of a stage have in common."""
+    facts = {f"module '{name or 'stage'}'": _module(each) for name, each in module.named_modules()}
+    for name, each in module.named_parameters():
+        facts[f"parameter '{name}'"] = f"{each.dtype}, {'trained' if each.requires_grad else 'frozen'}"
+    return facts
+
+
+def _optimizer(optimizer: torch.optim.Optimizer | None, updated: torch.Tensor | None) -> dict[str, str]:
+    """Returns an optimizer's class, and the settings of its groups: of all, or of a parameter's."""
+    facts = {"the optimizer": "None" if optimizer is None else type(optimizer).__qualname__}
+    for number, group in enumerate([] if optimizer is None else optimizer.param_groups):
+        if updated is None:
+            facts.update(_settings(group, f" of group {number}"))
+        elif any(each is updated for each in group["params"]):
+            facts.update(_settings(group, ""))
+    return facts
+
+
+def _settings(group: Mapping[str, Any], of: str) -> dict[str, str]:
+    return {f"the optimizer's {key}{of}": str(each) for key, each in group.items() if isinstance(each, (*_PLAIN, tuple))}

@@ -1,0 +1,138 @@
+"""The compiled stages of a Pipeline: what made them be captured again, and the ones of earlier values."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from penstock import Error
+from penstock.torch.batch.batches import Layout
+from penstock.torch.batch.shapes import Shape
+from penstock.torch.capture.compiled import Compiled, Model, Tensors, compile_on_all
+from penstock.torch.guards.guards import Guards
+from penstock.torch.guards.numbers import Numbers
+from penstock.torch.guards.places import Item
+from penstock.torch.processes import agreement
+from penstock.torch.processes.processes import Processes
+
+_MOST = 4  # graphs of earlier values
+#: After how many changes of the same place a warning says how to avoid captures.
+_OFTEN = 3
+
+
+@dataclasses.dataclass(eq=False)
+class Graphs:
+    """Compiled stages, and what they were compiled for."""
+
+    compiled: Compiled
+    layout: Layout
+    autocast: torch.dtype | None
+    is_weighted: bool
+    trained: Sequence[Any]
+    last_shapes: list[int]
+
+    def fit(self, layout: Layout, autocast: torch.dtype | None, is_weighted: bool, trained: Sequence[Any]) -> bool:
+        """Whether they compute what the code says now."""
+        is_same = len(self.trained) == len(trained) and all(map(lambda one, other: one is other, self.trained, trained))
+        is_same = is_same and (self.layout, self.autocast, self.is_weighted) == (layout, autocast, is_weighted)
+        return is_same and self.compiled.guards.is_unchanged()
+
+
+class StageGraphs:
+    """The graphs that a Pipeline trains with, and the ones that it used last."""
+
+    def __init__(self, processes: Processes, timeout: float, *, keeps: bool, is_exact: bool, verify_every: int) -> None:
+        """``keeps``: whether graphs of earlier values can train again."""
+        self._processes, self._timeout, self._keeps, self._verify_every = processes, timeout, keeps, verify_every
+        self._takes_numbers = not is_exact
+        self._numbers = Numbers()
+        self._kept: list[Graphs] = []  # the ones used last at the end
+        self._verified = 0  # the step whose captures were compared last
+        # Compiled stages whose code perhaps did not read the items that have changed since.
+        self._doubtful: tuple[Compiled, set[Item]] | None = None
+        #: What made the stages be captured again, in order.
+        self.changes: list[str] = []
+        self.now: Graphs | None = None  # after the first step
+
+    def changed(self, layout: Layout, autocast: torch.dtype | None) -> str:
+        """Returns what makes this process capture its stages again; "" if nothing has changed."""
+        self._doubtful = None
+        if self.now is None:
+            return ""
+        if layout != self.now.layout:
+            return "the structure of the batch, or a value in it that is not a tensor"
+        if autocast != self.now.autocast:
+            return "torch.autocast"
+        guards = self.now.compiled.guards
+        if not guards.fill_numbers():
+            self._numbers.give_up_others()
+            return "a number that is now of another type"
+        places = guards.changed()
+        for place in places if self._takes_numbers else ():
+            if place.item is not None and not guards.asks_for_type(str(place.item[1])):
+                self._numbers.note(place)
+        unread = guards.items_of(places) if places else set()
+        self._doubtful = (self.now.compiled, unread) if unread else None
+        return places[0].path if places else ""
+
+    def drop(self, changed: str, last_shapes: list[int], *, warns: bool) -> None:
+        """Has the stages be captured again before the next step."""
+        self.changes.append(changed)
+        if self.now is not None and self._keeps:
+            self.now.last_shapes = last_shapes
+            self._kept = [*(each for each in self._kept if each is not self.now), self.now][-_MOST:]
+        is_mode = changed.endswith(".training")
+        if warns and not is_mode and self.changes.count(changed) == _OFTEN:
+            warnings.warn(f"'{changed}' changes often, and each change captures the stages again: keep it in a tensor", stacklevel=5)
+        self.now = None
+
+    def forget(self) -> None:
+        """Drops all graphs."""
+        self._kept, self.now = [], None
+
+    def returned(self, layout: Layout, autocast: torch.dtype | None, is_weighted: bool, trained: Sequence[Any]) -> Graphs | None:
+        """Returns graphs of values that have returned on all processes, if there are any."""
+        if not self.changes:
+            return None
+        fitting = [index for index, each in enumerate(self._kept) if each.fit(layout, autocast, is_weighted, trained)]
+        _, of_all = agreement.agree(self._processes, self._timeout, lambda: (None, fitting))
+        index = next((each for each in reversed(of_all[0]) if all(each in of for of in of_all)), None)
+        self.now = None if index is None else self._kept[index]
+        return self.now
+
+    def compile(
+        self, model: Model, reads: tuple[Sequence[tuple[str, Any]], Sequence[torch.Tensor]], layout: Layout, batch: Tensors, shape: Shape,
+        *, is_weighted: bool, autocast: torch.dtype | None, trained: Sequence[Any], steps: int,
+    ) -> Graphs:  # fmt: skip
+        """Captures and compiles the stages. ``reads``: where code begins to read, and the tensors of stages."""
+
+        def run() -> Compiled:
+            return compile_on_all(model, Guards(*reads, self._numbers), layout, batch, shape, is_weighted)
+
+        try:
+            compiled = run()
+        except Error:  # on all processes
+            _, any_numbers = agreement.agree(self._processes, self._timeout, lambda: (None, bool(self._numbers.all)))
+            if not any(any_numbers):
+                raise
+            self._numbers.give_up()
+            compiled = run()
+        if self._doubtful is not None and compiled.engine.is_like(self._doubtful[0].engine):
+            compiled.guards.ignore(self._doubtful[1])
+        self._doubtful, self._verified = None, steps
+        self.now = Graphs(compiled, layout, autocast, is_weighted, trained, [])
+        return self.now
+
+    def is_to_verify(self, steps: int) -> bool:
+        """Whether it is time to prove that the graphs compute what the code says."""
+        return 0 < self._verify_every <= steps - self._verified
+
+    def verify(self, batch: Tensors, shape: Shape, steps: int) -> None:
+        """Captures all stages again. Raises Error if they compute something else than the graphs."""
+        assert self.now is not None
+        self.now.compiled.verify_on_all(batch, shape)
+        self._verified = steps

@@ -1,0 +1,467 @@
+"""A step trains what the code says now: values, modules and modes that change between steps."""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+import random
+import time
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from forks import run_all
+from reference import Around, mlp, mse, pipeline, sgd
+from torch import nn
+from torch.nn.utils import prune
+
+import penstock.torch as pt
+
+Read = Callable[[], Any]
+Write = Callable[[Any], None]
+
+
+# Where a value is. Each returns how code reads it, and how a user changes it.
+
+
+def in_closure(value: Any) -> tuple[Read, Write]:
+    def write(new: Any) -> None:
+        nonlocal value
+        value = new
+
+    return lambda: value, write
+
+
+def in_module(value: Any) -> tuple[Read, Write]:
+    holder = nn.Module()
+    holder.value = value
+    return lambda: holder.value, lambda new: setattr(holder, "value", new)
+
+
+def in_dict(value: Any) -> tuple[Read, Write]:
+    table = {"value": value}
+    return lambda: table["value"], lambda new: table.update(value=new)
+
+
+def in_containers(value: Any) -> tuple[Read, Write]:
+    outer = {"inner": [({"value": value},)]}
+    return lambda: outer["inner"][0][0]["value"], lambda new: outer["inner"][0][0].update(value=new)
+
+
+def in_object(value: Any) -> tuple[Read, Write]:
+    holder = types.SimpleNamespace(inner=types.SimpleNamespace(value=value))
+    return lambda: holder.inner.value, lambda new: setattr(holder.inner, "value", new)
+
+
+def in_global(value: Any) -> tuple[Read, Write]:
+    space: dict[str, Any] = {"value": value, "__name__": "program"}
+    exec(compile("def read(): return value", "program.py", "exec"), space)
+    return space["read"], lambda new: space.update(value=new)
+
+
+def in_class(value: Any) -> tuple[Read, Write]:
+    kind = type("Settings", (), {"value": value})
+    return lambda: kind.value, lambda new: setattr(kind, "value", new)  # type: ignore[attr-defined]
+
+
+def in_default(value: Any) -> tuple[Read, Write]:
+    def read(value: Any = value) -> Any:
+        return value
+
+    return read, lambda new: setattr(read, "__defaults__", (new,))
+
+
+PLACES = (in_closure, in_module, in_dict, in_containers, in_object, in_global, in_class, in_default)
+
+# By kind: values one after the other, and what code computes with one.
+KINDS: dict[str, tuple[Callable[[], list[Any]], Callable[[Any, Any], Any]]] = {
+    "number": (lambda: [0.5, 2.0, 2, 0.5], lambda value, x: x * value),
+    "text": (lambda: ["tanh", "sin", "tanh"], lambda value, x: getattr(torch, value)(x)),
+    "flag": (lambda: [True, False, True], lambda value, x: torch.tanh(x) if value else x),
+    "nothing": (lambda: [None, 3.0, None], lambda value, x: x if value is None else x * value),
+    "tensor": (lambda: [torch.full((16,), n) for n in (1.0, 3.0, 1.0)], lambda value, x: x * value),
+    "tuple": (lambda: [(1.0, 2.0), (3.0, 2.0), (3.0, 4.0)], lambda value, x: x * value[0] + value[1]),
+    "list": (lambda: [[1.0], [1.0, 2.0], []], lambda value, x: x * (1 + sum(value))),
+    "function": (lambda: [torch.tanh, torch.sin, lambda x: x * 2], lambda value, x: value(x)),
+}
+
+
+def gradients(stages: list[nn.Module]) -> list[torch.Tensor]:
+    found = [p.grad.clone() for stage in stages for p in stage.parameters() if p.grad is not None]
+    for parameter in (p for stage in stages for p in stage.parameters()):
+        parameter.grad = None
+    return found
+
+
+def assert_equal(pipe: pt.Pipeline, stages: list[nn.Module], loss: Any, x: torch.Tensor, y: torch.Tensor) -> None:
+    """Compares a step with plain PyTorch on the same modules, in the state of now."""
+    value = pipe.step(x, y)
+    found = gradients(stages)
+    expected = 0.0
+    for xs, ys in zip(x.chunk(4), y.chunk(4), strict=True):
+        for stage in stages:
+            xs = stage(xs)
+        part = loss(xs, ys) / 4
+        part.backward()
+        expected += part.item()
+    wanted = gradients(stages)
+    assert value == pytest.approx(expected, rel=1e-5)
+    assert len(found) == len(wanted)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+def program(use: Callable[[Any, Any], Any], read: Read, where: str) -> tuple[list[nn.Module], Any]:
+    """Stages and a loss, some of which use a value."""
+
+    def stage(inner: nn.Module, x: torch.Tensor) -> Any:
+        return use(read(), inner(x))
+
+    def plain(inner: nn.Module, x: torch.Tensor) -> Any:
+        return inner(x)
+
+    def loss(output: torch.Tensor, targets: torch.Tensor) -> Any:
+        return mse(use(read(), output), targets)
+
+    stages: list[nn.Module] = [Around(plain if where == "loss" else stage), Around(stage if where == "stages" else plain)]
+    return stages, mse if where in ("stage", "stages") else loss
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_that_code_reads_are_the_ones_of_now(kind: str, place: Any) -> None:
+    make, use = KINDS[kind]
+    for where in ("loss", "stage", "stages", "stage and loss"):
+        values = make()
+        read, write = place(values[0])
+        stages, loss = program(use, read, where)
+        pipe = pipeline(stages, loss=loss, optimizer=None)
+        for value in values:
+            write(value)
+            assert_equal(pipe, stages, loss, torch.randn(8, 16), torch.randn(8, 16))
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
+def test_tensors_that_code_reads_follow_without_another_capture(place: Any) -> None:
+    for where in ("loss", "stage", "stages", "stage and loss"):
+        read, _ = place(torch.ones(16))
+        stages, loss = program(lambda value, x: x * value[:16], read, where)
+        pipe = pipeline(stages, loss=loss, optimizer=None)
+        for number in range(3):
+            read().fill_(number + 1.5)
+            assert_equal(pipe, stages, loss, torch.randn(8, 16), torch.randn(8, 16))
+        assert pipe.changes == []
+
+
+def test_views_that_are_read_before_their_base_follow() -> None:
+    base = torch.ones(2, 16)
+    stages: list[nn.Module] = [Around(lambda inner, x: inner(x) * base[1] + base.sum(0)), mlp()]
+    pipe = pipeline(stages, optimizer=None)
+    for number in range(2):
+        base[1].fill_(number + 2.0)
+        assert_equal(pipe, stages, mse, torch.randn(8, 16), torch.randn(8, 16))
+
+
+def test_tensors_whose_values_decide_are_captured_again() -> None:
+    scale = torch.tensor(1.0)
+    stages: list[nn.Module] = [Around(lambda inner, x: inner(x) * scale.item() if scale > 0 else inner(x)), mlp()]
+    pipe = pipeline(stages, optimizer=None)
+    for value in (2.0, 3.0, -1.0):
+        scale.fill_(value)
+        assert_equal(pipe, stages, mse, torch.randn(8, 16), torch.randn(8, 16))
+    assert len(pipe.changes) == 2
+
+
+def test_arrays_and_masks_are_the_ones_of_now() -> None:
+    array, mask = np.ones(16, dtype=np.float32), torch.zeros(16, dtype=torch.bool)
+
+    def use(inner: nn.Module, x: torch.Tensor) -> Any:
+        result = inner(x) * torch.from_numpy(array)
+        return result.masked_fill(mask, 0.0)
+
+    stages: list[nn.Module] = [Around(use), mlp()]
+    pipe = pipeline(stages, optimizer=None)
+    for number in range(3):
+        array[number] = 3.0
+        mask[number] = True
+        assert_equal(pipe, stages, mse, torch.randn(8, 16), torch.randn(8, 16))
+
+
+CHANGES: dict[str, Callable[[nn.Module], Any]] = {
+    "activation replaced": lambda stage: stage.__setitem__(1, nn.Tanh()),  # type: ignore[operator]
+    "layer replaced": lambda stage: stage.__setitem__(0, nn.Linear(16, 24)),  # type: ignore[operator]
+    "layer appended": lambda stage: stage.append(nn.Linear(16, 16)),  # type: ignore[operator]
+    "layer removed": lambda stage: stage.__delitem__(2),  # type: ignore[operator]
+    "weight replaced": lambda stage: setattr(stage[0], "weight", nn.Parameter(torch.randn(24, 16))),  # type: ignore[index]
+    "memory replaced": lambda stage: setattr(stage[0].weight, "data", torch.randn(24, 16)),  # type: ignore[index]
+    "frozen": lambda stage: stage[0].requires_grad_(False),  # type: ignore[index]
+    "forward replaced": lambda stage: setattr(stage[1], "forward", torch.tanh),  # type: ignore[index]
+    "forward hook": lambda stage: stage[0].register_forward_hook(lambda _, __, output: output * 2),  # type: ignore[index]
+    "setting of a layer": lambda stage: setattr(stage[2], "eps", 0.5),  # type: ignore[index]
+    "class": lambda stage: setattr(stage[1], "__class__", nn.Tanh),  # type: ignore[index]
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_modules_are_the_ones_of_now(change: str) -> None:
+    stages: list[nn.Module] = [mlp(), mlp()]
+    pipe = pipeline(stages, optimizer=None)
+    assert_equal(pipe, stages, mse, torch.randn(8, 16), torch.randn(8, 16))
+    CHANGES[change](stages[1])
+    for _ in range(2):
+        assert_equal(pipe, stages, mse, torch.randn(8, 16), torch.randn(8, 16))
+    assert len(pipe.changes) == 1
+
+
+def test_parameters_that_the_optimizer_does_not_know_are_refused_by_name() -> None:
+    stages: list[nn.Module] = [mlp(), mlp()]
+    pipe = pipeline(stages, optimizer=sgd)
+    x = torch.randn(8, 16)
+    pipe.step(x, x)
+    before, stages[1][0] = stages[1][0], nn.Linear(16, 24)  # type: ignore[index, operator]
+    for _ in range(2):
+        with pytest.raises(pt.Error, match="stage 1: the optimizer does not know the parameter '0.weight', '0.bias'"):
+            pipe.step(x, x)
+    stages[1][0] = before  # type: ignore[operator]
+    pipe.step(x, x)
+
+
+def test_values_that_return_are_not_captured_again() -> None:
+    flag = {"on": True}
+    stages: list[nn.Module] = [Around(lambda inner, x: inner(x) * 2 if flag["on"] else inner(x)), mlp()]
+    pipe = pipeline(stages, optimizer=None)
+    kept = set()
+    for number in range(6):
+        flag["on"] = number % 2 == 0
+        assert_equal(pipe, stages, mse, torch.randn(8, 16), torch.randn(8, 16))
+        kept.add(id(pipe._built))
+    assert len(kept) == 2
+
+
+def counts(inner: nn.Module, x: torch.Tensor) -> Any:
+    inner.calls = getattr(inner, "calls", 0) + 1
+    return inner(x) * inner.calls
+
+
+def appends(inner: nn.Module, x: torch.Tensor) -> Any:
+    inner.outputs.append(1.0)  # type: ignore[union-attr, operator]
+    return inner(x) * sum(inner.outputs)  # type: ignore[arg-type]
+
+
+REFUSED: dict[str, tuple[Callable[[nn.Module, Any], Any], str]] = {
+    "random": (lambda inner, x: inner(x) * random.random(), r"test_guards.py:\d+ in <lambda>: random.random"),
+    "numpy.random": (lambda inner, x: inner(x) * np.random.rand(), "draws from 'numpy.random'"),
+    "generator": (lambda inner, x: inner(x) + torch.rand(16, generator=torch.Generator(x.device)), r"generator=\) draws other numbers"),
+    "clock": (lambda inner, x: inner(x) * time.time(), r"test_guards.py:\d+ in <lambda>: time.time"),
+    "file": (lambda inner, x: inner(x) * len(open(__file__).read()), r"test_guards.py:\d+ in <lambda>: io.open"),
+    "seed": (lambda inner, x: [torch.manual_seed(0), inner(x)][1], "torch.manual_seed"),
+    "counter": (counts, r"test_guards.py:\d+ in counts: '.*calls' is changed by the code itself"),
+    "list": (appends, "is changed by the code itself"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_differs_from_step_to_step_is_refused_with_its_line(kind: str) -> None:
+    function, text = REFUSED[kind]
+    stages = [Around(function), mlp()]
+    stages[0].inner[0].outputs = [1.0]  # type: ignore[index, union-attr]
+    with pytest.raises(pt.Error, match=text):
+        pipeline(stages).step(torch.randn(8, 16), torch.randn(8, 16))
+
+
+def test_imports_of_the_code_are_not_what_it_reads(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "late_module.py").write_text("import random, time\nSTARTED = time.time() + random.random()\ndef f(x): return x * 2\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def use(inner: nn.Module, x: torch.Tensor) -> Any:
+        import late_module  # type: ignore[import-not-found]
+
+        return late_module.f(inner(x))
+
+    pipeline([Around(use), mlp()]).step(torch.randn(8, 16), torch.randn(8, 16))
+
+
+def test_a_program_that_is_being_imported_is_guarded(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "program_of_a_user.py").write_text(
+        "import random\nimport torch\nfrom reference import Around, mlp, pipeline\n"
+        "stages = [Around(lambda inner, x: inner(x) * random.random()), mlp()]\n"
+        "pipeline(stages).step(torch.randn(8, 16), torch.randn(8, 16))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(pt.Error, match=r"program_of_a_user.py:4 in <lambda>: random.random"):
+        import program_of_a_user  # type: ignore[import-not-found]  # noqa: F401
+
+
+def test_iterators_that_code_holds_are_refused() -> None:
+    numbers = iter([1.0, 2.0])
+    with pytest.raises(pt.Error, match="'numbers' is an iterator"):
+        pipeline([Around(lambda inner, x: inner(x) * next(numbers)), mlp()]).step(torch.randn(8, 16), torch.randn(8, 16))
+
+
+def test_counters_that_no_code_reads_warn_once() -> None:
+    def use(inner: nn.Module, x: torch.Tensor) -> Any:
+        inner.calls += 1  # type: ignore[operator]
+        return inner(x)
+
+    stages: list[nn.Module] = [Around(use), mlp()]
+    stages[0].inner[0].calls = 0  # type: ignore[index, union-attr]
+    pipe = pipeline(stages)
+    with pytest.warns(UserWarning, match="is counted by the code"):
+        pipe.step(torch.randn(8, 16), torch.randn(8, 16))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pipe.step(torch.randn(8, 16), torch.randn(8, 16))
+
+
+def test_values_that_no_code_reads_do_not_capture_again() -> None:
+    stages: list[nn.Module] = [mlp(), mlp()]
+    pipe = pipeline(stages)
+    for number in range(3):
+        stages[0].epoch = number  # type: ignore[assignment]
+        stages[1][0].note = f"step {number}"  # type: ignore[index]
+        pipe.step(torch.randn(8, 16), torch.randn(8, 16))
+        pipe.eval_step(torch.randn(8, 16), torch.randn(8, 16))
+    assert pipe.changes == []
+
+
+def test_a_verification_finds_what_no_guard_knows() -> None:
+    import sys
+
+    before = sys.getrecursionlimit()
+    stages: list[nn.Module] = [Around(lambda inner, x: inner(x) * sys.getrecursionlimit()), mlp()]
+    pipe = pipeline(stages, verify_every=2)
+    x = torch.randn(8, 16)
+    pipe.step(x, x)
+    try:
+        sys.setrecursionlimit(before + 1)
+        pipe.step(x, x)
+        with pytest.raises(pt.Error, match=r"stage 0, forward at .*test_guards.py:\d+ in <lambda>: two captures of the same code differ"):
+            pipe.step(x, x)
+    finally:
+        sys.setrecursionlimit(before)
+    pipe.step(x, x)
+
+
+def test_new_shapes_and_structures_read_values_of_now() -> None:
+    scale = {"all": 1.0, "rows": 1.0}
+    stages: list[nn.Module] = [Around(lambda inner, x: inner(x) * scale["rows" if len(x) > 2 else "all"]), mlp()]
+    pipe = pipeline(stages, optimizer=None)
+    for number in range(4):
+        scale["rows"] = number + 1.0
+        for samples in (8, 16):
+            assert_equal(pipe, stages, mse, torch.randn(samples, 16), torch.randn(samples, 16))
+
+
+def test_modes_of_stages_are_the_ones_of_now() -> None:
+    stages: list[nn.Module] = [nn.Sequential(mlp(), nn.Dropout(0.9)), mlp()]
+    pipe = pipeline(stages, optimizer=None)
+    x = torch.randn(8, 16)
+    pipe.step(x, x)
+    for stage in stages:
+        stage.eval()
+    gradients(stages)
+    assert_equal(pipe, stages, mse, x, x)
+    for stage in stages:
+        stage.train()
+    one = pipe.step(x, x)
+    assert one != pipe.step(x, x)
+
+
+def test_numbers_that_change_often_become_inputs() -> None:
+    settings = {"beta": 0.0}
+    stages: list[nn.Module] = [mlp(), mlp()]
+
+    def loss(output: torch.Tensor, targets: torch.Tensor) -> Any:
+        return mse(output, targets) + settings["beta"] * output.abs().mean()
+
+    pipe = pipeline(stages, loss=loss, optimizer=None)
+    for number in range(8):
+        settings["beta"] = number / 4
+        assert_equal(pipe, stages, loss, torch.randn(8, 16), torch.randn(8, 16))
+    assert len(pipe.changes) == 2
+    settings["beta"] = 1  # an int, which no tensor stands for
+    assert_equal(pipe, stages, loss, torch.randn(8, 16), torch.randn(8, 16))
+
+
+_ON_PROCESSES = """
+import os, sys
+import torch, penstock.torch as pt
+from torch import nn
+
+here = int(os.environ["RANK"])
+settings = {"number": 1.0, "value": 1.0}
+
+class Scaled(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * settings["number"] * (2 if settings["value"] > 1 else 1)
+
+torch.manual_seed(0)
+stages = [Scaled(4, 4), Scaled(4, 4)]
+pipe = pt.Pipeline(stages, "1f1b", ranks=2, microbatches=2, loss=nn.functional.mse_loss, optimizer=None, timeout=60)
+x, y = torch.randn(4, 4), torch.randn(4, 4)
+errors = []
+for step in range(10):
+    if here == 0:
+        settings["number"] = 1 + step / 4
+        settings["value"] = 1.0 if step < 7 else 2.0
+    first = stages[0](x).detach() if here == 0 else nn.functional.linear(x, stages[0].weight, stages[0].bias).detach()
+    factor = (1 + step / 4) * (1 if step < 7 else 2) / (settings["number"] * (1 if settings["value"] == 1 else 2))
+    second = nn.functional.linear(first * factor, stages[1].weight, stages[1].bias).detach()
+    errors.append(abs(pipe.step(x, y) / nn.functional.mse_loss(second, y).item() - 1))
+sys.stdout.write(f"{max(errors) < 1e-5} {len(pipe.changes)}\\n")
+"""
+
+
+def test_changes_on_one_process_count_on_all_and_numbers_become_inputs_there() -> None:
+    ended = run_all(_ON_PROCESSES, processes=2)
+    assert [(code, out) for code, out, _ in ended] == [(0, "True 3\n")] * 2, ended
+
+
+def test_constant_masks_are_indices_whose_values_are_the_ones_of_now() -> None:
+    mask = torch.arange(16) < 8
+
+    def use(inner: nn.Module, x: torch.Tensor) -> Any:
+        return inner(x)[:, mask] * 2
+
+    stages: list[nn.Module] = [Around(use, mlp()), nn.Linear(8, 16)]
+    pipe = pipeline(stages, optimizer=None)
+    for number in range(3):
+        mask.copy_(mask.roll(number))
+        assert_equal(pipe, stages, mse, torch.randn(8, 16), torch.randn(8, 16))
+
+
+@pytest.mark.parametrize("norm", ["weight_norm", "spectral_norm", "prune"])
+def test_hooks_that_compute_a_weight_are_captured(norm: str) -> None:
+    layer: Any = nn.Linear(16, 16)
+    if norm == "prune":
+        prune.l1_unstructured(layer, "weight", amount=0.3)
+    else:
+        layer = getattr(nn.utils, norm)(layer)
+    stages: list[nn.Module] = [nn.Sequential(layer, mlp()), mlp()]
+    pipe = pipeline(stages, optimizer=None)
+    for samples in (8, 16, 8):
+        pipe.step(torch.randn(samples, 16), torch.randn(samples, 16))
+        pipe.eval_step(torch.randn(samples, 16), torch.randn(samples, 16))
+    assert pipe.changes == []
+    gradients(stages)
+    if norm != "spectral_norm":  # It updates its vectors in each forward.
+        assert_equal(pipe, stages, mse, torch.randn(8, 16), torch.randn(8, 16))
+
+
+def test_functions_that_only_a_library_holds_read_values_of_now() -> None:
+    settings = {"scale": 1.0}
+
+    @functools.singledispatch
+    def scaled(_: object) -> Any:
+        raise TypeError
+
+    scaled.register(torch.Tensor, lambda x: x * settings["scale"])
+    stages: list[nn.Module] = [Around(lambda inner, x: scaled(inner(x))), mlp()]
+    pipe = pipeline(stages, optimizer=None)
+    for scale in (1.0, 2.0):
+        settings["scale"] = scale
+        assert_equal(pipe, stages, mse, torch.randn(8, 16), torch.randn(8, 16))
