@@ -8,15 +8,16 @@
 
 namespace penstock {
 
-int ExpertPartOf(const ParallelConfig& parallel, const Schedule& schedule, int chain) {
-  const int chains_per_replica = schedule.placement.replicas() / parallel.data;
-  return chain / chains_per_replica % parallel.expert;
+Mesh MeshOf(const ParallelConfig& parallel, const Schedule& schedule) {
+  return Mesh::Make({.data = parallel.data,
+                     .expert = parallel.expert,
+                     .pipeline = schedule.ranks() / parallel.data})
+      .value();
 }
 
-LayerRange WithExpertPart(LayerRange range, const ParallelConfig& parallel,
-                          const Schedule& schedule, int chain) {
-  range.expert_ranks = parallel.expert;
-  range.expert_rank = ExpertPartOf(parallel, schedule, chain);
+LayerRange WithExpertPart(LayerRange range, const Mesh& mesh, int rank) {
+  range.expert_ranks = mesh.size(Axis::kExpert);
+  range.expert_rank = mesh.PlaceOf(rank, Axis::kExpert);
   return range;
 }
 

@@ -4,6 +4,7 @@
 #include "base/result.h"
 #include "config/train_config.h"
 #include "model_spec/layer_range.h"
+#include "schedule/mesh.h"
 #include "schedule/schedule.h"
 
 namespace penstock {
@@ -19,11 +20,10 @@ Result<Schedule> ShardSchedule(const Schedule& schedule, const ParallelConfig& p
 // Returns the number of ranges of a stage's parameters: shards, or ranges whose norms are added
 // separately.
 int ShardsOfStage(const ParallelConfig& parallel, const Schedule& schedule);
-// Returns which part of the experts the replica in a chain has (parallel.expert).
-int ExpertPartOf(const ParallelConfig& parallel, const Schedule& schedule, int chain);
-// Returns the range with the part of the experts of a chain.
-LayerRange WithExpertPart(LayerRange range, const ParallelConfig& parallel,
-                          const Schedule& schedule, int chain);
+// Returns the mesh of the ranks of a schedule with all replicas.
+Mesh MeshOf(const ParallelConfig& parallel, const Schedule& schedule);
+// Returns the layers of a stage with the part of the experts that its rank has (parallel.expert).
+LayerRange WithExpertPart(LayerRange range, const Mesh& mesh, int rank);
 // Returns how many consecutive replicas of a stage have the same shard.
 int ReplicasPerShard(const ParallelConfig& parallel, const Schedule& schedule);
 

@@ -272,9 +272,9 @@ class PipelineBuilder {
     return {};
   }
 
-  LayerRange RangeOf(int stage, const TorchStageOptions& options) const {
-    return WithExpertPart(pipeline_.ranges[placement().model_stage(stage)], config_.parallel,
-                          run_.schedule, options.replicas.chain);
+  LayerRange RangeOf(int stage) const {
+    return WithExpertPart(pipeline_.ranges[placement().model_stage(stage)],
+                          MeshOf(config_.parallel, run_.schedule), placement().rank_of(stage));
   }
 
   // Builds the module with its weights. Only now, because earlier stages may have freed all but a
@@ -282,7 +282,7 @@ class PipelineBuilder {
   Result<std::shared_ptr<StageModule>> BuildModule(int stage, TorchStageOptions& options) {
     const int chain = options.replicas.chain;
     LanguageModel& model = chain == 0 ? pipeline_.model : pipeline_.replicas[chain - 1];
-    const LayerRange range = RangeOf(stage, options);
+    const LayerRange range = RangeOf(stage);
     auto& module = model.stages[placement().model_stage(stage)];
     PENSTOCK_TRY(module, BuildStage(config_.model, range));
     assembly_.Join(stage, options);
@@ -298,7 +298,7 @@ class PipelineBuilder {
   // Compiles the stage, unless it was compiled before the run or is like an earlier one.
   Status SetPrograms(int stage, const std::shared_ptr<StageModule>& module,
                      TorchStageOptions& options) {
-    const LayerRange range = RangeOf(stage, options);
+    const LayerRange range = RangeOf(stage);
     if (options.programs == nullptr) options.programs = shared_programs_.Find(range);
     if (options.programs != nullptr) return {};
     const auto report = [&](int slice) { Report(stage, slice); };

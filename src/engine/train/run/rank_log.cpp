@@ -8,24 +8,24 @@
 #include "base/log.h"
 #include "base/system/machine_name.h"
 #include "base/units.h"
+#include "config/replicas.h"
 #include "graph/device/device_queue.h"
 #include "graph/run/program_replays.h"
-#include "schedule/data_parallel.h"
 #include "train/memory/shard_bytes.h"
 
 namespace penstock {
 
 Status LogMesh(const RunContext& run) {
   Collectives& processes = run.processes;
-  const Mesh mesh{run.config.pipeline.ranks, run.config.parallel.data};
-  if (processes.processes() == 1 && mesh.data == 1) return {};
+  const Mesh mesh = MeshOf(run.config.parallel, run.schedule);
+  if (processes.processes() == 1 && mesh.replicas() == 1) return {};
   PENSTOCK_TRY(const std::vector<std::string> machines, processes.AllGather(MachineName()));
-  Log(run.log(), "mesh: {} ranks = {} data x {} pipeline, {} process{}\n", mesh.ranks(), mesh.data,
-      mesh.pipeline, processes.processes(), processes.processes() == 1 ? "" : "es");
+  Log(run.log(), "mesh: {} ranks = {}, {} process{}\n", mesh.ranks(), mesh.ToString(),
+      processes.processes(), processes.processes() == 1 ? "" : "es");
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
     const int process = run.ranks.process_of(rank);
-    Log(run.log(), "  rank {}: data {}, pipeline {}, process {} on {}\n", rank,
-        mesh.data_index(rank), mesh.pipeline_index(rank), process, machines[Index(process)]);
+    Log(run.log(), "  rank {}: {}, process {} on {}\n", rank, mesh.PlacesOf(rank), process,
+        machines[Index(process)]);
   }
   return {};
 }

@@ -25,14 +25,13 @@ Result<ReplicaGroups> MakeReplicaGroups(const Schedule& schedule, const Parallel
   const Placement& placement = schedule.placement;
   ReplicaGroups groups(schedule.stages());
   if (!HasReplicaGroups(parallel, schedule)) return groups;
-  const int stages = schedule.stages() / parallel.data;  // of one pipeline
+  const Mesh mesh = MeshOf(parallel, schedule);
+  const int stages = schedule.stages() / mesh.replicas();  // of one pipeline
   std::vector<RankGroupMembers> members;
   for (int stage = 0; stage < stages; ++stage) {
     RankGroupMembers& group = members.emplace_back();
     group.name = fmt::format("replicas of stage {}", stage);
-    for (int replica = 0; replica < parallel.data; ++replica) {
-      group.ranks.push_back(placement.rank_of(replica * stages + stage));
-    }
+    group.ranks = mesh.GroupOf(placement.rank_of(stage), {Axis::kData, Axis::kExpert});
     group.memory = GroupMemoryOn(DeviceOf(group.ranks, ranks, devices));
   }
   PENSTOCK_TRY(std::vector<RankGroupEnds> made,
@@ -49,17 +48,11 @@ Result<ExpertGroups> MakeExpertGroups(const Schedule& schedule, const ParallelCo
   ExpertGroups groups;
   if (parallel.expert == 1) return groups;
   PENSTOCK_TRY(const std::optional<LinkSpeed> link, LinkOf(parallel));
-  const int pipeline = schedule.ranks() / parallel.data;  // ranks of one pipeline
   std::vector<RankGroupMembers> members;
-  for (int first = 0; first < parallel.data; first += parallel.expert) {
-    for (int index = 0; index < pipeline; ++index) {
-      RankGroupMembers& group = members.emplace_back();
-      group.name = fmt::format("experts of rank {}", first * pipeline + index);
-      for (int part = 0; part < parallel.expert; ++part) {
-        group.ranks.push_back((first + part) * pipeline + index);
-      }
-      group.memory = GroupMemoryOn(DeviceOf(group.ranks, ranks, devices));
-    }
+  for (std::vector<int>& group : MeshOf(parallel, schedule).Groups({Axis::kExpert})) {
+    members.push_back({.name = fmt::format("experts of rank {}", group.front()),
+                       .ranks = std::move(group)});
+    members.back().memory = GroupMemoryOn(DeviceOf(members.back().ranks, ranks, devices));
   }
   PENSTOCK_TRY(std::vector<RankGroupEnds> made,
                MakeRankGroups(members, ranks, processes, kNoTimeout, link));

@@ -27,8 +27,10 @@ Result<TorchStageOptions> ScheduledOptions(const Schedule& schedule, const Paral
   options.replicas.shards = ShardsOfStage(parallel, schedule);
   if (parallel.expert > 1) {
     options.experts.ranks = parallel.expert;
-    for (int chain = 0; chain < options.replicas.count; ++chain) {
-      options.experts.parts.push_back(ExpertPartOf(parallel, schedule, chain));
+    const Mesh mesh = MeshOf(parallel, schedule);
+    for (int replica = placement.model_stage(stage); replica < placement.stages();
+         replica += placement.chain_length()) {
+      options.experts.parts.push_back(mesh.PlaceOf(placement.rank_of(replica), Axis::kExpert));
     }
     PENSTOCK_TRY(const std::optional<LinkSpeed> link, LinkOf(parallel));
     if (link) options.experts.costs = NodeCosts(*link);
