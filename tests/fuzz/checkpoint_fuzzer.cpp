@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/index.h"
 #include "checkpoint/crc32.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/safetensors_header.h"
@@ -45,16 +46,22 @@ void CheckFile(std::string_view file) {
 void CheckTensor(const Manifest& manifest, const std::string& name, const ManifestTensor& tensor) {
   const auto size = BytesOfDtype(tensor.dtype);
   Require(size.has_value(), "an unknown dtype", name);
-  std::uint64_t next = 0;
+  std::uint64_t elements = 0, next = 0;
+  std::optional<Box> box;
   for (const ManifestPiece& piece : tensor.pieces) {
+    if (piece.box != box) next = 0;
+    box = piece.box;
     Require(piece.begin == next && piece.end > next, "pieces overlap or leave a gap", name);
+    Require(piece.end <= Index(tensor.LayoutOf(piece).elements()), "outside of its box", name);
     next = piece.end;
+    elements += piece.end - piece.begin;
     Require(manifest.files.contains(piece.file), "a file that the manifest lacks", piece.file);
     Require(piece.file.find('/') == std::string::npos, "a path", piece.file);
     const std::uint64_t bytes = (piece.end - piece.begin) * *size;
     Require(bytes <= manifest.files.at(piece.file).bytes, "a piece exceeds its file", name);
     Require(piece.crc32.size() == BlocksOf(bytes, manifest.block_bytes), "blocks", name);
   }
+  Require(elements == tensor.elements(), "not all elements", name);
 }
 
 void CheckManifest(std::string_view text) {

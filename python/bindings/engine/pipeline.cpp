@@ -232,7 +232,7 @@ std::vector<std::tuple<std::string, at::Tensor, std::int64_t>> EnginePipeline::U
     int stage) const {
   std::vector<std::tuple<std::string, at::Tensor, std::int64_t>> updated;
   for (const NamedParameter& each : stages_.at(Index(stage))->Parameters()) {
-    updated.emplace_back(each.name, each.value, each.begin);
+    updated.emplace_back(each.name, each.value, each.layout.begin());
   }
   return updated;
 }

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <tuple>
 #include <utility>
 
 #include "base/files.h"
+#include "base/index.h"
 #include "base/text/quote.h"
 #include "checkpoint/crc32.h"
 
@@ -192,21 +194,23 @@ Status CheckpointReader::ReadPiece(const std::string& name, const ManifestPiece&
     const std::uint64_t block_end = std::min(block_begin + manifest_.block_bytes, piece_bytes);
     const std::uint64_t needed = std::min(end, block_end) - begin;
     // A block that is needed as a whole is read in place.
-    std::span<char> block = to.first(needed);
-    if (needed < block_end - block_begin) {
-      block_.resize(block_end - block_begin);
-      block = block_;
+    const bool whole = needed == block_end - block_begin;
+    if (whole || block_piece_ != &piece || block_index_ != index) {
+      block_piece_ = nullptr;
+      if (!whole) block_.resize(block_end - block_begin);
+      const std::span<char> block = whole ? to.first(needed) : std::span<char>(block_);
+      PENSTOCK_TRY_STATUS(shard->file.ReadAt(offset + block_begin, block));
+      bytes_read_ += block.size();
+      const std::uint32_t checksum = Crc32(TextOf(block));
+      if (checksum != piece.crc32[index]) {
+        return InvalidArgument("{} is damaged: {} has a block with the checksum {}, not {}",
+                               shard->file.path(), Quote(name), FormatCrc32(checksum),
+                               FormatCrc32(piece.crc32[index]));
+      }
+      if (!whole) std::tie(block_piece_, block_index_) = std::pair(&piece, index);
     }
-    PENSTOCK_TRY_STATUS(shard->file.ReadAt(offset + block_begin, block));
-    bytes_read_ += block.size();
-    const std::uint32_t checksum = Crc32(TextOf(block));
-    if (checksum != piece.crc32[index]) {
-      return InvalidArgument("{} is damaged: {} has a block with the checksum {}, not {}",
-                             shard->file.path(), Quote(name), FormatCrc32(checksum),
-                             FormatCrc32(piece.crc32[index]));
-    }
-    if (block.data() != to.data()) {
-      std::copy_n(block.begin() + static_cast<std::ptrdiff_t>(begin - block_begin), needed,
+    if (!whole) {
+      std::copy_n(block_.begin() + static_cast<std::ptrdiff_t>(begin - block_begin), needed,
                   to.begin());
     }
     to = to.subspan(needed);
@@ -215,20 +219,41 @@ Status CheckpointReader::ReadPiece(const std::string& name, const ManifestPiece&
   return {};
 }
 
-Status CheckpointReader::Read(const std::string& name, std::uint64_t begin, std::uint64_t end,
-                              std::span<char> to) {
+Status CheckpointReader::Read(const std::string& name, const Layout& layout, std::span<char> to) {
   const ManifestTensor& tensor = manifest_.tensors.at(name);
   const std::size_t size = *BytesOfDtype(tensor.dtype);
-  PENSTOCK_CHECK(begin <= end && end <= tensor.elements() && to.size() == (end - begin) * size,
-                 "elements {} to {} of {} in {} bytes", begin, end, name, to.size());
-  for (const ManifestPiece& piece : tensor.pieces) {
-    const std::uint64_t first = std::max(begin, piece.begin);
-    const std::uint64_t last = std::min(end, piece.end);
-    if (first >= last) continue;
-    PENSTOCK_TRY_STATUS(ReadPiece(name, piece, (first - piece.begin) * size,
-                                  to.subspan((first - begin) * size, (last - first) * size)));
+  const auto count = static_cast<std::int64_t>(to.size() / size);
+  PENSTOCK_CHECK(to.size() % size == 0 && layout.begin() + count <= layout.elements(),
+                 "{} elements of {} from {} on", count, name, layout.begin());
+  std::vector<Layout> layouts;
+  for (const ManifestPiece& piece : tensor.pieces) layouts.push_back(tensor.LayoutOf(piece));
+  Status status;
+  layout.ForRuns(count, [&](std::int64_t at, std::int64_t own, std::int64_t run) {
+    status = ReadRun(name, layouts, at, to.subspan(Index(own) * size, Index(run) * size));
+    return status.has_value();
+  });
+  return status;
+}
+
+Status CheckpointReader::ReadRun(const std::string& name, std::span<const Layout> layouts,
+                                 std::int64_t at, std::span<char> to) {
+  const ManifestTensor& tensor = manifest_.tensors.at(name);
+  const std::size_t size = *BytesOfDtype(tensor.dtype);
+  Status status;
+  for (std::size_t i = 0; i < layouts.size() && status; ++i) {
+    const ManifestPiece& piece = tensor.pieces[i];
+    const auto read = [&](std::int64_t begin, std::int64_t in_box, std::int64_t count) {
+      const std::uint64_t first = std::max(Index(in_box), piece.begin);
+      const std::uint64_t last = std::min(Index(in_box + count), piece.end);
+      if (first >= last) return true;
+      const std::size_t to_first = Index(begin - at) + first - Index(in_box);
+      status = ReadPiece(name, piece, (first - piece.begin) * size,
+                         to.subspan(to_first * size, (last - first) * size));
+      return status.has_value();
+    };
+    layouts[i].ForRunsOfBox(at, static_cast<std::int64_t>(to.size() / size), read);
   }
-  return {};
+  return status;
 }
 
 Status CheckpointReader::Verify() {

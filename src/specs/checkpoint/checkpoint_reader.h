@@ -1,4 +1,4 @@
-// CheckpointReader: reads any range of any tensor of a checkpoint, and verifies what it reads.
+// CheckpointReader: reads any layout of any tensor of a checkpoint, and verifies what it reads.
 //
 // A checkpoint is a folder (manifest.h) or one safetensors file: model.safetensors, or
 // step-N.safetensors of earlier versions of Penstock. A file is verified as a whole when it is
@@ -31,9 +31,9 @@ class CheckpointReader {
   // Returns null if there is no such tensor.
   const ManifestTensor* Find(const std::string& name) const;
 
-  // Reads elements `begin` up to `end` of the flattened tensor. Requires: the tensor exists and has
-  // them, and `to` has their size. After an error, the content of `to` is unspecified.
-  Status Read(const std::string& name, std::uint64_t begin, std::uint64_t end, std::span<char> to);
+  // Fills `to` with the first elements of a layout of the tensor. Requires: the tensor exists and
+  // has them. After an error, the content of `to` is unspecified.
+  Status Read(const std::string& name, const Layout& layout, std::span<char> to);
 
   // Verifies every byte of the checkpoint.
   Status Verify();
@@ -63,6 +63,9 @@ class CheckpointReader {
   // Returns the offset of a piece in its file.
   Result<std::uint64_t> Locate(const std::string& name, const ManifestTensor& tensor,
                                const ManifestPiece& piece, const Shard& shard) const;
+  // Reads consecutive elements of the flattened tensor. `layouts` are those of its pieces.
+  Status ReadRun(const std::string& name, std::span<const Layout> layouts, std::int64_t at,
+                 std::span<char> to);
   // Reads the bytes of a piece from `begin` on.
   Status ReadPiece(const std::string& name, const ManifestPiece& piece, std::uint64_t begin,
                    std::span<char> to);
@@ -71,7 +74,10 @@ class CheckpointReader {
   std::string path_;
   Manifest manifest_;
   std::map<std::string, Shard> shards_;  // that were opened, by name
-  std::string block_;                    // only a part of it is needed
+  // The last block of which only a part was needed, because the next part may be needed next.
+  std::string block_;
+  const ManifestPiece* block_piece_ = nullptr;
+  std::uint64_t block_index_ = 0;
   std::uint64_t bytes_read_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/index.h"
 #include "base/text/quote.h"
 #include "base/text/strict_json.h"
 #include "checkpoint/crc32.h"
@@ -15,6 +16,7 @@ using nlohmann::json;
 
 constexpr const char* kFormat = "penstock-checkpoint";
 constexpr std::uint64_t kVersion = 1;
+constexpr std::uint64_t kBoxVersion = 2;  // written if a piece has a box
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 62;  // per tensor; sums do not overflow
 
 // Parses the whole text as a number of at least 0, in the form that MetadataOf writes.
@@ -61,8 +63,65 @@ Result<ManifestPiece> ParsePiece(const json& entry, const std::string& what) {
   for (const json& checksum : *checksums) {
     PENSTOCK_TRY(piece.crc32.emplace_back(), ChecksumFrom(checksum, what));
   }
+  if (!entry.contains("box")) return piece;
+  PENSTOCK_TRY(const std::vector<std::int64_t> box, CountsMember(entry, "box", what));
+  if (box.size() != 3) return InvalidArgument("{}: a 'box' does not have 3 numbers", what);
+  piece.box = Box{box[0], box[1], box[2]};
   return piece;
 }
+
+// Follows the pieces of a tensor, which must be all of its elements.
+class Coverage {
+ public:
+  explicit Coverage(const ManifestTensor& tensor) : tensor_(tensor) {}
+
+  Status Add(const ManifestPiece& piece, const std::string& what) {
+    if (!started_ || piece.box != box_) PENSTOCK_TRY_STATUS(Open(piece.box, what));
+    if (piece.begin != next_ || piece.end <= piece.begin) {
+      return InvalidArgument("{}: a piece has elements {} to {}, but the next one is {}", what,
+                             piece.begin, piece.end, next_);
+    }
+    next_ = piece.end;
+    return {};
+  }
+
+  Status Finish(const std::string& what) const {
+    PENSTOCK_TRY_STATUS(Close(what));
+    if (!box_ || next_index_ == tensor_.shape[Index(box_->dimension)]) return {};
+    return InvalidArgument("{}: its boxes end at index {} of dimension {}", what, next_index_,
+                           box_->dimension);
+  }
+
+ private:
+  Status Open(const std::optional<Box>& box, const std::string& what) {
+    if (started_) PENSTOCK_TRY_STATUS(Close(what));
+    const bool follows = !started_ || (box && box_ && box->dimension == box_->dimension);
+    const bool fits = !box || (Index(box->dimension) < tensor_.shape.size() && box->count > 0 &&
+                               box->first == next_index_ &&
+                               box->count <= tensor_.shape[Index(box->dimension)] - box->first &&
+                               Layout(tensor_.shape, *box).box());
+    if (!follows || !fits) return InvalidArgument("{}: its boxes do not divide it", what);
+    started_ = true;
+    box_ = box;
+    next_ = 0;
+    if (box) next_index_ = box->first + box->count;
+    return {};
+  }
+
+  // Checks that the box, or else the tensor, is complete.
+  Status Close(const std::string& what) const {
+    const Layout all = box_ ? Layout(tensor_.shape, *box_) : Layout(tensor_.shape);
+    if (next_ == static_cast<std::uint64_t>(all.elements())) return {};
+    return InvalidArgument("{}: its pieces have {} elements, but its shape needs {}", what, next_,
+                           all.elements());
+  }
+
+  const ManifestTensor& tensor_;
+  bool started_ = false;
+  std::optional<Box> box_;
+  std::uint64_t next_ = 0;       // the next element of the box, or else of the tensor
+  std::int64_t next_index_ = 0;  // of the divided dimension
+};
 
 // Reads tensors and counts the bytes of each file that their pieces have not used yet.
 class TensorReader {
@@ -82,26 +141,20 @@ class TensorReader {
     if (!elements) return InvalidArgument("{}: its shape is too large", what);
     PENSTOCK_TRY(const json* const pieces, MemberOf(entry, "pieces", what));
     if (!pieces->is_array()) return InvalidArgument("{}: its 'pieces' are not a list", what);
+    Coverage coverage(tensor);
     for (const json& piece : *pieces) {
       PENSTOCK_TRY(ManifestPiece parsed, ParsePiece(piece, what));
-      PENSTOCK_TRY_STATUS(Check(parsed, tensor.elements(), *size, what));
+      PENSTOCK_TRY_STATUS(coverage.Add(parsed, what));
+      PENSTOCK_TRY_STATUS(Check(parsed, *size, what));
       tensor.pieces.push_back(std::move(parsed));
     }
-    if (tensor.elements() != *elements) {
-      return InvalidArgument("{}: its pieces have {} elements, but its shape needs {}", what,
-                             tensor.elements(), *elements);
-    }
+    PENSTOCK_TRY_STATUS(coverage.Finish(what));
     manifest_.tensors.emplace(name, std::move(tensor));
     return {};
   }
 
  private:
-  Status Check(const ManifestPiece& piece, std::uint64_t begin, std::size_t element_bytes,
-               const std::string& what) {
-    if (piece.begin != begin || piece.end <= piece.begin) {
-      return InvalidArgument("{}: a piece has elements {} to {}, but the next one is {}", what,
-                             piece.begin, piece.end, begin);
-    }
+  Status Check(const ManifestPiece& piece, std::size_t element_bytes, const std::string& what) {
     const auto file = left_.find(piece.file);
     if (file == left_.end()) {
       return InvalidArgument("{}: a piece is in {}, which is not one of its files", what,
@@ -140,8 +193,9 @@ Status CheckVersion(const json& root) {
   PENSTOCK_TRY(const std::string format, TextMember(root, "format", "it"));
   if (format != kFormat) return InvalidArgument("its format is {}", Quote(format));
   PENSTOCK_TRY(const std::uint64_t version, CountMember(root, "version", "it"));
-  if (version == kVersion) return {};
-  return InvalidArgument("its version is {}, but this program reads version {}", version, kVersion);
+  if (version == kVersion || version == kBoxVersion) return {};
+  return InvalidArgument("its version is {}, but this program reads versions {} and {}", version,
+                         kVersion, kBoxVersion);
 }
 
 json ToJson(const ManifestTensor& tensor) {
@@ -154,6 +208,8 @@ json ToJson(const ManifestTensor& tensor) {
                       {"begin", piece.begin},
                       {"end", piece.end},
                       {"crc32", std::move(checksums)}});
+    if (piece.box)
+      pieces.back()["box"] = {piece.box->dimension, piece.box->first, piece.box->count};
   }
   return {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"pieces", std::move(pieces)}};
 }
@@ -195,8 +251,12 @@ std::string FormatManifest(const Manifest& manifest) {
     files[name] = {{"bytes", file.bytes}, {"crc32", FormatCrc32(file.crc32)}};
   }
   json tensors = json::object();
-  for (const auto& [name, tensor] : manifest.tensors) tensors[name] = ToJson(tensor);
-  json root = {{"format", kFormat},         {"version", kVersion},
+  bool has_boxes = false;
+  for (const auto& [name, tensor] : manifest.tensors) {
+    tensors[name] = ToJson(tensor);
+    has_boxes = has_boxes || (!tensor.pieces.empty() && tensor.pieces.front().box);
+  }
+  json root = {{"format", kFormat},         {"version", has_boxes ? kBoxVersion : kVersion},
                {"step", manifest.step},     {"seconds", manifest.seconds},
                {"config", manifest.config}, {"block_bytes", manifest.block_bytes},
                {"files", std::move(files)}, {"tensors", std::move(tensors)},

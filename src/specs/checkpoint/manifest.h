@@ -3,7 +3,7 @@
 // written last: a folder without it is not a checkpoint.
 //
 // A tensor is in one piece or in several pieces of different shards. Each piece is a range of the
-// elements of the flattened tensor. Tensors are addressed by their names in the whole model, so a
+// elements of the flattened tensor, or of a box of it (checkpoint/layout.h). Tensors are addressed by their names in the whole model, so a
 // checkpoint does not depend on the stages, ranks and processes that wrote it.
 //
 // Each piece has a CRC-32 for every kBlockBytes of its bytes. So a reader that needs only a range
@@ -13,11 +13,13 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "checkpoint/layout.h"
 #include "checkpoint/safetensors_header.h"
 
 namespace penstock {
@@ -38,8 +40,9 @@ struct ManifestFile {
 struct ManifestPiece {
   std::string file;                  // in the checkpoint's folder
   std::string key;                   // the tensor's name in that file
-  std::uint64_t begin = 0, end = 0;  // elements
+  std::uint64_t begin = 0, end = 0;  // elements of the box, or else of the flattened tensor
   std::vector<std::uint32_t> crc32;  // by block; see Manifest::block_bytes
+  std::optional<Box> box = {};
 
   bool operator==(const ManifestPiece&) const = default;
 };
@@ -47,9 +50,14 @@ struct ManifestPiece {
 struct ManifestTensor {
   std::string dtype;
   std::vector<std::int64_t> shape;
-  std::vector<ManifestPiece> pieces;  // in order; together they are the whole tensor
+  // Together they are the whole tensor: box by box along one dimension, and the ranges of a box in
+  // their order.
+  std::vector<ManifestPiece> pieces;
 
-  std::uint64_t elements() const { return pieces.empty() ? 0 : pieces.back().end; }
+  std::uint64_t elements() const { return static_cast<std::uint64_t>(Layout(shape).elements()); }
+  Layout LayoutOf(const ManifestPiece& piece) const {
+    return piece.box ? Layout(shape, *piece.box) : Layout(shape);
+  }
   bool operator==(const ManifestTensor&) const = default;
 };
 

@@ -41,13 +41,15 @@ class MergeWriter {
 
  private:
   Status Add(CheckpointReader& from, const std::string& name, std::size_t element_bytes) {
-    const std::uint64_t elements = from.manifest().tensors.at(name).elements();
+    const Layout whole(from.manifest().tensors.at(name).shape);
+    const auto elements = static_cast<std::uint64_t>(whole.elements());
     for (std::uint64_t begin = 0; begin < elements;) {
       const std::uint64_t space = (kBufferBytes - buffer_.size()) / element_bytes;
       const std::uint64_t end = std::min(begin + space, elements);
       const std::size_t used = buffer_.size();
       buffer_.resize(used + (end - begin) * element_bytes);
-      PENSTOCK_TRY_STATUS(from.Read(name, begin, end, std::span(buffer_).subspan(used)));
+      PENSTOCK_TRY_STATUS(from.Read(
+          name, whole.From(static_cast<std::int64_t>(begin)), std::span(buffer_).subspan(used)));
       if (end < elements) PENSTOCK_TRY_STATUS(Flush());
       begin = end;
     }

@@ -31,7 +31,9 @@ bool IsWhole(const PlannedTensor& tensor) { return tensor.pieces.size() == 1; }
 std::string PieceKey(const std::string& name, const PlannedTensor& tensor,
                      const ChosenPiece& piece) {
   if (IsWhole(tensor)) return name;
-  return fmt::format("{}[{}:{}]", name, piece.begin, piece.end);
+  if (!piece.box) return fmt::format("{}[{}:{}]", name, piece.begin, piece.end);
+  return fmt::format("{}[{} {} + {}][{}:{}]", name, piece.box->dimension, piece.box->first,
+                     piece.box->count, piece.begin, piece.end);
 }
 
 Result<WrittenShard> WriteShard(const std::string& path, const Metadata& metadata,
@@ -85,7 +87,8 @@ void AddShards(const ShardPlan& plan, const std::vector<WrittenShard>& shards, M
       PENSTOCK_CHECK(next[piece.process] < blocks.size(), "process {} wrote too few pieces",
                      piece.process);
       tensor.pieces.push_back({ShardName(piece.process, processes), PieceKey(name, planned, piece),
-                               piece.begin, piece.end, blocks[next[piece.process]++]});
+                               piece.begin, piece.end, blocks[next[piece.process]++],
+                               piece.box});
     }
   }
 }

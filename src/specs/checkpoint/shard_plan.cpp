@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 namespace penstock {
 namespace {
@@ -9,32 +10,62 @@ namespace {
 // The offers of one tensor, as chosen pieces that overlap.
 struct Offers {
   PlannedTensor tensor;
-  std::uint64_t elements = 0;
-  std::vector<ChosenPiece> pieces;
+  // By box; first those of the flattened tensor.
+  std::vector<std::pair<Layout, std::vector<ChosenPiece>>> boxes;
+
+  std::vector<ChosenPiece>& Of(const OfferedPiece& offered) {
+    const std::optional<Box>& box = offered.layout.box();
+    const auto found = std::ranges::find(boxes, box, [](const auto& each) { return each.first.box(); });
+    if (found != boxes.end()) return found->second;
+    return boxes.emplace(box ? boxes.end() : boxes.begin(), offered.layout, std::vector<ChosenPiece>())->second;
+  }
 };
 
-std::uint64_t CountElements(const std::vector<std::int64_t>& shape) {
-  std::uint64_t elements = 1;
-  for (const std::int64_t size : shape) elements *= static_cast<std::uint64_t>(size);
-  return elements;
-}
-
 // Goes through the pieces in the order of their first element and takes what each adds.
-Status Choose(const std::string& name, Offers& offers) {
-  std::ranges::sort(offers.pieces, {}, [](const ChosenPiece& piece) {
+Status Cover(const std::string& name, std::uint64_t elements, std::vector<ChosenPiece> pieces,
+             std::vector<ChosenPiece>& chosen) {
+  std::ranges::sort(pieces, {}, [](const ChosenPiece& piece) {
     return std::tuple(piece.begin, ~piece.end, piece.process, piece.offered);
   });
   std::uint64_t next = 0;  // the first element that is not chosen yet
-  for (ChosenPiece piece : offers.pieces) {
+  for (ChosenPiece piece : pieces) {
     if (piece.begin > next) break;
     if (piece.end <= next) continue;
     piece.begin = next;
     next = piece.end;
-    offers.tensor.pieces.push_back(piece);
+    chosen.push_back(piece);
   }
-  if (next == offers.elements) return {};
+  if (next == elements) return {};
   return InvalidArgument("no rank saves the elements of '{}' from {} on; it has {}", name, next,
-                         offers.elements);
+                         elements);
+}
+
+Status Choose(const std::string& name, Offers& offers) {
+  std::vector<ChosenPiece>& chosen = offers.tensor.pieces;
+  const auto cover = [&](const auto& box) {
+    return Cover(name, static_cast<std::uint64_t>(box.first.elements()), box.second, chosen);
+  };
+  if (!offers.boxes.front().first.box()) return cover(offers.boxes.front());
+  std::ranges::sort(offers.boxes, {}, [](const auto& each) {
+    return std::pair(each.first.box()->dimension, each.first.box()->first);
+  });
+  const std::int64_t dimension = offers.boxes.front().first.box()->dimension;
+  std::int64_t next = 0;  // the first index of the dimension that is not chosen yet
+  for (const auto& box : offers.boxes) {
+    const Box& own = *box.first.box();
+    if (own.dimension != dimension || own.first != next) {
+      return InvalidArgument(
+          "ranks save '{}' in boxes that do not divide it: indices {} of dimension {} come after "
+          "{} of dimension {}",
+          name, own.first, own.dimension, next, dimension);
+    }
+    PENSTOCK_TRY_STATUS(cover(box));
+    next += own.count;
+  }
+  const std::int64_t size = offers.tensor.shape[static_cast<std::size_t>(dimension)];
+  if (next == size) return {};
+  return InvalidArgument("no rank saves '{}' from index {} of dimension {} on; it has {}", name,
+                         next, dimension, size);
 }
 
 }  // namespace
@@ -45,14 +76,13 @@ Result<ShardPlan> PlanShards(const std::vector<std::vector<OfferedPiece>>& offer
     for (std::size_t i = 0; i < offers[process].size(); ++i) {
       const OfferedPiece& offered = offers[process][i];
       Offers& same = by_name[offered.name];
-      if (same.pieces.empty()) {
-        same.tensor = {offered.dtype, offered.shape, {}};
-        same.elements = CountElements(offered.shape);
-      }
-      if (same.tensor.dtype != offered.dtype || same.tensor.shape != offered.shape) {
+      if (same.boxes.empty()) same.tensor = {offered.dtype, offered.layout.shape(), {}};
+      if (same.tensor.dtype != offered.dtype || same.tensor.shape != offered.layout.shape()) {
         return InvalidArgument("ranks save '{}' with different dtypes or shapes", offered.name);
       }
-      same.pieces.push_back({process, i, offered.begin, offered.begin, offered.end});
+      const auto begin = static_cast<std::uint64_t>(offered.layout.begin());
+      same.Of(offered).push_back(
+          {process, i, begin, begin, begin + offered.count, offered.layout.box()});
     }
   }
   ShardPlan plan;

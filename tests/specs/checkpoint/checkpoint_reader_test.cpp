@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 
+#include "base/index.h"
 #include "tests/results.h"
 #include "tests/specs/checkpoint/small_checkpoint.h"
 
@@ -14,6 +16,43 @@ namespace {
 // Large enough for several blocks.
 constexpr std::uint64_t kElements = 3 * kBlockBytes / sizeof(float) + 100;
 constexpr std::int64_t kSigned = static_cast<std::int64_t>(kElements);
+
+// A shape of one to four dimensions.
+std::vector<std::int64_t> DrawShape(std::mt19937& random) {
+  std::vector<std::int64_t> shape(1 + random() % 4);
+  for (std::int64_t& size : shape) size = 1 + static_cast<std::int64_t>(random() % 9);
+  return shape;
+}
+
+// A layout, and how many elements it has.
+struct Divided {
+  Layout layout;
+  std::int64_t elements = 0;
+};
+
+// Divides the tensor along one dimension into parts of any sizes.
+std::vector<Divided> DrawDivision(const std::vector<std::int64_t>& shape, std::mt19937& random) {
+  const std::size_t dimension = random() % shape.size();
+  std::vector<Divided> parts;
+  for (std::int64_t first = 0; first < shape[dimension];) {
+    const std::int64_t left = shape[dimension] - first;
+    const std::int64_t count = 1 + static_cast<std::int64_t>(random()) % left;
+    const Box box = {static_cast<std::int64_t>(dimension), first, count};
+    parts.push_back({Layout(shape, box), Layout(shape).elements() / shape[dimension] * count});
+    first += count;
+  }
+  return parts;
+}
+
+// The elements of the layout in the flattened tensor.
+std::vector<float> ValuesOf(const Divided& part, const std::vector<float>& all) {
+  std::vector<float> values(Index(part.elements));
+  part.layout.ForRuns(part.elements, [&](std::int64_t at, std::int64_t own, std::int64_t count) {
+    std::copy_n(all.begin() + at, count, values.begin() + own);
+    return true;
+  });
+  return values;
+}
 
 class CheckpointReaderTest : public testing::Test {
  protected:
@@ -34,8 +73,9 @@ class CheckpointReaderTest : public testing::Test {
   static Result<std::vector<float>> Values(CheckpointReader& reader, const std::string& name,
                                            std::uint64_t begin, std::uint64_t end) {
     std::vector<float> values(end - begin);
+    const Layout part = Layout(reader.Find(name)->shape).From(static_cast<std::int64_t>(begin));
     PENSTOCK_TRY_STATUS(reader.Read(
-        name, begin, end, {reinterpret_cast<char*>(values.data()), values.size() * sizeof(float)}));
+        name, part, {reinterpret_cast<char*>(values.data()), values.size() * sizeof(float)}));
     return values;
   }
   std::string ErrorOfOpen() const { return LineOf(CheckpointReader::Open(path_)); }
@@ -62,6 +102,36 @@ TEST_F(CheckpointReaderTest, ReadsAnyRangeOfAnyTensor) {
   }
   EXPECT_EQ(reader.Find("missing"), nullptr);
   EXPECT_TRUE(reader.Verify());
+}
+
+// Boxes of any dimension, each in shards of several processes, are read as any other boxes.
+TEST_F(CheckpointReaderTest, ReadsAnyLayoutOfWhatWasSavedInAnyOther) {
+  std::mt19937 random(3);
+  for (int trial = 0; trial < 100; ++trial) {
+    const std::vector<std::int64_t> shape = DrawShape(random);
+    const std::vector<float> all = Ascending(Index(Layout(shape).elements()));
+    std::vector<std::vector<SavedPart>> processes;
+    for (const Divided& part : DrawDivision(shape, random)) {
+      const std::vector<float> values = ValuesOf(part, all);
+      const auto middle = 1 + static_cast<std::int64_t>(random() % values.size());
+      const auto end_of_first = values.begin() + middle;
+      processes.push_back({{"a", part.layout, {values.begin(), end_of_first}}});
+      if (end_of_first == values.end()) continue;
+      processes.push_back({{"a", part.layout.From(middle), {end_of_first, values.end()}}});
+    }
+    std::ranges::shuffle(processes, random);
+    const std::string path = fmt::format("{}-{}", path_, trial);
+    const Manifest written = WriteSmallCheckpoint(path, processes);
+    CheckpointReader reader = CheckpointReader::Open(path).value();
+    EXPECT_EQ(reader.manifest(), written);
+    ASSERT_TRUE(reader.Verify());
+    for (const Divided& part : DrawDivision(shape, random)) {
+      std::vector<float> read(Index(part.elements));
+      ASSERT_TRUE(reader.Read("a", part.layout,
+                              {reinterpret_cast<char*>(read.data()), read.size() * sizeof(float)}));
+      EXPECT_EQ(read, ValuesOf(part, all)) << trial;
+    }
+  }
 }
 
 TEST_F(CheckpointReaderTest, ReadsOnlyTheBlocksOfARange) {

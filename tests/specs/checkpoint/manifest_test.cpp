@@ -56,6 +56,21 @@ TEST(Manifest, RefusesPiecesThatAreNotTheWholeTensor) {
   EXPECT_TRUE(Contains(ErrorWith("\"end\":2", "\"end\":0"), "tensor 'b'"));
 }
 
+TEST(Manifest, RefusesBoxesThatAreNotTheWholeTensor) {
+  const TempFolder folder;
+  const Layout left({4, 6}, {1, 0, 2}), right({4, 6}, {1, 2, 4});
+  const std::string text = FormatManifest(WriteSmallCheckpoint(
+      folder / "step-7", {{{"a", left, Ascending(8)}}, {{"a", right, Ascending(16)}}}));
+  EXPECT_TRUE(ParseManifest(text));
+  EXPECT_TRUE(Contains(text, "\"version\":2"));
+  for (const char* wrong : {"[1,3,4]", "[1,1,4]", "[1,2,5]", "[0,2,4]", "[2,2,4]", "[1,2,0]",
+                            "[1,2,3]", "[9223372036854775807,2,4]", "[1,2]", "[1,-2,4]", "7"}) {
+    std::string changed = text;
+    changed.replace(changed.find("[1,2,4]"), 7, wrong);
+    EXPECT_TRUE(Contains(LineOf(ParseManifestContent(changed)), "tensor 'a'")) << wrong;
+  }
+}
+
 TEST(Manifest, RefusesSizesBeyondItsFiles) {
   const std::string huge = "\"shape\":[4000000000,4000000000,4000000000]";
   EXPECT_TRUE(Contains(ErrorWith("\"shape\":[2,3]", huge), "too large"));
@@ -75,8 +90,8 @@ TEST(Manifest, RefusesFilesOutsideOfItsFolder) {
 }
 
 TEST(Manifest, RefusesOtherVersions) {
-  EXPECT_EQ(ErrorWith("\"version\":1", "\"version\":2"),
-            "its version is 2, but this program reads version 1");
+  EXPECT_EQ(ErrorWith("\"version\":1", "\"version\":3"),
+            "its version is 3, but this program reads versions 1 and 2");
   EXPECT_TRUE(Contains(ErrorWith("\"step\":7", "\"step\":-7"), "'step'"));
   EXPECT_TRUE(Contains(ErrorWith("\"step\":7", "\"step\":7,\"step\":8"), "appears twice"));
   EXPECT_TRUE(Contains(ErrorWith("\"F32\"", "\"F31\""), "its dtype 'F31' is unknown"));

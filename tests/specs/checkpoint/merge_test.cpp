@@ -38,7 +38,7 @@ TEST_F(MergeWeightsTest, WritesWholeWeightsWithoutOptimizerState) {
   EXPECT_EQ(file.Find("a")->shape, (std::vector<std::int64_t>{2, 2}));
   std::vector<float> values(6);
   const std::span<char> bytes(reinterpret_cast<char*>(values.data()), 24);
-  ASSERT_TRUE(file.Read("cut", 0, 6, bytes));
+  ASSERT_TRUE(file.Read("cut", Layout(file.Find("cut")->shape), bytes));
   EXPECT_EQ(values, Ascending(6));
 }
 

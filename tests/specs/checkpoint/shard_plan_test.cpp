@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
+#include "base/index.h"
+
 namespace penstock {
 namespace {
 
@@ -11,7 +15,9 @@ std::string PlanOf(
   std::vector<std::vector<OfferedPiece>> offers;
   for (const auto& ranges : processes) {
     auto& own = offers.emplace_back();
-    for (const auto& [begin, end] : ranges) own.push_back({"a", "F32", {2, 5}, begin, end});
+    for (const auto& [begin, end] : ranges) {
+      own.push_back({"a", "F32", Layout({2, 5}).From(static_cast<std::int64_t>(begin)), end - begin});
+    }
   }
   const auto plan = PlanShards(offers);
   if (!plan) return plan.error().line();
@@ -38,8 +44,42 @@ TEST(ShardPlan, RefusesElementsThatNobodySaves) {
 }
 
 TEST(ShardPlan, RefusesDifferentShapes) {
-  EXPECT_FALSE(PlanShards({{{"a", "F32", {4}, 0, 4}}, {{"a", "F32", {2, 2}, 0, 4}}}));
-  EXPECT_FALSE(PlanShards({{{"a", "F32", {4}, 0, 4}}, {{"a", "F64", {4}, 0, 4}}}));
+  const auto offer = [](const char* dtype, std::vector<std::int64_t> shape) {
+    return std::vector{OfferedPiece{"a", dtype, Layout(std::move(shape)), 4}};
+  };
+  EXPECT_FALSE(PlanShards({offer("F32", {4}), offer("F32", {2, 2})}));
+  EXPECT_FALSE(PlanShards({offer("F32", {4}), offer("F64", {4})}));
+}
+
+// Offers columns of a matrix of 2 rows and 6 columns, each process's [first, first + count).
+std::string PlanOfColumns(const std::vector<std::pair<std::int64_t, std::int64_t>>& columns) {
+  std::vector<std::vector<OfferedPiece>> offers;
+  for (const auto& [first, count] : columns) {
+    const Layout layout({2, 6}, {1, first, count});
+    offers.push_back({{"a", "F32", layout, Index(layout.elements())}});
+  }
+  const auto plan = PlanShards(offers);
+  if (!plan) return plan.error().line();
+  std::string text;
+  for (const ChosenPiece& piece : plan->at("a").pieces) {
+    text += fmt::format("{}:{}-{} ", piece.process, piece.begin, piece.end);
+    if (piece.box) text += fmt::format("of {}+{} ", piece.box->first, piece.box->count);
+  }
+  return text;
+}
+
+TEST(ShardPlan, ChoosesEachBoxOnce) {
+  EXPECT_EQ(PlanOfColumns({{2, 4}, {0, 2}}), "1:0-4 of 0+2 0:0-8 of 2+4 ");
+  EXPECT_EQ(PlanOfColumns({{0, 3}, {3, 3}, {0, 3}, {3, 3}}), "0:0-6 of 0+3 1:0-6 of 3+3 ");
+  EXPECT_EQ(PlanOfColumns({{0, 3}, {0, 6}}), "1:0-12 ") << "whole tensors are preferred";
+}
+
+TEST(ShardPlan, RefusesBoxesThatOverlapOrLeaveAGap) {
+  EXPECT_EQ(PlanOfColumns({{0, 3}, {2, 4}}),
+            "ranks save 'a' in boxes that do not divide it: indices 2 of dimension 1 come after 3 of "
+            "dimension 1");
+  EXPECT_EQ(PlanOfColumns({{0, 3}}),
+            "no rank saves 'a' from index 3 of dimension 1 on; it has 6");
 }
 
 }  // namespace

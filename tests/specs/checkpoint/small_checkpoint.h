@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/files.h"
@@ -16,10 +17,16 @@
 namespace penstock {
 
 // Elements of a tensor that a process saves.
-struct SavedRange {
+struct SavedPart {
+  SavedPart(std::string tensor, Layout part, std::vector<float> elements)
+      : name(std::move(tensor)), layout(std::move(part)), values(std::move(elements)) {}
+  // The elements of the flattened tensor from `begin` on.
+  SavedPart(std::string tensor, std::vector<std::int64_t> shape, std::int64_t begin,
+            std::vector<float> elements)
+      : SavedPart(std::move(tensor), Layout(std::move(shape)).From(begin), std::move(elements)) {}
+
   std::string name;
-  std::vector<std::int64_t> shape;
-  std::uint64_t begin = 0;
+  Layout layout;
   std::vector<float> values;
 };
 
@@ -37,12 +44,11 @@ inline Manifest SmallManifest() {
 
 // Writes a checkpoint to a new folder. `processes` is what each process saves.
 inline Manifest WriteSmallCheckpoint(const std::string& path,
-                                     const std::vector<std::vector<SavedRange>>& processes) {
+                                     const std::vector<std::vector<SavedPart>>& processes) {
   std::vector<std::vector<OfferedPiece>> offers(processes.size());
   for (std::size_t process = 0; process < processes.size(); ++process) {
-    for (const SavedRange& each : processes[process]) {
-      offers[process].push_back(
-          {each.name, "F32", each.shape, each.begin, each.begin + each.values.size()});
+    for (const SavedPart& each : processes[process]) {
+      offers[process].push_back({each.name, "F32", each.layout, each.values.size()});
     }
   }
   const ShardPlan plan = PlanShards(offers).value();
@@ -51,7 +57,7 @@ inline Manifest WriteSmallCheckpoint(const std::string& path,
   std::vector<WrittenShard> shards;
   for (std::size_t process = 0; process < processes.size(); ++process) {
     std::vector<std::string_view> bytes;
-    for (const SavedRange& each : processes[process]) bytes.push_back(BytesOf(each.values));
+    for (const SavedPart& each : processes[process]) bytes.push_back(BytesOf(each.values));
     const int index = static_cast<int>(process);
     const std::string file = path + "/" + ShardName(index, static_cast<int>(processes.size()));
     shards.push_back(WriteShard(file, MetadataOf(manifest), plan, index, bytes).value());

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <tuple>
 
 #include "checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/single_file.h"
@@ -27,9 +26,9 @@ Status CheckPiece(const Checkpoint& checkpoint, const StatePiece& piece) {
   if (stored == nullptr) {
     return InvalidArgument("{}: '{}' is missing", checkpoint.path(), piece.name);
   }
-  if (stored->shape != piece.shape) {
+  if (stored->shape != piece.layout.shape()) {
     return InvalidArgument("{}: '{}' is {}, not {}", checkpoint.path(), piece.name,
-                           ShapeText(stored->shape), ShapeText(piece.shape));
+                           ShapeText(stored->shape), ShapeText(piece.layout.shape()));
   }
   PENSTOCK_TRY(const std::string dtype, DtypeName(piece.values.scalar_type()));
   if (stored->dtype == dtype || (piece.casts && stored->dtype == "F32")) return {};
@@ -43,10 +42,8 @@ Status ReadPiece(Checkpoint& checkpoint, const StatePiece& piece) {
   const bool in_place =
       piece.values.is_cpu() && piece.values.is_contiguous() && dtype == piece.values.scalar_type();
   const at::Tensor to = in_place ? piece.values : at::empty(piece.values.sizes(), dtype);
-  const auto begin = static_cast<std::uint64_t>(piece.begin);
-  const auto end = begin + static_cast<std::uint64_t>(piece.values.numel());
   PENSTOCK_TRY_STATUS(checkpoint.reader.Read(
-      piece.name, begin, end, {static_cast<char*>(to.mutable_data_ptr()), to.nbytes()}));
+      piece.name, piece.layout, {static_cast<char*>(to.mutable_data_ptr()), to.nbytes()}));
   if (!in_place) piece.values.copy_(to);
   return {};
 }
@@ -72,8 +69,7 @@ NamedState OptimizerState(const Optimizer& optimizer, const std::set<std::string
   NamedState state;
   for (const OptimizerTensor& each : optimizer.States()) {
     if (without.contains(each.parameter)) continue;
-    state.emplace_back(OptimizerTensorName(each.kind, each.parameter), each.values, each.shape,
-                       each.begin);
+    state.emplace_back(OptimizerTensorName(each.kind, each.parameter), each.values, each.layout);
   }
   return state;
 }
@@ -123,16 +119,20 @@ Status Restore(Checkpoint& checkpoint, const NamedState& state) {
   const at::NoGradGuard no_gradients;
   for (const StatePiece& piece : state) PENSTOCK_TRY_STATUS(CheckPiece(checkpoint, piece));
   // Copies of the same elements, of replicas for example, are read once.
-  std::map<std::tuple<std::string, at::ScalarType, std::int64_t, std::int64_t>, at::Tensor> known;
+  std::multimap<std::string, const StatePiece*> known;
   for (const StatePiece& piece : state) {
-    const at::Tensor& values = piece.values;
-    const auto [found, is_new] =
-        known.try_emplace({piece.name, values.scalar_type(), piece.begin, values.numel()}, values);
-    if (is_new) {
-      PENSTOCK_TRY_STATUS(ReadPiece(checkpoint, piece));
-    } else {
-      piece.values.copy_(found->second);
+    const auto [first, last] = known.equal_range(piece.name);
+    const auto same = std::find_if(first, last, [&](const auto& each) {
+      const StatePiece& other = *each.second;
+      return other.values.scalar_type() == piece.values.scalar_type() &&
+             other.values.numel() == piece.values.numel() && other.layout == piece.layout;
+    });
+    if (same != last) {
+      piece.values.copy_(same->second->values);
+      continue;
     }
+    PENSTOCK_TRY_STATUS(ReadPiece(checkpoint, piece));
+    known.emplace(piece.name, &piece);
   }
   return {};
 }

@@ -22,19 +22,17 @@ namespace penstock {
 
 class Optimizer;
 
-// A tensor of a run's state, or a range of its elements. It shares memory with its owner.
+// A tensor of a run's state, or a part of it. It shares memory with its owner.
 struct StatePiece {
   StatePiece(std::string tensor, at::Tensor whole)
-      : name(std::move(tensor)), values(std::move(whole)), shape(values.sizes().vec()) {}
-  // `range` has the elements of the flattened tensor from `first` on.
-  StatePiece(std::string tensor, at::Tensor range, std::vector<std::int64_t> whole,
-             std::int64_t first)
-      : name(std::move(tensor)), values(std::move(range)), shape(std::move(whole)), begin(first) {}
+      : name(std::move(tensor)), values(std::move(whole)), layout(values.sizes().vec()) {}
+  // `part` has the first elements of the layout.
+  StatePiece(std::string tensor, at::Tensor part, Layout its_layout)
+      : name(std::move(tensor)), values(std::move(part)), layout(std::move(its_layout)) {}
 
   std::string name;
   at::Tensor values;
-  std::vector<std::int64_t> shape;  // of the whole tensor
-  std::int64_t begin = 0;           // index of the first value in the flattened tensor
+  Layout layout;
   bool casts = false;               // whether Restore may cast the saved values to this dtype
 };
 using NamedState = std::vector<StatePiece>;

@@ -20,9 +20,10 @@ Result<std::string> Offer(const NamedState& own) {
     writer.PutText(piece.name);
     PENSTOCK_TRY(const std::string dtype, DtypeName(piece.values.scalar_type()));
     writer.PutText(dtype);
-    writer.PutAll(std::span<const std::int64_t>(piece.shape));
-    writer.Put(piece.begin);
-    writer.Put(piece.begin + piece.values.numel());
+    writer.PutAll(std::span<const std::int64_t>(piece.layout.shape()));
+    writer.Put(piece.layout.box().value_or(Box()));
+    writer.Put(piece.layout.begin());
+    writer.Put(piece.values.numel());
   }
   return writer.Take();
 }
@@ -30,12 +31,14 @@ Result<std::string> Offer(const NamedState& own) {
 std::vector<OfferedPiece> ReadOffer(std::string_view bytes) {
   std::vector<OfferedPiece> offered;
   for (ByteReader reader(bytes); !reader.at_end();) {
-    OfferedPiece& piece = offered.emplace_back();
-    piece.name = reader.GetText();
-    piece.dtype = reader.GetText();
-    piece.shape = reader.GetAll<std::int64_t>();
-    piece.begin = static_cast<std::uint64_t>(reader.Get<std::int64_t>());
-    piece.end = static_cast<std::uint64_t>(reader.Get<std::int64_t>());
+    std::string name = reader.GetText();
+    std::string dtype = reader.GetText();
+    std::vector<std::int64_t> shape = reader.GetAll<std::int64_t>();
+    const Box box = reader.Get<Box>();
+    const Layout layout = box == Box() ? Layout(std::move(shape)) : Layout(std::move(shape), box);
+    const auto begin = reader.Get<std::int64_t>();
+    const auto count = static_cast<std::uint64_t>(reader.Get<std::int64_t>());
+    offered.push_back({std::move(name), std::move(dtype), layout.From(begin), count});
   }
   return offered;
 }

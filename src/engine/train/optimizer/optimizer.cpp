@@ -97,8 +97,8 @@ Optimizer::AdamGroup& Optimizer::GroupOf(const ParameterRule& rule) {
 void Optimizer::MakeState(const std::vector<NamedParameter>& parameters) {
   if (std::exchange(has_state_, true)) return;
   for (const NamedParameter& parameter : parameters) {
-    const About about{parameter.name, parameter.shape, parameter.begin};
-    const ParameterRule rule = rules_.Of(parameter.name, parameter.shape.size());
+    const About about{parameter.name, parameter.layout};
+    const ParameterRule rule = rules_.Of(parameter.name, parameter.layout.shape().size());
     if (rate_->config.ema > 0) {
       averages_.push_back({about, parameter.value, at::zeros_like(parameter.value)});
     }
@@ -110,7 +110,7 @@ void Optimizer::MakeState(const std::vector<NamedParameter>& parameters) {
       const at::Tensor value = parameter.value.view({-1});
       matrices_.push_back(
           {rule, about, value, parameter.gradient.view({-1}), at::zeros_like(value)});
-      orthogonalizer_.Reserve(Matrices(parameter.shape), value.device());
+      orthogonalizer_.Reserve(Matrices(parameter.layout.shape()), value.device());
       continue;
     }
     AdamGroup& group = GroupOf(rule);
@@ -172,8 +172,8 @@ void Optimizer::UpdateInParts(const AdamGroup& group, double lr) {
 }
 
 std::vector<Optimizer::MatrixPart> Optimizer::PartsOf(const MuonParameter& parameter) {
-  const std::int64_t size = Matrices(parameter.about.shape).elements();
-  const std::int64_t first = parameter.about.begin;
+  const std::int64_t size = Matrices(parameter.about.layout.shape()).elements();
+  const std::int64_t first = parameter.about.layout.begin();
   const std::int64_t last = first + parameter.value.numel();
   std::vector<MatrixPart> parts;
   for (std::int64_t matrix = first / size; matrix * size < last; ++matrix) {
@@ -203,7 +203,7 @@ void Optimizer::UpdateMuon(double lr) {
 // As torch.optim.Muon.
 void Optimizer::UpdateMatrix(const MuonParameter& parameter, const MatrixPart& part, double lr) {
   const ParameterRule& rule = parameter.rule;
-  const Matrices size(parameter.about.shape);
+  const Matrices size(parameter.about.layout.shape());
   const at::Tensor input = orthogonalizer_.Input(size);
   if (part.size == size.elements()) {
     NesterovDirection(input, parameter.momentum.narrow(0, part.begin, part.size),
@@ -212,7 +212,7 @@ void Optimizer::UpdateMatrix(const MuonParameter& parameter, const MatrixPart& p
     PENSTOCK_CHECK(exchange_ != nullptr, "a part of {} without the others", parameter.about.name);
     exchange_->CopyTo(parameter.about.name, part.matrix, input);
   }
-  const std::int64_t in_matrix = parameter.about.begin + part.begin - part.matrix * size.elements();
+  const std::int64_t in_matrix = parameter.about.layout.begin() + part.begin - part.matrix * size.elements();
   const at::Tensor update = orthogonalizer_.Run(size).narrow(0, in_matrix, part.size);
   const double rate = lr * rule.lr_scale;
   const at::Tensor value = parameter.value.narrow(0, part.begin, part.size);
@@ -263,13 +263,13 @@ void Optimizer::ResumeAfter(std::int64_t step, bool has_averages) {
 std::vector<OptimizerTensor> Optimizer::States() const {
   std::vector<OptimizerTensor> states;
   const auto add = [&](std::string_view kind, const About& about, const at::Tensor& values) {
-    states.push_back({std::string(kind), about.name, about.shape, about.begin, values});
+    states.push_back({std::string(kind), about.name, about.layout, values});
   };
   for (const AdamGroup& group : groups_) {
     for (std::size_t i = 0; i < group.about.size(); ++i) {
       add("first_moment", group.about[i], group.first_moments[i]);
       add("second_moment", group.about[i], group.second_moments[i]);
-      states.push_back({"steps", group.about[i].name, {}, 0, group.steps[i]});
+      states.push_back({"steps", group.about[i].name, Layout(std::vector<std::int64_t>()), group.steps[i]});
     }
   }
   for (const MuonParameter& each : matrices_) add("momentum", each.about, each.momentum);

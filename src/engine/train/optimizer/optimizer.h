@@ -35,13 +35,12 @@ std::vector<double> FiniteSquaredNorms(const UpdateRule& rule,
 // The kind of the moving averages of the weights.
 inline constexpr std::string_view kAverageKind = "ema";
 
-// A tensor of the optimizer's state: of one parameter, or of a range of its elements. It shares the
+// A tensor of the optimizer's state: of one parameter, or of a part of it. It shares the
 // optimizer's memory.
 struct OptimizerTensor {
   std::string kind;  // "first_moment"
   std::string parameter;
-  std::vector<std::int64_t> shape;  // of the whole tensor
-  std::int64_t begin = 0;           // the first element
+  Layout layout;
   at::Tensor values;
 };
 
@@ -90,8 +89,7 @@ class Optimizer {
  private:
   struct About {
     std::string name;
-    std::vector<std::int64_t> shape;
-    std::int64_t begin = 0;
+    Layout layout;
   };
   // Parameters with the same rule.
   struct AdamGroup {

@@ -436,7 +436,7 @@ NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int ran
     }
     for (const NamedParameter& parameter : pipeline.stages[index]->Parameters()) {
       if (saved_elsewhere.contains(parameter.name)) continue;
-      state.emplace_back(parameter.name, parameter.value, parameter.shape, parameter.begin);
+      state.emplace_back(parameter.name, parameter.value, parameter.layout);
     }
     const NamedState kept = OptimizerState(*pipeline.optimizers[index], saved_elsewhere);
     state.insert(state.end(), kept.begin(), kept.end());
@@ -449,7 +449,7 @@ Result<int> RestorePipeline(Checkpoint& from, Pipeline& pipeline) {
   for (const auto& stage : pipeline.stages) {
     if (stage == nullptr) continue;
     for (const NamedParameter& each : stage->Restored()) {
-      state.emplace_back(each.name, each.value, each.shape, each.begin);
+      state.emplace_back(each.name, each.value, each.layout);
       state.back().casts = true;
     }
   }
@@ -460,7 +460,7 @@ Result<int> RestorePipeline(Checkpoint& from, Pipeline& pipeline) {
     for (const OptimizerTensor& each : optimizer->States()) {
       const std::string name = OptimizerTensorName(each.kind, each.parameter);
       if (from.reader.Find(name) != nullptr) {
-        state.emplace_back(name, each.values, each.shape, each.begin);
+        state.emplace_back(name, each.values, each.layout);
         continue;
       }
       ++fresh;

@@ -113,8 +113,10 @@ StageWeights::StageWeights(std::span<const NamedTensor> working,
             : flat_.as_strided(like.sizes(), like.strides(), InFlat(shards_.start(i))));
     parameters_.emplace_back(masters[i].name, masters[i].tensor.detach(), gradients_.back());
     if (shards_.is_of_experts(i)) {
-      parameters_.back().shape[0] *= options.experts.ranks;
-      parameters_.back().begin = expert_parts_[Index(chain_)] * like.numel();
+      std::vector<std::int64_t> shape = like.sizes().vec();
+      const Box own = {0, expert_parts_[Index(chain_)] * shape[0], shape[0]};
+      shape[0] *= options.experts.ranks;
+      parameters_.back().layout = Layout(std::move(shape), own);
     }
     if (options.rank.vocabulary) options.rank.vocabulary->Describe(parameters_.back());
     newest_.push_back(like.detach());
@@ -175,7 +177,7 @@ void StageWeights::ChooseUpdated(const TorchStageOptions& options) {
                      ? collectives_->masters().narrow(0, shards_.InShard(piece), piece.size())
                      : InMemory(part.value, piece.begin, piece.size());
     part.gradient = GradientOf(piece);
-    part.begin = piece.begin;
+    part.layout = part.layout.From(piece.begin);
     part.counts = part.counts && counts();
     updated_.push_back(std::move(part));
   }

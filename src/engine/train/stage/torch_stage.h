@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "checkpoint/layout.h"
 #include "graph/analysis/node_costs.h"
 #include "graph/compile.h"
 #include "model_spec/model_config.h"
@@ -219,14 +220,13 @@ struct NamedParameter {
       : name(std::move(parameter)),
         value(std::move(whole)),
         gradient(std::move(its_gradient)),
-        shape(value.sizes().vec()),
+        layout(value.sizes().vec()),
         counts(!IsRouterBias(name)) {}
 
   std::string name;
   at::Tensor value;
   at::Tensor gradient;
-  std::vector<std::int64_t> shape;  // of the whole parameter
-  std::int64_t begin = 0;           // the first element, if the value is a range
+  Layout layout;  // which elements of the whole parameter the value has
   // Whether the global gradient norm includes it. A shared parameter counts at its first holder.
   bool counts;
   // Whether the stage computes a gradient for it: false if no output of any shape so far depends on

@@ -65,8 +65,8 @@ TorchVocabulary::TorchVocabulary(const VocabularyOptions& options, std::vector<N
 
 void TorchVocabulary::Describe(NamedParameter& parameter) const {
   if (std::ranges::find(masters_, parameter.name, &NamedTensor::name) == masters_.end()) return;
-  parameter.shape = {options_.vocabulary, options_.dim};
-  parameter.begin = rows_.begin * options_.dim;
+  parameter.layout =
+      Layout({options_.vocabulary, options_.dim}, {0, rows_.begin, rows_.count()});
 }
 
 void TorchVocabulary::Bind(std::span<const at::Tensor> gradients) {
