@@ -24,7 +24,8 @@ bool HasLine(const Error& error) {
 bool IsOption(std::string_view parameter) {
   constexpr std::string_view kOthers[] = {
       "schedule",     "csv",     "sweep", "run",     "unit",        "dump",      "memory",
-      "global_batch", "exclude", "for",   "samples", "uncertainty", "precisions"};
+      "global_batch", "exclude", "for",   "samples", "uncertainty", "precisions",
+      "costs"};
   return FindField(parameter) != nullptr ||
          std::ranges::find(kOthers, parameter) != std::end(kOthers);
 }

@@ -54,8 +54,8 @@ class PlanCostsTest(program.CommandTest):
 
     def test_refusals(self):
         costs = ("plan", *SIZES, "--costs", "measured.yaml")
-        self.assertIn("costs has no effect with --cost", self.refuse(*costs, "--cost", "1,1,1"))
-        self.assertIn("costs has no effect with --model", self.refuse("plan", "--model", "gpt2", "--global-batch", 8, "--costs", "measured.yaml"))
+        self.assertIn("--costs has no effect with --cost", self.refuse(*costs, "--cost", "1,1,1"))
+        self.assertIn("--costs has no effect with --model", self.refuse("plan", "--model", "gpt2", "--global-batch", 8, "--costs", "measured.yaml"))
         self.assertIn("none.yaml", self.refuse("plan", *SIZES, "--costs", "none.yaml"))
         self.write("measured.yaml", LAYERS + "launch: 0.1\n")
         self.assertIn("--costs 'measured.yaml': plans do not heed its launch", self.refuse(*costs))
