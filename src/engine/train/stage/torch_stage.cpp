@@ -19,7 +19,7 @@
 #include "train/stage/microbatch_state.h"
 #include "train/stage/slice_state.h"
 #include "train/stage/stage_spec.h"
-#include "train/stage/stage_weights.h"
+#include "train/weights/stage_weights.h"
 #include "train/stage/step_losses.h"
 #include "train/stage/torch_vocabulary.h"
 
@@ -81,7 +81,7 @@ class CompiledStage final : public TorchStage {
     updates_before_ = step * schedule_.microbatches / schedule_.versions.microbatches_per_update;
     if (first_update_ < 0) {
       first_update_ = updates_before_;
-      weights_.StartAt(first_update_);
+      weights_.versions().StartAt(first_update_);
     }
   }
 
@@ -286,7 +286,7 @@ class CompiledStage final : public TorchStage {
   // is complete.
   std::span<const float> OwnLosses() const {
     const std::int64_t done =
-        (weights_.updates() - updates_before_) * schedule_.versions.microbatches_per_update;
+        (weights_.versions().updates() - updates_before_) * schedule_.versions.microbatches_per_update;
     const std::size_t step =
         std::clamp<std::int64_t>(done / schedule_.microbatches, 1, schedule_.steps) - 1;
     const std::size_t count = schedule_.microbatches;
@@ -298,7 +298,7 @@ class CompiledStage final : public TorchStage {
   void UseVersionOf(int microbatch) {
     if (schedule_.versions.older == 0) return;
     const std::int64_t of_run = step_ * schedule_.microbatches + microbatch;
-    weights_.Use(std::max(first_update_, schedule_.versions.VersionOf(of_run)));
+    weights_.versions().Use(std::max(first_update_, schedule_.versions.VersionOf(of_run)));
   }
   // Returns the number of keys and values of one slice: all outputs after the first.
   static std::size_t SliceTensors(const TorchStageOptions& options, const StageProgram& program) {
