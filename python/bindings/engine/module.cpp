@@ -255,37 +255,59 @@ void AddAdamW(nb::module_& module) {
           "group"_a, "lr"_a, "beta1"_a, "beta2"_a, "eps"_a, "weight_decay"_a);
 }
 
+// Methods of the pipeline's parts, as methods of the pipeline.
+template <class Part, Part& (EnginePipeline::*part)(), class R, class... Args>
+auto OfPart(R (Part::*method)(Args...)) {
+  return [method](EnginePipeline& self, Args... args) -> R {
+    return ((self.*part)().*method)(std::forward<Args>(args)...);
+  };
+}
+template <class Part, Part& (EnginePipeline::*part)(), class R, class... Args>
+auto OfPart(R (Part::*method)(Args...) const) {
+  return [method](EnginePipeline& self, Args... args) -> R {
+    return ((self.*part)().*method)(std::forward<Args>(args)...);
+  };
+}
+constexpr auto OfBuilt = [](auto method) {
+  return OfPart<BuiltStages, &EnginePipeline::built>(method);
+};
+constexpr auto OfLastBatch = [](auto method) {
+  return OfPart<LastBatch, &EnginePipeline::last_batch>(method);
+};
+
 void AddPipeline(nb::module_& module) {
   nb::class_<EnginePipeline>(module, "Pipeline")
       .def("__init__", &MakePipeline)
       .def("set_shared", &EnginePipeline::SetShared)
-      .def("begin_captures", &EnginePipeline::BeginCaptures)
-      .def("capture", &EnginePipeline::Capture)
-      .def("capture_shape", &EnginePipeline::CaptureShape)
+      .def("begin_captures", OfBuilt(&BuiltStages::BeginCaptures))
+      .def("capture", OfBuilt(&BuiltStages::Capture))
+      .def("capture_shape", OfBuilt(&BuiltStages::CaptureShape))
       .def("difference",
-           [](const EnginePipeline& self, int model_stage) {
+           [](EnginePipeline& self, int model_stage) {
              nb::object found = nb::none();
-             if (const auto difference = self.FindDifference(model_stage)) {
+             if (const auto difference = self.built().FindDifference(model_stage)) {
                found = nb::make_tuple(difference->node, difference->op, difference->in_values);
              }
              return found;
            })
-      .def("is_like", &EnginePipeline::IsLike)
+      .def("is_like", [](EnginePipeline& self, EnginePipeline& other) {
+             return self.built().AreLike(other.built());
+           })
       .def("build", &EnginePipeline::Build)
       .def("gather", &EnginePipeline::Gather)
       .def("drop_gathered", &EnginePipeline::DropGathered)
       .def("set_weights", &EnginePipeline::SetWeights)
       .def("read_weights", &EnginePipeline::ReadWeights)
-      .def("updated", &EnginePipeline::Updated)
-      .def("build_shape", &EnginePipeline::BuildShape)
-      .def("add_shape", &EnginePipeline::AddShape)
-      .def("drop_shape", &EnginePipeline::DropShape)
-      .def("drop_built", &EnginePipeline::DropBuilt)
-      .def("all_fit_last", &EnginePipeline::AllFitLast)
+      .def("updated", OfBuilt(&BuiltStages::Updated))
+      .def("build_shape", OfBuilt(&BuiltStages::BuildShape))
+      .def("add_shape", OfBuilt(&BuiltStages::AddShape))
+      .def("drop_shape", OfBuilt(&BuiltStages::DropShape))
+      .def("drop_built", OfBuilt(&BuiltStages::DropBuilt))
+      .def("all_fit_last", OfLastBatch(&LastBatch::AllFit))
       .def("run", &EnginePipeline::Run)
-      .def("set_watches", &EnginePipeline::SetWatches)
-      .def("fits_last", &EnginePipeline::FitsLast, "inputs"_a.none(), "targets"_a.none())
-      .def("is_like_last", &EnginePipeline::IsLikeLast, "inputs"_a.none(), "targets"_a.none())
+      .def("set_watches", OfLastBatch(&LastBatch::SetWatches))
+      .def("fits_last", OfLastBatch(&LastBatch::Fits), "inputs"_a.none(), "targets"_a.none())
+      .def("is_like_last", OfLastBatch(&LastBatch::IsLike), "inputs"_a.none(), "targets"_a.none())
       .def("set_steps", &EnginePipeline::SetSteps)
       .def("set_metrics", &EnginePipeline::SetMetrics)
       .def("figures", &EnginePipeline::Figures)
@@ -298,7 +320,7 @@ void AddPipeline(nb::module_& module) {
              }
              return list;
            })
-      .def("graph_text", &EnginePipeline::GraphText)
+      .def("graph_text", OfBuilt(&BuiltStages::GraphText))
       .def("saved_bytes", &EnginePipeline::SavedBytes)
       .def("device_graphs", [](const EnginePipeline& self) {
         nb::list list;

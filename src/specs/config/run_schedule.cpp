@@ -115,7 +115,13 @@ Status CheckTrainable(const Schedule& schedule, const TrainConfig& config) {
 
 namespace {
 
-Status CheckReplicas(const TrainConfig& config) {
+Status CheckParallel(const TrainConfig& config) {
+  for (const auto& [name, ranks] : {std::pair("parallel.tensor", config.parallel.tensor),
+                                    {"parallel.context", config.parallel.context}}) {
+    if (ranks == 1) continue;
+    return InvalidParameter(name, "{}: this version divides neither layers nor samples; leave it at 1",
+                            ranks);
+  }
   const int data = config.parallel.data, expert = config.parallel.expert;
   if (const Status status = CheckExpertRanks(config.model, expert); !status) {
     return tl::unexpected(Located(status.error(), config, {"model.experts"}));
@@ -135,7 +141,7 @@ Status CheckReplicas(const TrainConfig& config) {
 Result<Schedule> Choose(TrainConfig& config, int cores) {
   PipelineConfig& pipeline = config.pipeline;
   const int data = config.parallel.data;
-  PENSTOCK_TRY_STATUS(CheckReplicas(config));
+  PENSTOCK_TRY_STATUS(CheckParallel(config));
   PENSTOCK_TRY(Schedule schedule, pipeline.csv.empty()
                                       ? FromCatalog(pipeline, data, cores, config.steps)
                                       : FromCsv(pipeline));

@@ -105,6 +105,8 @@ Result<RunToPrice> RunToPriceOf(TrainConfig config) {
   add("nodes", NodesOf(pipeline.ranks * parallel.data));
   if (parallel.data > 1) add("data_parallel", parallel.data);
   if (parallel.expert > 1) add("expert", parallel.expert);
+  if (parallel.tensor > 1) add("tensor", parallel.tensor);
+  if (parallel.context > 1) add("context", parallel.context);
   const int zero = ZeroOf(parallel, schedule);
   if (zero > 0 && parallel.data > 1) add("zero", zero);
   if (!pipeline.csv.empty()) return run;

@@ -64,6 +64,8 @@ struct ParallelConfig {
   int lookahead = 1;  // see ShardingOptions
   int residency = 0;
   int expert = 1;  // consecutive replicas that divide the experts of each layer
+  // Ranks that divide the matrices of each layer, and the tokens of each sample; 1 for now.
+  int tensor = 1, context = 1;
   // The link between these replicas, as LinkSpeed; empty: a fast one.
   std::string link = {};
   // Whether the pipeline's ranks shard the embedding, the head and the loss (Schedule::vocabulary).

@@ -19,7 +19,7 @@
 #include "tests/engine/train/sentences.h"
 #include "tests/engine/train/temp_folder.h"
 #include "tests/results.h"
-#include "train/stage/stage_assembly.h"
+#include "train/stage/stage_builder.h"
 
 namespace penstock::testing {
 namespace {
@@ -185,7 +185,7 @@ TEST(PartsOfDevice, AreRefusedWhereThereAreNone) {
   params.ranks = params.microbatches = 8;  // the test device has four parts
   const Schedule schedule = Generate("1f1b", params).value();
   const auto error = [&](const DeviceUse& use) {
-    return LineOf(StageAssembly::Make(schedule, {}, "", LocalRanks(params.ranks), nullptr, use));
+    return LineOf(StageBuilder::Make(schedule, {}, "", LocalRanks(params.ranks), nullptr, use));
   };
   const c10::Device device("test_device:0");
   EXPECT_THAT(error({device, false, true}),

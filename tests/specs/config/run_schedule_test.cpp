@@ -81,6 +81,8 @@ TEST(Setup, ErrorsAboutTheScheduleHaveTheirLine) {
       {"model:\n  layers: 2\n", 2, "2 layers cannot fill 4 stages"},
       {"model: {layers: 8}\npipeline:\n  stage_layers: [8]\n", 3, "layers per stage"},
       {"name: a\nparallel: {expert: 2}\n", 2, "parallel.expert 2: model llama has no experts"},
+      {"name: a\nparallel: {tensor: 2}\n", 2, "parallel.tensor 2: this version divides neither"},
+      {"name: a\nparallel: {context: 2}\n", 2, "parallel.context 2: this version divides neither"},
       {"name: a\npipeline: {cost: '1,x,1'}\n", 2, "pipeline.cost: '1,x,1'"},
       {"name: a\npipeline: {slices: 3}\n", 2, "pipeline.slices 3"},
       {"name: a\npipeline: {csv: none.csv}\n", 2, "cannot"}};

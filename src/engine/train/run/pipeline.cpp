@@ -15,7 +15,7 @@
 #include "train/compiled/example_inputs.h"
 #include "train/log/start_progress.h"
 #include "train/run/vocabulary_shards.h"
-#include "train/stage/stage_assembly.h"
+#include "train/stage/stage_builder.h"
 #include "train/stage/stage_options.h"
 #include "train/stage/stage_spec.h"
 
@@ -171,29 +171,6 @@ Result<std::unique_ptr<MatrixExchange>> MakeExchange(const TrainConfig& config,
                                           options.replicas.group, options.rank.device());
 }
 
-// The programs of a run's stages. Identical stages share them.
-class SharedPrograms {
- public:
-  using Programs = std::shared_ptr<const std::vector<StageProgram>>;
-
-  explicit SharedPrograms(const ModelConfig& model) : model_(model) {}
-
-  // Returns the programs of an earlier stage that is identical, or null.
-  Programs Find(const LayerRange& range) const {
-    for (const auto& [known, programs] : known_) {
-      if (AreAlike(model_, known, range)) return programs;
-    }
-    return nullptr;
-  }
-  void Add(const LayerRange& range, Programs programs) {
-    known_.emplace_back(range, std::move(programs));
-  }
-
- private:
-  ModelConfig model_;
-  std::vector<std::pair<LayerRange, Programs>> known_;
-};
-
 // Sets the calls to the optimizer of a stage, and returns the function that updates its parameters.
 TorchStage::Update UseOptimizer(const std::shared_ptr<Optimizer>& optimizer, const UpdateRule& rule,
                                 TorchStageOptions& options) {
@@ -212,16 +189,15 @@ TorchStage::Update UseOptimizer(const std::shared_ptr<Optimizer>& optimizer, con
 class PipelineBuilder {
  public:
   PipelineBuilder(const RunContext& run, const BatchSource& source, Pipeline& pipeline,
-                  const StageAssembly& assembly)
+                  StageBuilder& builder)
       : run_(run),
         config_(run.config),
         source_(source),
         pipeline_(pipeline),
-        assembly_(assembly),
+        builder_(builder),
         tokens_(at::zeros({config_.batch, SliceLengths(config_).front()},
                           at::device(pipeline.device).dtype(at::kLong))),
         examples_{{}, {at::zeros_like(tokens_)}},
-        shared_programs_(config_.model),
         progress_(run.log()) {}
 
   Status Add(int stage) {
@@ -238,14 +214,16 @@ class PipelineBuilder {
     PENSTOCK_TRY_STATUS(SetCompiled(config_, model_stage, options));
     PENSTOCK_TRY_STATUS(SetExamples(model_stage, options));
     Report(stage, 0);
-    PENSTOCK_TRY(const std::shared_ptr<StageModule> module, BuildModule(stage, options));
-    PENSTOCK_TRY_STATUS(SetPrograms(stage, module, options));
-    PENSTOCK_TRY(const std::shared_ptr<Optimizer> optimizer, MakeOptimizer(*module, options));
-    const auto update = UseOptimizer(optimizer, UpdateRuleOf(config_.optimizer), options);
-    PENSTOCK_TRY(auto made, TorchStage::Make(module, examples_, source_, options, update));
-    pipeline_.stages.push_back(std::move(made));
+    PENSTOCK_TRY(StageToBuild made, MakeModules(stage, std::move(options)));
+    PENSTOCK_TRY_STATUS(builder_.SetPrograms(KindOf(stage), made,
+                                             [&](int slice) { Report(stage, slice); }));
+    PENSTOCK_TRY(const std::shared_ptr<Optimizer> optimizer,
+                 MakeOptimizer(*made.trained, made.options));
+    const auto update = UseOptimizer(optimizer, UpdateRuleOf(config_.optimizer), made.options);
+    PENSTOCK_TRY(auto built, StageBuilder::Build(made, source_, update));
+    pipeline_.stages.push_back(std::move(built));
     optimizer->MakeState(pipeline_.stages.back()->Parameters());
-    options.rank.shards->optimizer.Add(optimizer->Bytes());
+    made.options.rank.shards->optimizer.Add(optimizer->Bytes());
     pipeline_.optimizers.push_back(optimizer);
     examples_.inputs = pipeline_.stages.back()->ExampleOutputs();
     return {};
@@ -277,37 +255,31 @@ class PipelineBuilder {
                           MeshOf(config_.parallel, run_.schedule), placement().rank_of(stage));
   }
 
-  // Builds the module with its weights. Only now, because earlier stages may have freed all but a
-  // shard of theirs.
-  Result<std::shared_ptr<StageModule>> BuildModule(int stage, TorchStageOptions& options) {
+  // Returns the first stage of the model that differs from this one only in its weights.
+  int KindOf(int stage) const {
+    const LayerRange range = RangeOf(stage);
+    int kind = 0;
+    while (!AreAlike(config_.model, RangeOf(kind), range)) ++kind;
+    return kind;
+  }
+
+  // Builds the modules with their weights. Only now, because earlier stages may have freed all but
+  // a shard of theirs.
+  Result<StageToBuild> MakeModules(int stage, TorchStageOptions options) {
     const int chain = options.replicas.chain;
     LanguageModel& model = chain == 0 ? pipeline_.model : pipeline_.replicas[chain - 1];
     const LayerRange range = RangeOf(stage);
     auto& module = model.stages[placement().model_stage(stage)];
     PENSTOCK_TRY(module, BuildStage(config_.model, range));
-    assembly_.Join(stage, options);
+    builder_.Join(stage, options);
     if (config_.precision == "bf16") {
       PENSTOCK_TRY(options.working, CastStage(*module, config_.model, range, at::kBFloat16));
       MoveStage(*options.working, pipeline_.device);
     }
     MoveStage(*module, pipeline_.device);
     options.rank.vocabulary = VocabularyOfStage(pipeline_.vocabulary, run_.schedule, stage);
-    return module;
-  }
-
-  // Compiles the stage, unless it was compiled before the run or is like an earlier one.
-  Status SetPrograms(int stage, const std::shared_ptr<StageModule>& module,
-                     TorchStageOptions& options) {
-    const LayerRange range = RangeOf(stage);
-    if (options.programs == nullptr) options.programs = shared_programs_.Find(range);
-    if (options.programs != nullptr) return {};
-    const auto report = [&](int slice) { Report(stage, slice); };
-    PENSTOCK_TRY(
-        std::vector<StageProgram> programs,
-        CompileSlices(options.working ? options.working : module, examples_, options, report));
-    options.programs = std::make_shared<const std::vector<StageProgram>>(std::move(programs));
-    shared_programs_.Add(range, options.programs);
-    return {};
+    return StageToBuild{options.working ? options.working : module, module, examples_,
+                        std::move(options)};
   }
 
   Result<std::shared_ptr<Optimizer>> MakeOptimizer(const StageModule& module,
@@ -323,10 +295,9 @@ class PipelineBuilder {
   const TrainConfig& config_;
   const BatchSource& source_;
   Pipeline& pipeline_;
-  const StageAssembly& assembly_;
+  StageBuilder& builder_;
   at::Tensor tokens_;
   StageExamples examples_;
-  SharedPrograms shared_programs_;
   StartProgress progress_;
 };
 
@@ -348,22 +319,22 @@ Result<Pipeline> BuildPipeline(const RunContext& run, const BatchSource& source)
   pipeline.model = empty;
   pipeline.replicas.assign(Index(schedule.placement.replicas() - 1), empty);
   PENSTOCK_TRY(pipeline.device, OpenDevice(config.device));
-  PENSTOCK_TRY(const StageAssembly assembly,
-               StageAssembly::Make(schedule, config.parallel, OffloadFolder(config), run.ranks,
+  PENSTOCK_TRY(StageBuilder builder,
+               StageBuilder::Make(schedule, config.parallel, OffloadFolder(config), run.ranks,
                                    run.processes.group(),
                                    {pipeline.device, config.device_graphs, config.device_parts}));
-  pipeline.zero = assembly.zero();
-  pipeline.replicas_per_shard = assembly.replicas_per_shard();
-  pipeline.rank_shards = assembly.rank_shards();
-  pipeline.recorders = assembly.recorders();
+  pipeline.zero = builder.zero();
+  pipeline.replicas_per_shard = builder.replicas_per_shard();
+  pipeline.rank_shards = builder.rank_shards();
+  pipeline.recorders = builder.recorders();
   pipeline.rate = std::make_shared<LearningRate>(LearningRate{config.optimizer, config.steps});
   PENSTOCK_TRY(pipeline.ranges, StageRanges(config, length));
   pipeline.shared = SharedParameters(config.model, pipeline.ranges);
   PENSTOCK_TRY_STATUS(CheckShared(pipeline.shared, schedule));
   PENSTOCK_TRY(pipeline.vocabulary, MakeVocabularyShards(run, source, pipeline.device));
-  PipelineBuilder builder(run, source, pipeline, assembly);
+  PipelineBuilder stages(run, source, pipeline, builder);
   for (int stage = 0; stage < schedule.stages() && !run.stops(); ++stage) {
-    PENSTOCK_TRY_STATUS(builder.Add(stage));
+    PENSTOCK_TRY_STATUS(stages.Add(stage));
   }
   return pipeline;
 }

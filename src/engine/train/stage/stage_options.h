@@ -16,7 +16,7 @@ namespace penstock {
 Status SetRecompute(const RecomputeConfig& config, CompileOptions& options);
 
 // Adds to options of all stages what the schedule and its replicas determine for one of them.
-// StageAssembly adds what belongs to a process.
+// StageBuilder adds what belongs to a process.
 Result<TorchStageOptions> ScheduledOptions(const Schedule& schedule, const ParallelConfig& parallel,
                                            int stage, TorchStageOptions options);
 

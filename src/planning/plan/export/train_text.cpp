@@ -22,6 +22,8 @@ Result<TrainConfig> ConfigOf(const PlanJob& job, const std::string& csv) {
   }
   config.parallel.data = division.data;
   config.parallel.expert = division.expert;
+  config.parallel.tensor = division.tensor;
+  config.parallel.context = division.context;
   config.parallel.zero = division.data > 1 ? division.zero : 0;
   const Precision precision = job.model.batch.precision;
   if (precision != Precision::kFp32 && precision != Precision::kBf16) {

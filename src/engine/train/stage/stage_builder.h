@@ -1,7 +1,10 @@
-// StageAssembly: what the stages of this process's ranks share with each other and with other
-// processes' stages, for `train` and for Python alike. Private to train/ and its bindings.
+// StageBuilder: builds the stages of this process's ranks, for `train` and for Python alike, with
+// what they share with each other and with other processes' stages: groups, pools, queues and
+// programs. Private to train/ and its bindings. Threads: one at a time.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,19 +36,42 @@ struct RankDevice {
   std::shared_ptr<RankRecorder> recorder = nullptr;
 };
 
-class StageAssembly {
+// A stage before its programs are bound.
+struct StageToBuild {
+  std::shared_ptr<StageModule> captured;  // what the programs compute
+  std::shared_ptr<StageModule> trained;   // has the weights that are updated; may be `captured`
+  StageExamples examples;
+  TorchStageOptions options;
+};
+
+class StageBuilder {
  public:
+  using Programs = std::shared_ptr<const std::vector<StageProgram>>;
+
   // Creates the groups of replicas and experts, the pools of OFFLOAD with their files in
   // `offload_folder`, and the queues of ranks on a device. Every process calls it at the same place
   // of its start. `processes` is null for a single process, and must outlive the object. Errors: as
   // MakeReplicaGroups, MakeExpertGroups, MakePools and OpenDevicePlugin; kInvalidArgument for
   // graphs or parts of a CPU, or graphs with OFFLOAD; kUnavailable if the device cannot be divided.
-  static Result<StageAssembly> Make(const Schedule& schedule, const ParallelConfig& parallel,
+  static Result<StageBuilder> Make(const Schedule& schedule, const ParallelConfig& parallel,
                                     const std::string& offload_folder, const LocalRanks& ranks,
                                     ProcessGroup* processes, const DeviceUse& use = {});
 
   // Sets the options of a stage of this process: its group, pool, queue and rank.
   void Join(int stage, TorchStageOptions& options) const;
+
+  // Sets the programs of a stage, unless it has some. Stages of one kind have the same ones, which
+  // are compiled once. Errors: as CompileSlices.
+  Status SetPrograms(int kind, StageToBuild& stage,
+                     const std::function<void(int slice)>& on_slice = {});
+  // Returns the programs of a kind; null before SetPrograms.
+  Programs ProgramsOf(int kind) const;
+  // Binds the programs of a stage. Errors: as TorchStage::Make.
+  static Result<std::unique_ptr<TorchStage>> Build(const StageToBuild& stage, BatchSource source,
+                                                   TorchStage::Update update) {
+    return TorchStage::Make(stage.trained, stage.examples, std::move(source), stage.options,
+                            std::move(update));
+  }
 
   int zero() const { return zero_; }                              // see UpdateRule
   int replicas_per_shard() const { return replicas_per_shard_; }  // consecutive ones, of a stage
@@ -62,6 +88,7 @@ class StageAssembly {
   std::vector<std::shared_ptr<RankShards>> rank_shards_;  // by rank
   std::vector<std::shared_ptr<ActivationPool>> pools_;    // by rank
   std::vector<RankDevice> on_devices_;                    // by rank
+  std::map<int, Programs> programs_;                      // by kind
 };
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-#include "train/stage/stage_assembly.h"
+#include "train/stage/stage_builder.h"
 
 #include <algorithm>
 #include <exception>
@@ -13,6 +13,7 @@
 #include "graph/run/program_replays.h"
 #include "schedule/passes/lanes.h"
 #include "train/stage/offload_and_recompute.h"
+#include "train/stage/stage_spec.h"
 
 namespace penstock {
 namespace {
@@ -81,11 +82,11 @@ Result<std::vector<RankDevice>> MakeRankDevices(const LocalRanks& ranks, const D
 
 }  // namespace
 
-Result<StageAssembly> StageAssembly::Make(const Schedule& schedule, const ParallelConfig& parallel,
+Result<StageBuilder> StageBuilder::Make(const Schedule& schedule, const ParallelConfig& parallel,
                                           const std::string& offload_folder,
                                           const LocalRanks& ranks, ProcessGroup* processes,
                                           const DeviceUse& use) {
-  StageAssembly made;
+  StageBuilder made;
   made.placement_ = schedule.placement;
   made.zero_ = ZeroOf(parallel, schedule);
   made.replicas_per_shard_ = ReplicasPerShard(parallel, schedule);
@@ -113,7 +114,7 @@ Result<StageAssembly> StageAssembly::Make(const Schedule& schedule, const Parall
   return made;
 }
 
-void StageAssembly::Join(int stage, TorchStageOptions& options) const {
+void StageBuilder::Join(int stage, TorchStageOptions& options) const {
   const std::size_t rank = Index(placement_.rank_of(stage));
   options.replicas.group = groups_[Index(stage)];
   options.rank.shards = rank_shards_[rank];
@@ -123,7 +124,23 @@ void StageAssembly::Join(int stage, TorchStageOptions& options) const {
   options.rank.recorder = on_devices_[rank].recorder;
 }
 
-std::vector<std::shared_ptr<RankRecorder>> StageAssembly::recorders() const {
+Status StageBuilder::SetPrograms(int kind, StageToBuild& stage,
+                                 const std::function<void(int slice)>& on_slice) {
+  if (stage.options.programs == nullptr) stage.options.programs = ProgramsOf(kind);
+  if (stage.options.programs != nullptr) return {};
+  PENSTOCK_TRY(std::vector<StageProgram> programs,
+               CompileSlices(stage.captured, stage.examples, stage.options, on_slice));
+  stage.options.programs = std::make_shared<const std::vector<StageProgram>>(std::move(programs));
+  programs_[kind] = stage.options.programs;
+  return {};
+}
+
+StageBuilder::Programs StageBuilder::ProgramsOf(int kind) const {
+  const auto found = programs_.find(kind);
+  return found == programs_.end() ? nullptr : found->second;
+}
+
+std::vector<std::shared_ptr<RankRecorder>> StageBuilder::recorders() const {
   std::vector<std::shared_ptr<RankRecorder>> recorders;
   for (const RankDevice& each : on_devices_) recorders.push_back(each.recorder);
   return recorders;
