@@ -45,6 +45,7 @@ class StageWeights final : public StageUpdate {
   // What a checkpoint must set before the first step; then call SetWorking().
   std::vector<NamedParameter> Restored() const;
   WeightVersions& versions() { return versions_; }
+  const WeightVersions& versions() const { return versions_; }
 
   // Declares that the stage runs another program, too. See NamedParameter::has_gradient.
   void AddProgram(const StageProgram& program);

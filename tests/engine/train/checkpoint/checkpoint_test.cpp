@@ -124,13 +124,15 @@ TEST(Checkpoint, RefusesAFileWithOneFlippedBit) {
   }
 }
 
-// Three processes: "cut" has elements of each, "both" is on two of them.
+// Three processes: "cut" has elements of each and "columns" has columns, "both" is on two of them.
 class WriteShardsTest : public testing::Test {
  protected:
   NamedState StateOf(int process) const {
     const std::int64_t begin = 4 * process;
-    NamedState state = {{"cut", cut_.view({-1}).slice(0, begin, begin + 4), {3, 4}, begin},
-                        {fmt::format("own{}", process), at::full({2, 2}, process)}};
+    NamedState state = {
+        {"cut", cut_.view({-1}).slice(0, begin, begin + 4), Layout({3, 4}).From(begin)},
+        {"columns", columns_.narrow(1, 2 * process, 2), Layout({2, 6}, {1, 2 * process, 2})},
+        {fmt::format("own{}", process), at::full({2, 2}, process)}};
     if (process != 1) state.emplace_back("both", both_.t());  // not contiguous
     return state;
   }
@@ -150,14 +152,16 @@ class WriteShardsTest : public testing::Test {
   TempFolder folder_;
   const std::string path_ = folder_ / "step-7";
   const at::Tensor cut_ = at::arange(12, at::kFloat).view({3, 4});
+  const at::Tensor columns_ = at::rand({2, 6});
   const at::Tensor both_ = at::rand({2, 5});
 };
 
 TEST_F(WriteShardsTest, EveryProcessWritesItsElements) {
   EXPECT_EQ(Write(path_), std::vector<std::string>(3));
   const std::map<std::string, at::Tensor> all = AllTensors(path_);
-  EXPECT_EQ(all.size(), 5U);
+  EXPECT_EQ(all.size(), 6U);
   EXPECT_TRUE(at::equal(all.at("cut"), cut_));
+  EXPECT_TRUE(at::equal(all.at("columns"), columns_));
   EXPECT_TRUE(at::equal(all.at("both"), both_.t()));
   EXPECT_TRUE(at::equal(all.at("own2"), at::full({2, 2}, 2)));
   const Checkpoint checkpoint = OpenCheckpoint(path_).value();
@@ -167,7 +171,7 @@ TEST_F(WriteShardsTest, EveryProcessWritesItsElements) {
   // Each shard is a safetensors file of its own.
   const auto shard = ValueOf(ReadSafetensors(path_ + "/shard-3-of-3.safetensors"));
   EXPECT_TRUE(shard.verified);
-  EXPECT_EQ(shard.tensors.size(), 2U);
+  EXPECT_EQ(shard.tensors.size(), 3U);
   EXPECT_TRUE(at::equal(shard.tensors.at("cut[8:12]"), at::arange(8, 12, at::kFloat)));
 }
 
@@ -178,10 +182,21 @@ TEST_F(WriteShardsTest, RestoresRangesAndReadsNothingElse) {
   ASSERT_TRUE(WriteFileAtomically(first, std::string(ReadFile(first)->size(), 'x')));
   Checkpoint checkpoint = OpenCheckpoint(path_).value();
   at::Tensor end = at::empty({2, 7}).slice(1, 0, 4);  // not contiguous
-  ASSERT_TRUE(Restore(checkpoint, {{"cut", end, {3, 4}, 4}}));
+  ASSERT_TRUE(Restore(checkpoint, {{"cut", end, Layout({3, 4}).From(4)}}));
   EXPECT_TRUE(at::equal(end, cut_.slice(0, 1)));
   EXPECT_EQ(checkpoint.reader.bytes_read(), 8 * sizeof(float));
-  EXPECT_FALSE(Restore(checkpoint, {{"cut", at::empty({12}), {3, 4}, 0}}));
+  EXPECT_FALSE(Restore(checkpoint, {{"cut", at::empty({12}), Layout({3, 4})}}));
+}
+
+// As a run that resumes with another division of a matrix.
+TEST_F(WriteShardsTest, RestoresBoxesOfOneDimensionFromBoxesOfAnother) {
+  EXPECT_EQ(Write(path_), std::vector<std::string>(3));
+  Checkpoint checkpoint = OpenCheckpoint(path_).value();
+  const at::Tensor row = at::empty({6}), middle = at::empty({2, 3});
+  ASSERT_TRUE(Restore(checkpoint, {{"columns", row, Layout({2, 6}, {0, 1, 1})},
+                                   {"columns", middle, Layout({2, 6}, {1, 1, 3})}}));
+  EXPECT_TRUE(at::equal(row, columns_[1]));
+  EXPECT_TRUE(at::equal(middle, columns_.narrow(1, 1, 3)));
 }
 
 TEST_F(WriteShardsTest, ReplacesWhatAKilledProcessLeft) {

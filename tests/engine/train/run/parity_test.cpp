@@ -332,7 +332,7 @@ void ExpectCopiesEqual(const Pipeline& pipeline) {
   std::map<std::string, at::Tensor> states;
   for (const auto& optimizer : pipeline.optimizers) {
     for (const StatePiece& piece : OptimizerState(*optimizer)) {
-      const std::string key = fmt::format("{} {}", piece.name, piece.begin);
+      const std::string key = fmt::format("{} {}", piece.name, piece.layout.begin());
       const at::Tensor& first = states.emplace(key, piece.values).first->second;
       EXPECT_TRUE(at::equal(first, piece.values)) << piece.name;
     }
