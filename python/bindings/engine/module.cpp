@@ -290,9 +290,8 @@ void AddPipeline(nb::module_& module) {
              }
              return found;
            })
-      .def("is_like", [](EnginePipeline& self, EnginePipeline& other) {
-             return self.built().AreLike(other.built());
-           })
+      .def("is_like", [](EnginePipeline& self,
+                         EnginePipeline& other) { return self.built().AreLike(other.built()); })
       .def("build", &EnginePipeline::Build)
       .def("gather", &EnginePipeline::Gather)
       .def("drop_gathered", &EnginePipeline::DropGathered)

@@ -188,8 +188,7 @@ bool EnginePipeline::ForgetStep() {
     return false;
   const nb::gil_scoped_release no_gil;
   bool forgotten = true;
-  built_.ForEach(
-      [&](TorchStage& stage) { forgotten = stage.ForgetStep(step_) && forgotten; });
+  built_.ForEach([&](TorchStage& stage) { forgotten = stage.ForgetStep(step_) && forgotten; });
   if (forgotten) batches_.End();
   return forgotten;
 }

@@ -32,7 +32,8 @@ Result<Mesh> Mesh::Make(const Sizes& sizes) {
                                         sizes.tensor};
   std::int64_t ranks = 1;
   for (std::size_t i = 0; i < kAxes; ++i) {
-    if (parts[i] < 1) return InvalidArgument("{}: {} parts; at least 1 is needed", kNames[i], parts[i]);
+    if (parts[i] < 1)
+      return InvalidArgument("{}: {} parts; at least 1 is needed", kNames[i], parts[i]);
     if (static_cast<Axis>(i) != Axis::kExpert) ranks *= parts[i];
     if (ranks <= std::numeric_limits<int>::max()) continue;
     return InvalidArgument("a mesh of {} ranks and more is too large", ranks);

@@ -16,7 +16,7 @@ using nlohmann::json;
 
 constexpr const char* kFormat = "penstock-checkpoint";
 constexpr std::uint64_t kVersion = 1;
-constexpr std::uint64_t kBoxVersion = 2;  // written if a piece has a box
+constexpr std::uint64_t kBoxVersion = 2;                      // written if a piece has a box
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 62;  // per tensor; sums do not overflow
 
 // Parses the whole text as a number of at least 0, in the form that MetadataOf writes.

@@ -3,8 +3,9 @@
 // written last: a folder without it is not a checkpoint.
 //
 // A tensor is in one piece or in several pieces of different shards. Each piece is a range of the
-// elements of the flattened tensor, or of a box of it (checkpoint/layout.h). Tensors are addressed by their names in the whole model, so a
-// checkpoint does not depend on the stages, ranks and processes that wrote it.
+// elements of the flattened tensor, or of a box of it (checkpoint/layout.h). Tensors are addressed
+// by their names in the whole model, so a checkpoint does not depend on the stages, ranks and
+// processes that wrote it.
 //
 // Each piece has a CRC-32 for every kBlockBytes of its bytes. So a reader that needs only a range
 // of a piece reads and verifies only the blocks that contain it. The manifest contains a CRC-32 of

@@ -48,8 +48,8 @@ class MergeWriter {
       const std::uint64_t end = std::min(begin + space, elements);
       const std::size_t used = buffer_.size();
       buffer_.resize(used + (end - begin) * element_bytes);
-      PENSTOCK_TRY_STATUS(from.Read(
-          name, whole.From(static_cast<std::int64_t>(begin)), std::span(buffer_).subspan(used)));
+      PENSTOCK_TRY_STATUS(from.Read(name, whole.From(static_cast<std::int64_t>(begin)),
+                                    std::span(buffer_).subspan(used)));
       if (end < elements) PENSTOCK_TRY_STATUS(Flush());
       begin = end;
     }

@@ -87,8 +87,7 @@ void AddShards(const ShardPlan& plan, const std::vector<WrittenShard>& shards, M
       PENSTOCK_CHECK(next[piece.process] < blocks.size(), "process {} wrote too few pieces",
                      piece.process);
       tensor.pieces.push_back({ShardName(piece.process, processes), PieceKey(name, planned, piece),
-                               piece.begin, piece.end, blocks[next[piece.process]++],
-                               piece.box});
+                               piece.begin, piece.end, blocks[next[piece.process]++], piece.box});
     }
   }
 }

@@ -15,9 +15,12 @@ struct Offers {
 
   std::vector<ChosenPiece>& Of(const OfferedPiece& offered) {
     const std::optional<Box>& box = offered.layout.box();
-    const auto found = std::ranges::find(boxes, box, [](const auto& each) { return each.first.box(); });
+    const auto found =
+        std::ranges::find(boxes, box, [](const auto& each) { return each.first.box(); });
     if (found != boxes.end()) return found->second;
-    return boxes.emplace(box ? boxes.end() : boxes.begin(), offered.layout, std::vector<ChosenPiece>())->second;
+    return boxes
+        .emplace(box ? boxes.end() : boxes.begin(), offered.layout, std::vector<ChosenPiece>())
+        ->second;
   }
 };
 

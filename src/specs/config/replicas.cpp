@@ -9,11 +9,12 @@
 namespace penstock {
 
 Mesh MeshOf(const ParallelConfig& parallel, const Schedule& schedule) {
-  return Mesh::Make({.data = parallel.data,
-                     .expert = parallel.expert,
-                     .pipeline = schedule.ranks() / (parallel.data * parallel.context * parallel.tensor),
-                     .context = parallel.context,
-                     .tensor = parallel.tensor})
+  return Mesh::Make(
+             {.data = parallel.data,
+              .expert = parallel.expert,
+              .pipeline = schedule.ranks() / (parallel.data * parallel.context * parallel.tensor),
+              .context = parallel.context,
+              .tensor = parallel.tensor})
       .value();
 }
 

@@ -119,8 +119,8 @@ Status CheckParallel(const TrainConfig& config) {
   for (const auto& [name, ranks] : {std::pair("parallel.tensor", config.parallel.tensor),
                                     {"parallel.context", config.parallel.context}}) {
     if (ranks == 1) continue;
-    return InvalidParameter(name, "{}: this version divides neither layers nor samples; leave it at 1",
-                            ranks);
+    return InvalidParameter(
+        name, "{}: this version divides neither layers nor samples; leave it at 1", ranks);
   }
   const int data = config.parallel.data, expert = config.parallel.expert;
   if (const Status status = CheckExpertRanks(config.model, expert); !status) {

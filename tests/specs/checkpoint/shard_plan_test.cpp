@@ -16,7 +16,8 @@ std::string PlanOf(
   for (const auto& ranges : processes) {
     auto& own = offers.emplace_back();
     for (const auto& [begin, end] : ranges) {
-      own.push_back({"a", "F32", Layout({2, 5}).From(static_cast<std::int64_t>(begin)), end - begin});
+      own.push_back(
+          {"a", "F32", Layout({2, 5}).From(static_cast<std::int64_t>(begin)), end - begin});
     }
   }
   const auto plan = PlanShards(offers);
@@ -75,11 +76,11 @@ TEST(ShardPlan, ChoosesEachBoxOnce) {
 }
 
 TEST(ShardPlan, RefusesBoxesThatOverlapOrLeaveAGap) {
-  EXPECT_EQ(PlanOfColumns({{0, 3}, {2, 4}}),
-            "ranks save 'a' in boxes that do not divide it: indices 2 of dimension 1 come after 3 of "
-            "dimension 1");
-  EXPECT_EQ(PlanOfColumns({{0, 3}}),
-            "no rank saves 'a' from index 3 of dimension 1 on; it has 6");
+  EXPECT_EQ(
+      PlanOfColumns({{0, 3}, {2, 4}}),
+      "ranks save 'a' in boxes that do not divide it: indices 2 of dimension 1 come after 3 of "
+      "dimension 1");
+  EXPECT_EQ(PlanOfColumns({{0, 3}}), "no rank saves 'a' from index 3 of dimension 1 on; it has 6");
 }
 
 }  // namespace

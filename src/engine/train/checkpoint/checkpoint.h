@@ -33,7 +33,7 @@ struct StatePiece {
   std::string name;
   at::Tensor values;
   Layout layout;
-  bool casts = false;               // whether Restore may cast the saved values to this dtype
+  bool casts = false;  // whether Restore may cast the saved values to this dtype
 };
 using NamedState = std::vector<StatePiece>;
 

@@ -212,7 +212,8 @@ void Optimizer::UpdateMatrix(const MuonParameter& parameter, const MatrixPart& p
     PENSTOCK_CHECK(exchange_ != nullptr, "a part of {} without the others", parameter.about.name);
     exchange_->CopyTo(parameter.about.name, part.matrix, input);
   }
-  const std::int64_t in_matrix = parameter.about.layout.begin() + part.begin - part.matrix * size.elements();
+  const std::int64_t in_matrix =
+      parameter.about.layout.begin() + part.begin - part.matrix * size.elements();
   const at::Tensor update = orthogonalizer_.Run(size).narrow(0, in_matrix, part.size);
   const double rate = lr * rule.lr_scale;
   const at::Tensor value = parameter.value.narrow(0, part.begin, part.size);
@@ -269,7 +270,8 @@ std::vector<OptimizerTensor> Optimizer::States() const {
     for (std::size_t i = 0; i < group.about.size(); ++i) {
       add("first_moment", group.about[i], group.first_moments[i]);
       add("second_moment", group.about[i], group.second_moments[i]);
-      states.push_back({"steps", group.about[i].name, Layout(std::vector<std::int64_t>()), group.steps[i]});
+      states.push_back(
+          {"steps", group.about[i].name, Layout(std::vector<std::int64_t>()), group.steps[i]});
     }
   }
   for (const MuonParameter& each : matrices_) add("momentum", each.about, each.momentum);

@@ -215,8 +215,8 @@ class PipelineBuilder {
     PENSTOCK_TRY_STATUS(SetExamples(model_stage, options));
     Report(stage, 0);
     PENSTOCK_TRY(StageToBuild made, MakeModules(stage, std::move(options)));
-    PENSTOCK_TRY_STATUS(builder_.SetPrograms(KindOf(stage), made,
-                                             [&](int slice) { Report(stage, slice); }));
+    PENSTOCK_TRY_STATUS(
+        builder_.SetPrograms(KindOf(stage), made, [&](int slice) { Report(stage, slice); }));
     PENSTOCK_TRY(const std::shared_ptr<Optimizer> optimizer,
                  MakeOptimizer(*made.trained, made.options));
     const auto update = UseOptimizer(optimizer, UpdateRuleOf(config_.optimizer), made.options);
@@ -321,8 +321,8 @@ Result<Pipeline> BuildPipeline(const RunContext& run, const BatchSource& source)
   PENSTOCK_TRY(pipeline.device, OpenDevice(config.device));
   PENSTOCK_TRY(StageBuilder builder,
                StageBuilder::Make(schedule, config.parallel, OffloadFolder(config), run.ranks,
-                                   run.processes.group(),
-                                   {pipeline.device, config.device_graphs, config.device_parts}));
+                                  run.processes.group(),
+                                  {pipeline.device, config.device_graphs, config.device_parts}));
   pipeline.zero = builder.zero();
   pipeline.replicas_per_shard = builder.replicas_per_shard();
   pipeline.rank_shards = builder.rank_shards();

@@ -50,8 +50,8 @@ Result<ExpertGroups> MakeExpertGroups(const Schedule& schedule, const ParallelCo
   PENSTOCK_TRY(const std::optional<LinkSpeed> link, LinkOf(parallel));
   std::vector<RankGroupMembers> members;
   for (std::vector<int>& group : MeshOf(parallel, schedule).Groups({Axis::kExpert})) {
-    members.push_back({.name = fmt::format("experts of rank {}", group.front()),
-                       .ranks = std::move(group)});
+    members.push_back(
+        {.name = fmt::format("experts of rank {}", group.front()), .ranks = std::move(group)});
     members.back().memory = GroupMemoryOn(DeviceOf(members.back().ranks, ranks, devices));
   }
   PENSTOCK_TRY(std::vector<RankGroupEnds> made,

@@ -83,9 +83,8 @@ Result<std::vector<RankDevice>> MakeRankDevices(const LocalRanks& ranks, const D
 }  // namespace
 
 Result<StageBuilder> StageBuilder::Make(const Schedule& schedule, const ParallelConfig& parallel,
-                                          const std::string& offload_folder,
-                                          const LocalRanks& ranks, ProcessGroup* processes,
-                                          const DeviceUse& use) {
+                                        const std::string& offload_folder, const LocalRanks& ranks,
+                                        ProcessGroup* processes, const DeviceUse& use) {
   StageBuilder made;
   made.placement_ = schedule.placement;
   made.zero_ = ZeroOf(parallel, schedule);

@@ -54,8 +54,8 @@ class StageBuilder {
   // MakeReplicaGroups, MakeExpertGroups, MakePools and OpenDevicePlugin; kInvalidArgument for
   // graphs or parts of a CPU, or graphs with OFFLOAD; kUnavailable if the device cannot be divided.
   static Result<StageBuilder> Make(const Schedule& schedule, const ParallelConfig& parallel,
-                                    const std::string& offload_folder, const LocalRanks& ranks,
-                                    ProcessGroup* processes, const DeviceUse& use = {});
+                                   const std::string& offload_folder, const LocalRanks& ranks,
+                                   ProcessGroup* processes, const DeviceUse& use = {});
 
   // Sets the options of a stage of this process: its group, pool, queue and rank.
   void Join(int stage, TorchStageOptions& options) const;

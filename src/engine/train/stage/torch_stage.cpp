@@ -19,9 +19,9 @@
 #include "train/stage/microbatch_state.h"
 #include "train/stage/slice_state.h"
 #include "train/stage/stage_spec.h"
-#include "train/weights/stage_weights.h"
 #include "train/stage/step_losses.h"
 #include "train/stage/torch_vocabulary.h"
+#include "train/weights/stage_weights.h"
 
 namespace penstock {
 namespace {
@@ -285,8 +285,8 @@ class CompiledStage final : public TorchStage {
   // Returns the losses of the last completed step by microbatch index, or of the first step if none
   // is complete.
   std::span<const float> OwnLosses() const {
-    const std::int64_t done =
-        (weights_.versions().updates() - updates_before_) * schedule_.versions.microbatches_per_update;
+    const std::int64_t done = (weights_.versions().updates() - updates_before_) *
+                              schedule_.versions.microbatches_per_update;
     const std::size_t step =
         std::clamp<std::int64_t>(done / schedule_.microbatches, 1, schedule_.steps) - 1;
     const std::size_t count = schedule_.microbatches;

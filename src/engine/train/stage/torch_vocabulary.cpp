@@ -65,8 +65,7 @@ TorchVocabulary::TorchVocabulary(const VocabularyOptions& options, std::vector<N
 
 void TorchVocabulary::Describe(NamedParameter& parameter) const {
   if (std::ranges::find(masters_, parameter.name, &NamedTensor::name) == masters_.end()) return;
-  parameter.layout =
-      Layout({options_.vocabulary, options_.dim}, {0, rows_.begin, rows_.count()});
+  parameter.layout = Layout({options_.vocabulary, options_.dim}, {0, rows_.begin, rows_.count()});
 }
 
 void TorchVocabulary::Bind(std::span<const at::Tensor> gradients) {

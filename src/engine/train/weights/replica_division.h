@@ -17,9 +17,9 @@ struct ReplicaDivision {
         experts(options.experts.parts) {}
 
   int replicas;
-  int chain;      // the stage's own
-  int zero;       // see UpdateRule
-  int per_shard;  // consecutive replicas with the same shard
+  int chain;                 // the stage's own
+  int zero;                  // see UpdateRule
+  int per_shard;             // consecutive replicas with the same shard
   std::vector<int> experts;  // as ExpertParallelism::parts
 
   // The shard that the replica in a chain updates.

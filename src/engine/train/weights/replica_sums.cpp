@@ -48,8 +48,7 @@ Message ReplicaSums::Share(int to_chain) {
   at::Tensor& outgoing = Unread(ElementsOf(ranges), flat.options(),
                                 outgoing_[division_.zero > 0 ? Index(to_chain) : 0]);
   for (const Range& range : ranges) {
-    outgoing.narrow(0, range.in_message, range.size)
-        .copy_(flat.narrow(0, range.begin, range.size));
+    outgoing.narrow(0, range.in_message, range.size).copy_(flat.narrow(0, range.begin, range.size));
   }
   std::array<at::Tensor, 2> sent = {outgoing, losses_.values().clone()};
   return ToMessage(sent);

@@ -97,8 +97,8 @@ void StageWeights::ChooseUpdated(const TorchStageOptions& options) {
   for (const Shards::ParameterPiece& piece : shards_.pieces(division_.shard())) {
     NamedParameter part = parameters_[piece.parameter];
     PENSTOCK_CHECK(part.value.is_contiguous(), "{} is not contiguous", part.name);
-    part.value = has_master_shard() ? MasterOf(piece)
-                                    : InMemory(part.value, piece.begin, piece.size());
+    part.value =
+        has_master_shard() ? MasterOf(piece) : InMemory(part.value, piece.begin, piece.size());
     part.gradient = gradients_.Of(piece);
     part.layout = part.layout.From(piece.begin);
     part.counts = part.counts && division_.counts();
@@ -183,8 +183,7 @@ void StageWeights::SetWeights(std::span<const at::Tensor> whole) {
   }
   for (const Shards::ParameterPiece& piece : shards_.pieces(division_.shard())) {
     if (!has_master_shard()) break;
-    MasterOf(piece).copy_(
-        whole[piece.parameter].flatten().narrow(0, piece.begin, piece.size()));
+    MasterOf(piece).copy_(whole[piece.parameter].flatten().narrow(0, piece.begin, piece.size()));
   }
   SetWorking();
 }
@@ -313,8 +312,8 @@ void StageWeights::TakeShard(int chain, Message parameters) {
 
 // Replicas that have whole masters send these, else what they compute with.
 at::Tensor StageWeights::Sent(const Shards::ParameterPiece& piece) const {
-  const at::Tensor& whole = has_master_shard() ? versions_.newest()[piece.parameter]
-                                               : parameters_[piece.parameter].value;
+  const at::Tensor& whole =
+      has_master_shard() ? versions_.newest()[piece.parameter] : parameters_[piece.parameter].value;
   return InMemory(whole, piece.begin, piece.size());
 }
 
