@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import weakref
 from collections.abc import Sequence
@@ -12,11 +13,12 @@ import torch.distributed as dist
 
 from penstock import Error
 from penstock.megatron import contracts
+from penstock.megatron.agreement import gathered, together
 from penstock.megatron.lanes import Lanes, Source
 from penstock.megatron.losses import LossMessages
 from penstock.megatron.messages import Messages
 from penstock.megatron.placement import Placement, layers_of_stages, require_placed
-from penstock.megatron.refusals import refuse_call, refuse_config, refuse_models
+from penstock.megatron.refusals import refuse_call, refuse_config, refuse_models, refuse_recomputation
 from penstock.megatron.step import NoSync, Observer, Program, Stage, Step
 from penstock.megatron.weights import SplitBackward
 
@@ -105,7 +107,7 @@ class Engine:
         step.run(program)
         if self._observer is not None:
             self._observer.end_step()
-        self._move_losses(step, placement, groups.pp, device, None if forward_only or collect_non_loss_data else num_microbatches)
+        self._move_losses(step, placement, groups.pp, num_microbatches, not forward_only and not collect_non_loss_data)
         if not forward_only:
             _finalize(step, models, config, groups, force_all_reduce)
         if config.timers is not None:
@@ -127,15 +129,28 @@ class Engine:
         self, models: Sequence[Any], iterators: Sequence[Any], config: Any, groups: Any, microbatches: int | None
     ) -> tuple[Lanes, Placement]:
         """Returns the lanes of the step. Checks models and options when they are new."""
+        check = functools.partial(self._checked_lanes, models, iterators, config, groups, microbatches)
+        lanes = check() if self._agreed else together(groups.pp, check)
+        if lanes.digest not in self._agreed:
+            _require_agreement(lanes, groups.pp)
+            self._agreed.add(lanes.digest)
+        if microbatches is not None and lanes.splits:
+            for model in models:
+                if model not in self._splits:
+                    self._splits[model] = SplitBackward(model)
+        return lanes, self._placement_of(lanes)
+
+    def _checked_lanes(
+        self, models: Sequence[Any], iterators: Sequence[Any], config: Any, groups: Any, microbatches: int | None
+    ) -> Lanes:
         ranks, chunks = groups.pp.size(), len(models)
         if microbatches is None:
             lanes = self.source.any_lanes(ranks, chunks, _known_microbatches())
         else:
             lanes = self.source.lanes(ranks, chunks, microbatches)
         placement = self._placement_of(lanes)
-        if lanes.digest not in self._agreed:
-            _require_agreement(lanes, groups.pp)
-            self._agreed.add(lanes.digest)
+        if lanes.recomputes:
+            refuse_recomputation(lanes.name, config)
         if any(self._placed.get(model) is not placement for model in models):
             if len(iterators) != len(models):
                 raise Error(
@@ -148,11 +163,7 @@ class Engine:
                 self._observer.note_layers(layers_of_stages(placement, groups.pp.rank(), models))
             for model in models:
                 self._placed[model] = placement
-        if microbatches is not None and lanes.splits:
-            for model in models:
-                if model not in self._splits:
-                    self._splits[model] = SplitBackward(model)
-        return lanes, placement
+        return lanes
 
     def _program(self, lanes: Lanes, placement: Placement, rank: int, microbatches: int, forward_only: bool) -> Program:
         key = (lanes.rank_of_stage if forward_only else lanes.digest, rank, microbatches, forward_only)
@@ -185,6 +196,7 @@ class Engine:
                 stage.no_sync = contexts[chunk if len(contexts) > 1 else 0]
                 stage.synchronize = functions[chunk]
                 stage.last_input, stage.last_weight = program.last_input[number], program.last_weight[number]
+                stage.offloaded = program.offloaded[number]
         for number, stage in stages.items():
             stage.previous, stage.next = stages.get(number - 1), stages.get(number + 1)
             if not stage.first:
@@ -199,16 +211,16 @@ class Engine:
                 if function is not None:
                     function(model.parameters())
 
-    def _move_losses(self, step: Step, placement: Placement, group: Any, device: torch.device, kind: Any) -> None:
+    def _move_losses(self, step: Step, placement: Placement, group: Any, microbatches: int, trains: bool) -> None:
         """Moves losses and token counts to the last rank, where Megatron reads them."""
         last = placement.ranks - 1
         if placement.last_rank == last:
             return
         messages = self._loss_messages.setdefault(id(group), LossMessages(group, placement.last_rank, last))
         if group.rank() == placement.last_rank:
-            messages.send(kind, [step.losses, step.tokens], device)
+            messages.send(step.losses, step.tokens, step.tokens.device, trains=trains)
         elif group.rank() == last:
-            losses, tokens = messages.receive(kind, device)
+            losses, tokens = messages.receive(microbatches, step.tokens.device, trains=trains)
             step.losses.extend(losses)
             step.tokens += tokens
 
@@ -258,10 +270,7 @@ def _model_type(model: Any) -> Any:
 
 
 def _require_agreement(lanes: Lanes, group: Any) -> None:
-    if group.size() == 1:
-        return
-    digests: list[Any] = [None] * group.size()
-    dist.all_gather_object(digests, lanes.digest, group=group)
+    digests = gathered(group, lanes.digest)
     other = next((rank for rank, digest in enumerate(digests) if digest != digests[0]), None)
     if other is not None:
         raise Error(

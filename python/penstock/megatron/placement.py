@@ -21,6 +21,7 @@ import torch.distributed as dist
 
 from penstock import Error
 from penstock.megatron import contracts
+from penstock.megatron.agreement import together
 from penstock.megatron.lanes import Lanes
 
 _state = contracts.module("megatron.core.parallel_state")
@@ -94,7 +95,7 @@ class ModelBuilder:
 
         @functools.wraps(provider)
         def build(*args: Any, vp_stage: int | None = None, config: Any = None, pg_collection: Any = None, **kwargs: Any) -> Any:
-            placement = self._placement()
+            placement = self._placement_for(provider, vp_stage, pg_collection)
             _warn_of_legacy_checkpoints(placement)
             if config is not None and self._splits():
                 delay_weight_gradients(config)
@@ -107,6 +108,18 @@ class ModelBuilder:
 
         return build
 
+    def _placement_for(self, provider: Callable[..., Any], vp_stage: int | None, pg_collection: Any) -> Placement:
+        """Returns where stages are, if the model can be built there on all ranks of the pipeline."""
+
+        def check() -> Placement:
+            placement = self._placement()
+            if placement.moved:
+                _require_takes(provider, "pg_collection", "vp_stage", "pre_process", "post_process")
+                _require_embedding_group(placement, pg_collection or _Groups.use_mpu_process_groups())
+            return placement
+
+        return self._placement() if vp_stage else together(_state.get_pipeline_model_parallel_group(), check)
+
     def _build_moved(
         self,
         placement: Placement,
@@ -118,11 +131,9 @@ class ModelBuilder:
     ) -> Any:
         groups = copy.copy(pg_collection or _Groups.use_mpu_process_groups())
         rank, chunk = groups.pp.rank(), vp_stage or 0
-        _require_embedding_group(placement, groups)
         stage = placement.stage(rank, chunk)
         groups.pp = _PipelineView(groups.pp, placement.view_rank(rank, chunk))
         kwargs["pre_process"], kwargs["post_process"] = stage == 0, stage == placement.stages - 1
-        _require_takes(provider, "pg_collection", "vp_stage", "pre_process", "post_process")
         with placement.view(rank, chunk):
             model = provider(*args, vp_stage=vp_stage, pg_collection=groups, **kwargs)
         model.penstock_stage = stage

@@ -51,6 +51,17 @@ def refuse_config(config: Any) -> None:
             _refuse(name, "its weights are gathered inside Megatron's backward")
 
 
+def refuse_recomputation(name: str, config: Any) -> None:
+    """Raises ``Error`` unless the model configuration says what RECOMPUTE actions compute again."""
+    if getattr(config, "recompute_granularity", None) is None:
+        raise Error(
+            f"{name} has RECOMPUTE actions, which run what Megatron recomputes before the backward instead of in it: set "
+            "--recompute-granularity, or leave out the pass that adds them"
+        )
+    if getattr(config, "distribute_saved_activations", False):
+        raise Error(f"{name} has RECOMPUTE actions, which need whole inputs: turn distribute_saved_activations off")
+
+
 def refuse_models(models: Sequence[Any]) -> None:
     """Raises ``Error`` if a model chunk is wrapped by what only Megatron's own schedules run."""
     for model in models:

@@ -11,6 +11,7 @@ import torch
 
 from penstock import Error, Schedule
 from penstock.megatron import contracts
+from penstock.megatron.activations import SavedTensors, recompute
 from penstock.megatron.lanes import Action
 from penstock.megatron.messages import Messages
 from penstock.megatron.placement import tied, unwrapped
@@ -60,13 +61,18 @@ class Program(NamedTuple):
     actions: list[Action]
     last_input: dict[int, int]  # by stage: the microbatch of its last I or B
     last_weight: dict[int, int]  # and of its last W or B
+    offloaded: dict[int, set[int]]  # and the microbatches that are offloaded
 
     @classmethod
     def of(cls, actions: list[Action]) -> Program:
         """Returns the program of these actions."""
         inputs = {action.stage: action.microbatch for action in actions if action.op in "IB"}
         weights = {action.stage: action.microbatch for action in actions if action.op in "WB"}
-        return cls(actions, inputs, weights)
+        offloaded: dict[int, set[int]] = {action.stage: set() for action in actions}
+        for action in actions:
+            if action.op == "OFFLOAD":
+                offloaded[action.stage].add(action.microbatch)
+        return cls(actions, inputs, weights, offloaded)
 
 
 class NoSync:
@@ -100,6 +106,7 @@ class Stage:
         self.no_sync = NoSync(None)
         self.synchronize: Callable[[Any], None] | None = None  # Megatron's grad_sync_func
         self.last_input = self.last_weight = -1  # microbatches
+        self.offloaded: set[int] = set()
         # By microbatch:
         self.arriving_outputs: dict[int, tuple[Any, torch.Tensor]] = {}
         self.arriving_gradients: dict[int, tuple[Any, torch.Tensor]] = {}
@@ -108,6 +115,7 @@ class Stage:
         self.outputs: dict[int, tuple[torch.Tensor | None, torch.Tensor]] = {}
         self.shapes: dict[int, torch.Size] = {}
         self.input_gradients: dict[int, torch.Tensor | None] = {}
+        self.saved: dict[int, SavedTensors] = {}
 
     @property
     def overlaps(self) -> bool:
@@ -154,6 +162,9 @@ class Step:
             "RECV_F": self._receive_output,
             "SEND_B": self._send_gradient,
             "RECV_B": self._receive_gradient,
+            "OFFLOAD": self._offload,
+            "RELOAD": self._reload,
+            "RECOMPUTE": self._recompute,
         }
         stages = self._stages
         if self._trains:
@@ -199,16 +210,17 @@ class Step:
         elif not stage.first:
             given = _arrived(stage.arriving_outputs, microbatch)
         self._begin(stage)
-        output, tokens = _forward_step(
-            data_iterator=stage.iterator,
-            model=stage.model,
-            input_tensor=given,
-            is_first_microbatch=self._is_first(cond=microbatch == 0),
-            current_microbatch=microbatch,
-            vp_stage=stage.vp_stage,
-            is_last_stage=stage.last,
-            **self._forward,
-        )
+        with _saving(stage, microbatch, given):
+            output, tokens = _forward_step(
+                data_iterator=stage.iterator,
+                model=stage.model,
+                input_tensor=given,
+                is_first_microbatch=self._is_first(cond=microbatch == 0),
+                current_microbatch=microbatch,
+                vp_stage=stage.vp_stage,
+                is_last_stage=stage.last,
+                **self._forward,
+            )
         self._end("F", stage, microbatch)
         if stage.last:
             self.tokens += tokens
@@ -251,6 +263,8 @@ class Step:
             if self._frees:
                 self._messages.release(output)  # Megatron's backward wants it freed
         self._begin(stage)
+        if microbatch in stage.saved:
+            stage.saved.pop(microbatch).wait()
         return functools.partial(
             _backward_step,
             input_tensor=given,
@@ -279,6 +293,19 @@ class Step:
         self._end("W", stage, microbatch)
         if is_last:
             self._weights_are_ready(stage)
+
+    def _offload(self, stage: Stage, microbatch: int) -> None:
+        stage.saved[microbatch].offload()
+
+    def _reload(self, stage: Stage, microbatch: int) -> None:
+        stage.saved[microbatch].reload()
+
+    def _recompute(self, stage: Stage, microbatch: int) -> None:
+        if stage.view_rank is not None:
+            _set_rank(stage.view_rank)
+        if microbatch in stage.saved:
+            stage.saved[microbatch].wait()
+        recompute(stage.outputs[microbatch][1])
 
     @contextlib.contextmanager
     def _backward_hooks(self, stage: Stage, microbatch: int, *, weights_follow: bool) -> Iterator[None]:
@@ -315,6 +342,13 @@ class Step:
 
 def _gradient(weight: Any) -> Any:
     return weight.main_grad if hasattr(weight, "main_grad") else weight.grad
+
+
+def _saving(stage: Stage, microbatch: int, given: torch.Tensor | None) -> Any:
+    if microbatch not in stage.offloaded:
+        return contextlib.nullcontext()
+    saved = stage.saved[microbatch] = SavedTensors(stage.model, given)
+    return saved.saving()
 
 
 def _arrived(arriving: dict[int, tuple[Any, torch.Tensor]], microbatch: int) -> torch.Tensor:

@@ -11,6 +11,7 @@ from tiny_gpt import Case
 
 V, LOOPED = {"pp": 2, "vp": 2}, {"pp": 2, "vp": 2}
 OVERLAP = {"dp": 2, "overlap": True, "bucket": 4000, "steps": 3}
+DROPOUT = (("hidden_dropout", 0.1),)
 SHARDED = {**OVERLAP, "distributed_optimizer": True}
 
 #: By label: what the schedule runs with. Limits are for losses, evaluations, norms, gradients and parameters.
@@ -48,6 +49,16 @@ CASES = {
     "scale": Case("zbv", **V, scale=128.0, timers=True),
     "recompute": Case("zbv", **V, recompute="full", frees=True),
     "recompute of zb-h1": Case("zb-h1", pp=2, recompute="selective"),
+    "recomputed before I": Case("zbv,passes=recompute", **V, recompute="full", frees=True),
+    "recomputed before B": Case("1f1b,passes=recompute", pp=2, recompute="selective"),
+    "recomputed experts": Case("dualpipev,passes=recompute", **V, experts=4, recompute="full", evaluate=4),
+    "recomputed with dropout": Case("zb-h1,passes=recompute", recompute="full", microbatches=2, config=DROPOUT),
+    "offloaded": Case("zbv,passes=offload", **V, frees=True, evaluate=4, delays=True),
+    "offloaded and fused": Case("1f1b,passes=offload", pp=2, fused=True, frees=True),
+    "offloaded experts": Case("interleaved,passes=offload", **LOOPED, experts=4, delays=True),
+    "offloaded, in sequence": Case("v-half,passes=offload", **V, tp=2, sp=True, frees=True),
+    "offloaded and overlapped": Case("zbv,passes=offload", **V, **OVERLAP),
+    "offloaded and recomputed": Case("gpipe,passes=offload+recompute", pp=2, recompute="full", frees=True),
     "variable": Case("zbv", **V, variable=True, evaluate=4),
     "variable of zb-h1": Case("zb-h1", pp=2, variable=True, frees=True),
     "fused": Case("zb-h1", pp=2, fused=True),

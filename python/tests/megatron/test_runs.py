@@ -28,6 +28,42 @@ def test_reductions_begin_during_the_step(case: Case) -> None:
                 assert any(what in "FIWB" for what in done[begun[0] :])
 
 
+@pytest.mark.parametrize(
+    "case",
+    [Case("zbv,passes=offload", **V, frees=True), Case("zb-h1,passes=offload", pp=2, recompute="full", experts=4)],
+    ids=lambda case: case.schedule,
+)
+def test_offloaded_tensors_leave_and_return(case: Case) -> None:
+    sizes = [size for result in worlds.run(dataclasses.replace(case, steps=1), "runs.offloaded") for size in result]
+    assert sizes
+    for before, after, again in sizes:
+        assert before > 0 and after < before / 8 and again == before, sizes
+
+
+@pytest.mark.parametrize(("schedule", "where"), [("zbv", "_run_input_backward"), ("1f1b", "_run_backward")])
+def test_recomputation_runs_in_its_action(schedule: str, where: str) -> None:
+    case = Case(schedule, pp=2, vp=2 if schedule == "zbv" else 1, recompute="full", steps=1)
+    times = case.layers // case.pp * case.microbatches
+    assert worlds.run(case, "runs.layers_run") == [{"_run_forward": times, where: times}] * 2
+    case = dataclasses.replace(case, schedule=f"{schedule},passes=recompute")
+    assert worlds.run(case, "runs.layers_run") == [{"_run_forward": times, "_recompute": times}] * 2
+
+
+def test_structures_of_losses_are_sent_once() -> None:
+    expected = worlds.run(Case(evaluate=1), "runs.ramped")[-1]
+    assert worlds.run(Case("zbv", **V, evaluate=1), "runs.ramped")[-1] == pytest.approx(expected, rel=1e-6)
+    assert worlds.run(Case("zbv", **V), "runs.structures_sent") == [2, 0]  # of training and of evaluation
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["model", "step"])
+def test_what_one_rank_refuses_ends_all(before: bool) -> None:
+    with pytest.raises(worlds.Failed) as failed:
+        worlds.run(Case("zbv", **V), "runs.refused_on_one", (before,))
+    reason = "the model provider takes no" if before else "moe_paged_stash needs"
+    lines = [line for line in str(failed.value).splitlines() if line.startswith("penstock._core.Error: ")]
+    assert sorted(line.split(reason)[0] for line in lines) == ["penstock._core.Error: ", "penstock._core.Error: pipeline rank 1: "]
+
+
 def test_parameters_start_as_megatrons() -> None:
     """Also the head's copy of the embedding, which Megatron copies between ranks."""
     for schedule, vp in (("zb-h1", 1), ("zbv", 2)):
@@ -62,7 +98,11 @@ def test_schedules_follow_the_number_of_microbatches() -> None:
         assert found == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("case", [Case("zb-h1", pp=2), Case("zbv", **V), Case("dualpipev", **V)], ids=lambda case: case.schedule)
+@pytest.mark.parametrize(
+    "case",
+    [Case("zb-h1", pp=2), Case("zbv", **V), Case("dualpipev", **V), Case("1f1b,passes=offload", pp=2)],
+    ids=lambda case: case.schedule,
+)
 @pytest.mark.parametrize("options", [{}, {"dp": 2, "overlap": True, "bucket": 4000, "steps": 3}], ids=["alone", "overlap"])
 def test_layers_with_queues_of_weight_gradients(case: Case, options: dict[str, Any]) -> None:
     case = dataclasses.replace(case, **options)
@@ -135,6 +175,12 @@ V_BY_HAND = "build models with the provider"
         (Case("seq1f1b,slices=2", pp=2), "slices: schedules of penstock.megatron have the options"),
         (Case("no-such-name", pp=2), "no-such-name"),
         (Case("zbv,waves", pp=2), "'waves' is not option=value"),
+        (Case("zbv,passes=no-such-pass", **V), "no-such-pass"),
+        (Case("zb-h1,passes=recompute", pp=2), "set --recompute-granularity"),
+        (
+            Case("zb-h1,passes=recompute", pp=2, recompute="full", config=(("distribute_saved_activations", True),)),
+            "turn distribute_saved_activations off",
+        ),
         (Case("interleaved,chunks=x", pp=2), "chunks=x: give a whole number"),
         *[
             (Case("zb-h1", pp=2, config=((name, True),)), f"{name} needs a schedule of Megatron's own")
@@ -185,7 +231,6 @@ def test_messages_of_all_schedules_complete_also_where_they_block() -> None:
         ("0F0,0F1,0I0,0I1,0W1,0W0", "1F0,1F1,1B0,1B1", "stage 0 has its W in another order"),
         ("0F1,0F0,0B0,0B1", "1F1,1F0,1B0,1B1", "stage 0 runs forwards out of the order"),
         ("0F0,0F1,0B0,0B1,0REDUCE_GRAD", "1F0,1F1,1B0,1B1,1REDUCE_GRAD", "has REDUCE_GRAD actions"),
-        ("0F0,0F1,0OFFLOAD0,0RELOAD0,0B0,0B1", "1F0,1F1,1B0,1B1", "has OFFLOAD actions"),
     ],
 )
 def test_schedules_that_cannot_run_are_refused(first: str, second: str, message: str) -> None:

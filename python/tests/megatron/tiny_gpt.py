@@ -402,7 +402,7 @@ def run(case: Case, wrap: Any = lambda provider: provider, embedding_ranks: Any 
         norm = optimizer.step()[1]
         result["norms"].append(None if norm is None else float(norm))
         if case.evaluate:
-            result["evaluations"].append(_evaluate(case, models, partial(step, case, models, 100 + number, case.evaluate, True)))
+            result["evaluations"].append(evaluate(case, models, partial(step, case, models, 100 + number, case.evaluate, True)))
     if case.overlap and case.distributed_optimizer:
         for model in models:
             model.disable_forward_pre_hook(param_sync=True)
@@ -412,7 +412,7 @@ def run(case: Case, wrap: Any = lambda provider: provider, embedding_ranks: Any 
     return result
 
 
-def _evaluate(case: Case, models: list[Any], run: Any) -> float | None:
+def evaluate(case: Case, models: list[Any], run: Any) -> float | None:
     gathers = case.overlap and case.distributed_optimizer
     for model in models:
         if gathers:
