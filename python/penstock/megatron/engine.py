@@ -18,7 +18,7 @@ from penstock.megatron.lanes import Lanes, Source
 from penstock.megatron.losses import LossMessages
 from penstock.megatron.messages import Messages
 from penstock.megatron.placement import Placement, layers_of_stages, require_placed
-from penstock.megatron.refusals import refuse_call, refuse_config, refuse_models, refuse_recomputation
+from penstock.megatron.refusals import refuse_actions, refuse_call, refuse_config, refuse_models
 from penstock.megatron.step import NoSync, Observer, Program, Stage, Step
 from penstock.megatron.weights import SplitBackward
 
@@ -83,7 +83,7 @@ class Engine:
         model_type, device = _model_type(models[0]), _device(models)
         sizes = {"seq_length": seq_length, "micro_batch_size": micro_batch_size, "decoder_seq_length": decoder_seq_length}
         shape = _tensor_shapes(**sizes, config=config, tp_group=groups.tp, cp_group=groups.cp, model_type=model_type)[0]
-        step = Step(
+        step = _kind_of_step(config, lanes, forward_only)(
             self._stages(models, iterators, config, groups, placement, program, forward_only),
             _messages(config, groups, shape, device, forward_only),
             config,
@@ -149,8 +149,7 @@ class Engine:
         else:
             lanes = self.source.lanes(ranks, chunks, microbatches)
         placement = self._placement_of(lanes)
-        if lanes.recomputes:
-            refuse_recomputation(lanes.name, config)
+        refuse_actions(lanes.name, lanes.ops, config, records=self._observer is not None)
         if any(self._placed.get(model) is not placement for model in models):
             if len(iterators) != len(models):
                 raise Error(
@@ -245,6 +244,16 @@ def _messages(config: Any, groups: Any, shape: Sequence[int], device: torch.devi
     frees = bool(config.deallocate_pipeline_outputs) and not forward_only
     variable = bool(config.variable_seq_lengths)
     return Messages(groups.pp, shape, config.pipeline_dtype, device, variable=variable, frees=frees)
+
+
+def _kind_of_step(config: Any, lanes: Lanes, forward_only: bool) -> type[Step]:
+    if forward_only or not getattr(config, "overlap_moe_expert_parallel_comm", False):
+        return Step
+    if lanes.splits and getattr(config, "delay_wgrad_compute", False):
+        config.delay_wgrad_compute = False  # read by layers when they were built; from here on, it would run W in I
+    from penstock.megatron.combined import CombinedStep
+
+    return CombinedStep
 
 
 def _device(models: Sequence[Any]) -> torch.device:

@@ -24,6 +24,7 @@ class Action(NamedTuple):
     op: str  # of _LOCAL or _MESSAGES
     stage: int
     microbatch: int
+    paired: bool = False  # with the next one
 
 
 class Lanes:
@@ -44,11 +45,10 @@ class Lanes:
         if not any(OPS[op] in _MESSAGES for lane in schedule.lanes for op in set(lane["op"].tolist())):
             lowered = schedule.lower()
         self.of_rank = [list(_actions(lane)) for lane in lowered.lanes]
-        ops = {action.op for lane in self.of_rank for action in lane}
+        self.ops = frozenset(action.op for lane in self.of_rank for action in lane)
         #: Whether linear layers leave their weight gradients to us: for W, or since offloaded weights are copies, without the
         #: attributes that Megatron gives to parameters.
-        self.splits = not ops.isdisjoint({"I", "OFFLOAD"})
-        self.recomputes = "RECOMPUTE" in ops
+        self.splits = not self.ops.isdisjoint({"I", "OFFLOAD"})
         self._require_messages_complete()
         self._require_orders_of_stages()
 
@@ -161,7 +161,7 @@ def _actions(lane: Records) -> Iterator[Action]:
     """Yields the actions of a rank; a pair is two, one after the other."""
     for record in lane.tolist():
         op, stage, microbatch, op2, stage2, microbatch2 = record
-        yield Action(OPS[op], stage, microbatch)
+        yield Action(OPS[op], stage, microbatch, paired=op2 != NO_OP)
         if op2 != NO_OP:
             yield Action(OPS[op2], stage2, microbatch2)
 

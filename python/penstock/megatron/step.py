@@ -151,9 +151,7 @@ class Step:
         self.losses: list[Any] = forward["forward_data_store"]
         self.tokens = tokens
 
-    def run(self, program: Program) -> None:
-        """Runs all actions. Afterwards gradients are complete but not finalized, and everything has been sent."""
-        run = {
+        self._runs = {
             "F": self._run_forward,
             "I": self._run_input_backward,
             "B": self._run_backward,
@@ -166,18 +164,27 @@ class Step:
             "RELOAD": self._reload,
             "RECOMPUTE": self._recompute,
         }
+
+    def run(self, program: Program) -> None:
+        """Runs all actions. Afterwards gradients are complete but not finalized, and everything has been sent."""
         stages = self._stages
         if self._trains:
             for stage in stages.values():
                 stage.no_sync.enter()
         with _view():
-            for op, number, microbatch in program.actions:
-                run[op](stages[number], microbatch)
+            self._run_actions(program.actions)
         self._messages.finish()
         for each in stages.values():
             each.no_sync.leave()
             if each.split is not None and self._trains:
                 each.split.require_finished()
+
+    def _run_actions(self, actions: list[Action]) -> None:
+        for action in actions:
+            self._run_action(action)
+
+    def _run_action(self, action: Action) -> None:
+        self._runs[action.op](self._stages[action.stage], action.microbatch)
 
     def _receive_output(self, stage: Stage, microbatch: int) -> None:
         stage.arriving_outputs[microbatch] = self._messages.receive_output(stage.previous_peer, requires_grad=self._trains)
@@ -194,8 +201,7 @@ class Step:
         self._messages.send_gradient(stage.input_gradients.pop(microbatch), stage.previous_peer)
 
     def _begin(self, stage: Stage) -> None:
-        if stage.view_rank is not None:
-            _set_rank(stage.view_rank)
+        set_view(stage)
         if self._observer is not None:
             self._observer.begin()
 
@@ -204,24 +210,33 @@ class Step:
             self._observer.end(op, stage.number, microbatch)
 
     def _run_forward(self, stage: Stage, microbatch: int) -> None:
-        given = None
-        if stage.previous is not None:
-            given = stage.inputs.pop(microbatch)
-        elif not stage.first:
-            given = _arrived(stage.arriving_outputs, microbatch)
+        given = self._take_input(stage, microbatch)
         self._begin(stage)
         with _saving(stage, microbatch, given):
-            output, tokens = _forward_step(
-                data_iterator=stage.iterator,
-                model=stage.model,
-                input_tensor=given,
-                is_first_microbatch=self._is_first(cond=microbatch == 0),
-                current_microbatch=microbatch,
-                vp_stage=stage.vp_stage,
-                is_last_stage=stage.last,
-                **self._forward,
-            )
+            output, tokens = self._run_forward_step(stage, microbatch, given)
         self._end("F", stage, microbatch)
+        self._keep_output(stage, microbatch, given, output, tokens)
+
+    def _take_input(self, stage: Stage, microbatch: int) -> torch.Tensor | None:
+        if stage.previous is not None:
+            return stage.inputs.pop(microbatch)
+        return None if stage.first else _arrived(stage.arriving_outputs, microbatch)
+
+    def _run_forward_step(self, stage: Stage, microbatch: int, given: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        return _forward_step(  # type: ignore[no-any-return]
+            data_iterator=stage.iterator,
+            model=stage.model,
+            input_tensor=given,
+            is_first_microbatch=self._is_first(cond=microbatch == 0),
+            current_microbatch=microbatch,
+            vp_stage=stage.vp_stage,
+            is_last_stage=stage.last,
+            **self._forward,
+        )
+
+    def _keep_output(
+        self, stage: Stage, microbatch: int, given: torch.Tensor | None, output: torch.Tensor, tokens: torch.Tensor
+    ) -> None:
         if stage.last:
             self.tokens += tokens
         if stage.next is not None:
@@ -265,8 +280,13 @@ class Step:
         self._begin(stage)
         if microbatch in stage.saved:
             stage.saved.pop(microbatch).wait()
-        return functools.partial(
-            _backward_step,
+        return functools.partial(self._run_backward_step, stage, given, output, gradient)
+
+    def _run_backward_step(
+        self, stage: Stage, given: torch.Tensor | None, output: torch.Tensor, gradient: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        del stage
+        return _backward_step(  # type: ignore[no-any-return]
             input_tensor=given,
             output_tensor=output,
             output_tensor_grad=gradient,
@@ -301,8 +321,7 @@ class Step:
         stage.saved[microbatch].reload()
 
     def _recompute(self, stage: Stage, microbatch: int) -> None:
-        if stage.view_rank is not None:
-            _set_rank(stage.view_rank)
+        set_view(stage)
         if microbatch in stage.saved:
             stage.saved[microbatch].wait()
         recompute(stage.outputs[microbatch][1])
@@ -338,6 +357,12 @@ class Step:
             one, two = map(_gradient, weights)
             one.add_(two)
             two.copy_(one)
+
+
+def set_view(stage: Stage) -> None:
+    """Gives Megatron's global state the view rank of a stage."""
+    if stage.view_rank is not None:
+        _set_rank(stage.view_rank)
 
 
 def _gradient(weight: Any) -> Any:

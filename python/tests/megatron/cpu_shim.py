@@ -60,6 +60,8 @@ def install() -> None:
     cuda.synchronize = lambda *_: None
     cuda.Stream = cuda.Event = _Stream
     cuda.current_stream = cuda.default_stream = lambda *_: _Stream()
+    cuda.nvtx.range_push = cuda.nvtx.range_pop = lambda *_: None
+    cuda.nvtx.range = lambda *_: contextlib.nullcontext()
     cuda.stream = lambda *_: contextlib.nullcontext()
     cuda.get_rng_state = lambda *_, **__: torch.get_rng_state()
     cuda.manual_seed = torch.manual_seed

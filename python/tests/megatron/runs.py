@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 import tiny_gpt
 from megatron.core.distributed import param_and_grad_buffer
+from megatron.core.models.common.model_chunk_schedule_plan import TransformerLayerSchedulePlan
 from megatron.core.transformer.transformer_layer import TransformerLayer
 from penstock.megatron import activations, engine, placement, step, weights
 from penstock.megatron import installation as installation_module
@@ -236,6 +237,21 @@ def layers_run(case: tiny_gpt.Case) -> dict[str, int]:
     TransformerLayer.forward = count
     tiny_gpt.train(case)
     return dict(counts)
+
+
+def layers_run_together(case: tiny_gpt.Case) -> int:
+    """Trains, and returns how many layers ran forward in turn with a layer that ran backward."""
+    count = 0
+    run = TransformerLayerSchedulePlan.run
+
+    def counted(f_layer: Any, b_layer: Any, **kwargs: Any) -> Any:
+        nonlocal count
+        count += f_layer is not None and b_layer is not None
+        return run(f_layer, b_layer, **kwargs)
+
+    TransformerLayerSchedulePlan.run = staticmethod(counted)
+    tiny_gpt.train(case)
+    return count
 
 
 def _refuse(*_: Any) -> None:

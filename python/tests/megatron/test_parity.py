@@ -11,6 +11,7 @@ from tiny_gpt import Case
 
 V, LOOPED = {"pp": 2, "vp": 2}, {"pp": 2, "vp": 2}
 OVERLAP = {"dp": 2, "overlap": True, "bucket": 4000, "steps": 3}
+COMBINED = {"dp": 2, "ep": 2, "experts": 4, "combined": True}
 DROPOUT = (("hidden_dropout", 0.1),)
 SHARDED = {**OVERLAP, "distributed_optimizer": True}
 
@@ -68,6 +69,11 @@ CASES = {
     "sequence of B and W": Case("dualpipev", **V, tp=2, sp=True, fused=True),
     "experts": Case("zbv", **V, experts=4, evaluate=4),
     "expert parallel": Case("zbv", **V, dp=2, ep=2, experts=4),
+    "combined": Case("dualpipev", **V, **COMBINED, evaluate=4),
+    "combined and freed": Case("dualpipev", **V, **COMBINED, frees=True, delays=True),
+    "combined without W": Case("interleaved,passes=overlap", **LOOPED, **COMBINED, per_token=True),
+    "combined without pairs": Case("zbv", **V, **COMBINED, scale=128.0, timers=True),
+    "combined and overlapped": Case("dualpipev", **V, **{**OVERLAP, **COMBINED}),
     "layout": Case("zbv", **V, layout="Et|ttt|tt|ttL"),
     "layout with empty ends": Case("interleaved", **LOOPED, layout="E|tttt|tttt|L"),
     "data parallel": Case("zb-h1", pp=2, dp=2),
@@ -81,7 +87,7 @@ CASES = {
 LIMITS = {"losses": 5e-7, "evaluations": 5e-7, "norms": 1e-6, "gradients": 3e-6, "parameters": 5e-7}
 
 #: Megatron's own pipelines differ from one rank in these.
-PIPELINED = {"prediction": Case("zb-h1", pp=2, mtp=1), "prediction of zbv": Case("zbv", **V, mtp=1, recompute="full")}
+PIPELINED = {"prediction": Case("zb-h1", pp=2, mtp=1), "prediction of zbv": Case("zbv", **V, mtp=1, recompute="full"), "prediction, combined": Case("dualpipev", **V, **COMBINED, mtp=1)}
 EXACT = {"losses": 0.0, "evaluations": 0.0, "norms": 0.0, "gradients": 0.0, "parameters": 0.0}
 IN_64_BITS = {"losses": 2e-14, "evaluations": 2e-14, "norms": 0.0, "gradients": 2e-14, "parameters": 2e-14}
 
@@ -114,6 +120,8 @@ def test_in_16_bits_every_bit_is_megatrons() -> None:
     case = Case("zb-h1", pp=2, dtype="bfloat16", evaluate=4)
     check(case, worlds.pipelined(case), EXACT)
     case = dataclasses.replace(case, schedule="zbv", vp=2)
+    check(case, worlds.pipelined(case), {**EXACT, "norms": 1e-6, "evaluations": 1e-6})
+    case = Case("dualpipev", **V, **COMBINED, dtype="bfloat16", evaluate=4)
     check(case, worlds.pipelined(case), {**EXACT, "norms": 1e-6, "evaluations": 1e-6})
 
 

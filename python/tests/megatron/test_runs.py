@@ -49,6 +49,30 @@ def test_recomputation_runs_in_its_action(schedule: str, where: str) -> None:
     assert worlds.run(case, "runs.layers_run") == [{"_run_forward": times, "_recompute": times}] * 2
 
 
+def test_pairs_run_layer_by_layer() -> None:
+    case = Case("dualpipev", **V, dp=2, ep=2, experts=4, combined=True, steps=1)
+    lanes_of = penstock.schedule("dualpipev", ranks=case.pp, microbatches=case.microbatches).lanes
+    pairs = sum(int((lane["op2"] != penstock.NO_OP).sum()) for lane in lanes_of)
+    layers = case.layers // (case.pp * case.vp)
+    assert sum(worlds.run(case, "runs.layers_run_together")) == pairs * layers * case.dp
+    assert sum(worlds.run(dataclasses.replace(case, combined=False), "runs.layers_run_together")) == 0
+
+
+@pytest.mark.parametrize(
+    ("ops", "records", "message"),
+    [
+        ({"F", "I", "OFFLOAD", "RECOMPUTE"}, False, "x has OFFLOAD and RECOMPUTE actions, but with overlap_moe"),
+        ({"F", "B"}, True, "x is recorded, but with overlap_moe"),
+    ],
+)
+def test_combined_pairs_are_alone(ops: set[str], records: bool, message: str) -> None:
+    config = types.SimpleNamespace(overlap_moe_expert_parallel_comm=True, recompute_granularity="selective")
+    with pytest.raises(penstock.Error, match=message):
+        refusals.refuse_actions("x", ops, config, records=records)
+    config.overlap_moe_expert_parallel_comm = False
+    refusals.refuse_actions("x", ops, config, records=records)
+
+
 def test_structures_of_losses_are_sent_once() -> None:
     expected = worlds.run(Case(evaluate=1), "runs.ramped")[-1]
     assert worlds.run(Case("zbv", **V, evaluate=1), "runs.ramped")[-1] == pytest.approx(expected, rel=1e-6)
