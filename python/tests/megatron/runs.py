@@ -12,6 +12,7 @@ import sys
 import types
 from typing import Any
 
+import cpu_shim
 import penstock
 import torch
 import torch.distributed as dist
@@ -219,24 +220,45 @@ def offloaded(case: tiny_gpt.Case) -> list[tuple[int, int, int]]:
 def layers_run(case: tiny_gpt.Case) -> dict[str, int]:
     """Trains, and returns how many layers ran forward during each kind of action."""
     counts: collections.Counter[str] = collections.Counter()
-    running = [""]
+    running = _running()
     forward = TransformerLayer.forward
 
     def count(self: Any, *args: Any, **kwargs: Any) -> Any:
-        counts[running[-1]] += 1
+        counts[running[0]] += 1
         return forward(self, *args, **kwargs)
 
-    for name in ("_run_forward", "_recompute", "_run_input_backward", "_run_backward"):
-        run = getattr(step.Step, name)
-
-        def noted(self: Any, stage: Any, microbatch: int, name: str = name, run: Any = run) -> None:
-            running[:] = [name]
-            run(self, stage, microbatch)
-
-        setattr(step.Step, name, noted)
     TransformerLayer.forward = count
     tiny_gpt.train(case)
     return dict(counts)
+
+
+def _running() -> list[str]:
+    """Returns a list whose only entry is the name of the method that runs the current action."""
+    running = [""]
+    for name in ("_run_forward", "_recompute", "_run_input_backward", "_run_backward", "_run_weights"):
+        run = getattr(step.Step, name)
+
+        def noted(self: Any, stage: Any, microbatch: int, name: str = name, run: Any = run) -> None:
+            running[0] = name
+            run(self, stage, microbatch)
+
+        setattr(step.Step, name, noted)
+    return running
+
+
+def grouped_gradients(case: tiny_gpt.Case) -> set[tuple[str, tuple[bool, bool]]]:
+    """Trains, and returns what computed which gradients of grouped GEMM: of the input, of the weights."""
+    found = set()
+    running = _running()
+    backward = cpu_shim._GroupedGemm.backward
+
+    def noted(ctx: Any, *gradients: torch.Tensor) -> Any:
+        found.add((running[0], tuple(ctx.needs_input_grad[:2])))
+        return backward(ctx, *gradients)
+
+    cpu_shim._GroupedGemm.backward = staticmethod(noted)  # type: ignore[method-assign]
+    tiny_gpt.train(case)
+    return found
 
 
 def layers_run_together(case: tiny_gpt.Case) -> int:

@@ -125,6 +125,23 @@ def test_in_16_bits_every_bit_is_megatrons() -> None:
     check(case, worlds.pipelined(case), {**EXACT, "norms": 1e-6, "evaluations": 1e-6})
 
 
+GROUPED = {"dtype": "bfloat16", "experts": 4, "grouped": True}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("zb-h1", pp=2, **GROUPED, evaluate=4),
+        Case("dualpipev", **V, **GROUPED, **OVERLAP),
+        Case("1f1b,passes=offload", pp=2, **GROUPED),
+        Case("zbv", **V, **GROUPED, recompute="full"),
+    ],
+    ids=lambda case: case.schedule,
+)
+def test_grouped_experts_are_megatrons(case: Case) -> None:
+    check(case, worlds.pipelined(case), {**EXACT, "norms": 1e-6, "evaluations": 1e-6})
+
+
 def test_every_schedule_with_one_chain_is_tried() -> None:
     tried = {case.schedule.split(",")[0] for case in CASES.values()}
     for algorithm in penstock.schedules():

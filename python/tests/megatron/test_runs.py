@@ -49,6 +49,12 @@ def test_recomputation_runs_in_its_action(schedule: str, where: str) -> None:
     assert worlds.run(case, "runs.layers_run") == [{"_run_forward": times, "_recompute": times}] * 2
 
 
+def test_gradients_of_grouped_experts_are_divided() -> None:
+    case = Case("zb-h1", pp=2, dtype="bfloat16", experts=4, grouped=True, steps=1)
+    divided = {("_run_input_backward", (True, False)), ("_run_weights", (False, True))}
+    assert worlds.run(case, "runs.grouped_gradients")[0] == divided
+
+
 def test_pairs_run_layer_by_layer() -> None:
     case = Case("dualpipev", **V, dp=2, ep=2, experts=4, combined=True, steps=1)
     lanes_of = penstock.schedule("dualpipev", ranks=case.pp, microbatches=case.microbatches).lanes

@@ -64,6 +64,7 @@ class Case:
     frees: bool = False
     recompute: str = ""
     combined: bool = False
+    grouped: bool = False
     scale: float = 0
     variable: bool = False
     fused: bool = False
@@ -143,6 +144,7 @@ def _config(case: Case) -> TransformerConfig:
         **extra,
     )
     config.overlap_moe_expert_parallel_comm = case.combined  # after the checks, which want 16 bits
+    config.moe_grouped_gemm = config.moe_use_legacy_grouped_gemm = case.grouped
     for name, value in case.config:
         setattr(config, name, value)
     if case.timers:
@@ -347,6 +349,8 @@ def place(case: Case, embedding_ranks: Any) -> TransformerConfig:
         torch.set_default_dtype(torch.float64)
     if case.fused:
         cpu_shim.fuse_weight_gradients()
+    if case.grouped:
+        cpu_shim.group_experts()
     return _config(case)
 
 
