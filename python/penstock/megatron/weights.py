@@ -19,7 +19,7 @@ _prepare = contracts.attribute("prepare_input_tensors_for_wgrad_compute", "megat
 _Whole: Any = contracts.attribute("LinearWithGradAccumulationAndAsyncCommunication", _LAYERS)
 _ARGUMENTS = contracts.attribute("linear_with_grad_accumulation_and_async_allreduce", _LAYERS)
 _signature = inspect.signature(_ARGUMENTS)
-# Newer versions have grouped GEMM by Transformer Engine alone.
+# Megatron-core 0.19 has grouped GEMM by Transformer Engine alone.
 _Grouped: Any = getattr(contracts.module("megatron.core.transformer.moe.experts"), "GroupedMLP", None)
 _grouped_gemm: Any = _Grouped and contracts.module("megatron.core.transformer.moe.grouped_gemm_util")
 
