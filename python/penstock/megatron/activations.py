@@ -27,7 +27,7 @@ class SavedTensors:
         kept: Iterable[torch.Tensor] = [*model.parameters(), *torch.nn.Module.buffers(model), *filter(torch.is_tensor, [given])]
         self._resident = {tensor.untyped_storage()._cdata for tensor in kept}
         self._storages: dict[int, _Storage] = {}  # empty after the reload, so that the backward frees them one by one
-        self._left: Any = None  # events of the streams that copy
+        self._left: Any = None  # the events after the copies, on a GPU
         self._returned: Any = None
 
     def saving(self) -> Any:
@@ -36,13 +36,21 @@ class SavedTensors:
 
     def offload(self) -> None:
         """Starts to move the storages to the host."""
-        for storage in self._storages.values():
-            self._left = storage.offload() or self._left
+        with _beside("out") as stream:
+            for storage in self._storages.values():
+                storage.offload(stream)
+            self._left = stream and stream.record_event()
 
     def reload(self) -> None:
         """Starts to move the storages back."""
         for storage in self._storages.values():
-            self._returned = storage.reload(self._left) or self._returned
+            storage.allocate()
+        with _beside("in") as stream:
+            if stream is not None:
+                stream.wait_event(self._left)
+            for storage in self._storages.values():
+                storage.reload()
+            self._returned = stream and stream.record_event()
         self._storages.clear()
 
     def wait(self) -> None:
@@ -69,32 +77,27 @@ class _Storage:
         self._host: torch.Tensor | None = None
         self._device = storage.device
 
-    def offload(self) -> Any:
-        """Returns the event after the copy, if this is a GPU."""
+    def offload(self, stream: Any) -> None:
+        """Copies the storage to the host and frees it once the stream has done so."""
         if self.data is None or not self.data.nbytes():  # emptied by Megatron, which fills it again in the backward
-            return None
-        bytes_ = _bytes(self.data)
-        self._host = torch.empty(bytes_.shape, dtype=torch.uint8, pin_memory=bytes_.is_cuda)
+            return
+        data = _bytes(self.data)
+        self._host = torch.empty(data.shape, dtype=torch.uint8, pin_memory=data.is_cuda)
+        self._host.copy_(data, non_blocking=True)
+        if data.is_cuda:
+            data.record_stream(stream)
         self.data = None
-        with _beside(self._device, "out") as stream:
-            self._host.copy_(bytes_, non_blocking=True)
-            if stream is None:
-                return None
-            bytes_.record_stream(stream)
-            return stream.record_event()
 
-    def reload(self, left: Any) -> Any:
-        """Returns the event after the copy, if this is a GPU. ``left`` is the event after the offload."""
-        if self._host is None:
-            return None
-        bytes_ = torch.empty(self._host.shape, dtype=torch.uint8, device=self._device)
-        self.data = bytes_.untyped_storage()
-        with _beside(self._device, "in") as stream:
-            if stream is not None:
-                stream.wait_event(left)
-            bytes_.copy_(self._host, non_blocking=True)
+    def allocate(self) -> None:
+        """Allocates memory for ``reload``, on the stream that will read it."""
+        if self._host is not None:
+            self.data = torch.empty(self._host.shape, dtype=torch.uint8, device=self._device).untyped_storage()
+
+    def reload(self) -> None:
+        """Copies the storage back."""
+        if self._host is not None and self.data is not None:
+            _bytes(self.data).copy_(self._host, non_blocking=True)
             self._host = None
-            return stream and stream.record_event()
 
 
 class _Saved:
@@ -120,19 +123,20 @@ def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
 
 
 @functools.cache
-def _stream(device: torch.device, direction: str) -> Any:
-    del direction  # each has its own stream
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+def _stream(direction: str) -> Any:
+    """Returns the stream of the copies in a direction, None without a GPU."""
+    del direction
+    return torch.cuda.Stream() if torch.cuda.is_available() else None  # type: ignore[no-untyped-call]
 
 
 @contextlib.contextmanager
-def _beside(device: torch.device, direction: str) -> Iterator[Any]:
-    """Runs the block on a stream of its own, after what the current one has begun. Yields the stream, None for a CPU."""
-    if device.type != "cuda":
+def _beside(direction: str) -> Iterator[Any]:
+    """Runs the block on the stream of a direction, after what the current one has begun. Yields the stream."""
+    stream = _stream(direction)
+    if stream is None:
         yield None
         return
-    stream = _stream(device, direction)
-    stream.wait_stream(torch.cuda.current_stream(device))
+    stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         yield stream
 

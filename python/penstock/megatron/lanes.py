@@ -149,11 +149,6 @@ def _chunks(rank_of_stage: Sequence[int], ranks: int, name: str) -> int:
         raise Error(
             f"{name} places stages on ranks {list(rank_of_stage)}; Megatron needs one of every {ranks} stages on each rank"
         )
-    if rank_of_stage[0] != 0 or rank_of_stage[-1] not in (0, ranks - 1):
-        raise Error(
-            f"{name} starts on rank {rank_of_stage[0]} and ends on rank {rank_of_stage[-1]}; Megatron needs the first "
-            "stage on rank 0, and the last one on the first or the last rank"
-        )
     return chunks
 
 

@@ -43,6 +43,8 @@ class Placement:
         self.first_rank, self.last_rank = self.rank_of_stage[0], self.rank_of_stage[-1]
         #: Whether Megatron would place a stage elsewhere.
         self.moved = any(rank != stage % self.ranks for stage, rank in enumerate(self.rank_of_stage))
+        #: Whether gradients of an embedding with two copies can be added: here if they are on one rank, else by Megatron.
+        self.ties = self.first_rank == self.last_rank or (self.first_rank, self.last_rank) == (0, self.ranks - 1)
 
     def stage(self, rank: int, chunk: int) -> int:
         """Returns the stage that a rank has as this chunk."""
@@ -63,8 +65,9 @@ class Placement:
             _set_rank(before)
 
     def embedding_ranks(self, pipeline_ranks: Sequence[int]) -> list[int]:
-        """Returns the ranks that have the first and the last stage."""
-        return sorted({pipeline_ranks[self.first_rank], pipeline_ranks[self.last_rank]})
+        """Returns the ranks that share the embedding if weights are tied: those with the first and the last stage."""
+        shared = {self.first_rank, self.last_rank} if self.ties else {self.first_rank}
+        return sorted(pipeline_ranks[rank] for rank in shared)
 
 
 class _PipelineView:
@@ -194,6 +197,12 @@ def require_placed(placement: Placement, rank: int, models: Sequence[Any], confi
         stage = placement.stage(rank, chunk)
         inner = unwrapped(model)
         expected = {"pre_process": stage == 0, "post_process": stage == placement.stages - 1}
+        if not placement.ties and any(expected.values()) and tied(inner):
+            raise Error(
+                f"{placement.name} starts on rank {placement.first_rank} and ends on rank {placement.last_rank}, where Megatron cannot "
+                "share an embedding: set --untie-embeddings-and-output-weights, or put both stages on one rank, or on the first and "
+                "the last rank"
+            )
         wrong = [name for name, value in expected.items() if bool(getattr(inner, name, value)) != value]
         decoder: Any = getattr(inner, "decoder", None)
         if type(decoder).__name__ != "TransformerBlock":
