@@ -189,10 +189,10 @@ class _Recomputed(torch.autograd.Function):
     def forward(ctx: Any, recomputation: _Recomputation, *inputs: Any) -> tuple[Any, ...]:
         del inputs
         ctx.recomputation = recomputation
-        outputs = tuple(each.detach() if torch.is_tensor(each) else each for each in recomputation.outputs)
-        ctx.mark_non_differentiable(
-            *(new for new, old in zip(outputs, recomputation.outputs, strict=True) if torch.is_tensor(old) and not old.requires_grad)
-        )
+        kept = recomputation.outputs
+        outputs = tuple(each.detach() if torch.is_tensor(each) else each for each in kept)
+        constant = (new for new, old in zip(outputs, kept, strict=True) if torch.is_tensor(old) and not old.requires_grad)
+        ctx.mark_non_differentiable(*constant)
         return outputs
 
     @staticmethod
@@ -205,4 +205,6 @@ class _Recomputed(torch.autograd.Function):
             if torch.is_tensor(output) and output.requires_grad
         ]
         torch.autograd.backward([output for output, _ in pairs], [gradient for _, gradient in pairs])
-        return None, *(each.grad if torch.is_tensor(each) else None for each in recomputation.inputs)
+        computed = tuple(each.grad if torch.is_tensor(each) else None for each in recomputation.inputs)
+        recomputation.inputs = recomputation.outputs = recomputation.saved_tensors = ()  # Megatron's context is kept for longer
+        return None, *computed

@@ -134,10 +134,6 @@ class Engine:
         if lanes.digest not in self._agreed:
             _require_agreement(lanes, groups.pp)
             self._agreed.add(lanes.digest)
-        if microbatches is not None and lanes.splits:
-            for model in models:
-                if model not in self._splits:
-                    self._splits[model] = SplitBackward(model)
         return lanes, self._placement_of(lanes)
 
     def _checked_lanes(
@@ -162,6 +158,10 @@ class Engine:
                 self._observer.note_layers(layers_of_stages(placement, groups.pp.rank(), models))
             for model in models:
                 self._placed[model] = placement
+        if microbatches is not None and lanes.splits:
+            for model in models:
+                if model not in self._splits:
+                    self._splits[model] = SplitBackward(model)
         return lanes
 
     def _program(self, lanes: Lanes, placement: Placement, rank: int, microbatches: int, forward_only: bool) -> Program:

@@ -89,7 +89,7 @@ def install(
             CSV file; or a ``penstock.Schedule``, for one number of microbatches.
         record: a folder for the times of actions, which ``penstock show FOLDER --explain`` reads. Default: not measured.
         options: of a schedule by name: ``costs`` (``penstock.Costs`` or a file), ``chunks``, ``group``, ``waves``, ``split``,
-            ``memory_limit``, ``objective``.
+            ``memory_limit``, ``objective``, ``passes`` (names of ``penstock.passes()``, as for ``Schedule.apply``).
 
     Raises:
         Error: Megatron's step cannot run the schedule, or megatron-core is too old or unknown.

@@ -76,7 +76,7 @@ class LossMessages:
             )
         if not trains:
             number = len(known) if is_new else known.index(structure)
-            dist.send(torch.tensor([number], device=device), self._target, group=self._group)
+            dist.send(torch.full((1,), number, dtype=torch.int64, device=device), self._target, group=self._group)
         if is_new:
             known.append(structure)
             dist.send_object_list([structure], self._target, group=self._group)
@@ -115,7 +115,7 @@ def _structure(value: Any, leaves: list[torch.Tensor], device: torch.device) -> 
         return value
     if isinstance(value, (int, float)):
         kind = torch.int64 if isinstance(value, int) else torch.float64
-        leaves.append(torch.tensor(value, dtype=kind, device=device))
+        leaves.append(torch.full((), value, dtype=kind, device=device))
         return _Leaf(kind, (), True)
     if isinstance(value, torch.Tensor):
         leaves.append(value.detach().to(device))

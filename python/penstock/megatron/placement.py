@@ -199,9 +199,9 @@ def require_placed(placement: Placement, rank: int, models: Sequence[Any], confi
         expected = {"pre_process": stage == 0, "post_process": stage == placement.stages - 1}
         if not placement.ties and any(expected.values()) and tied(inner):
             raise Error(
-                f"{placement.name} starts on rank {placement.first_rank} and ends on rank {placement.last_rank}, where Megatron cannot "
-                "share an embedding: set --untie-embeddings-and-output-weights, or put both stages on one rank, or on the first and "
-                "the last rank"
+                f"{placement.name} starts on rank {placement.first_rank} and ends on rank {placement.last_rank}, where Megatron "
+                "cannot share an embedding: set --untie-embeddings-and-output-weights, or put both stages on one rank, or on the "
+                "first and the last rank"
             )
         wrong = [name for name, value in expected.items() if bool(getattr(inner, name, value)) != value]
         decoder: Any = getattr(inner, "decoder", None)

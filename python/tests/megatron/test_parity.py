@@ -87,7 +87,12 @@ CASES = {
 LIMITS = {"losses": 5e-7, "evaluations": 5e-7, "norms": 1e-6, "gradients": 3e-6, "parameters": 5e-7}
 
 #: Megatron's own pipelines differ from one rank in these.
-PIPELINED = {"prediction": Case("zb-h1", pp=2, mtp=1), "prediction of zbv": Case("zbv", **V, mtp=1, recompute="full"), "prediction, combined": Case("dualpipev", **V, **COMBINED, mtp=1)}
+PIPELINED = {
+    "prediction": Case("zb-h1", pp=2, mtp=1),
+    "prediction of zbv": Case("zbv", **V, mtp=1, recompute="full"),
+    "prediction, recomputed before I": Case("zbv,passes=recompute", **V, mtp=1, recompute="full"),
+    "prediction, combined": Case("dualpipev", **V, **COMBINED, mtp=1),
+}
 EXACT = {"losses": 0.0, "evaluations": 0.0, "norms": 0.0, "gradients": 0.0, "parameters": 0.0}
 IN_64_BITS = {"losses": 2e-14, "evaluations": 2e-14, "norms": 0.0, "gradients": 2e-14, "parameters": 2e-14}
 

@@ -90,8 +90,9 @@ def test_what_one_rank_refuses_ends_all(before: bool) -> None:
     with pytest.raises(worlds.Failed) as failed:
         worlds.run(Case("zbv", **V), "runs.refused_on_one", (before,))
     reason = "the model provider takes no" if before else "moe_paged_stash needs"
-    lines = [line for line in str(failed.value).splitlines() if line.startswith("penstock._core.Error: ")]
-    assert sorted(line.split(reason)[0] for line in lines) == ["penstock._core.Error: ", "penstock._core.Error: pipeline rank 1: "]
+    begin = "penstock._core.Error: "
+    lines = [line for line in str(failed.value).splitlines() if line.startswith(begin)]
+    assert sorted(line.split(reason)[0] for line in lines) == [begin, f"{begin}pipeline rank 1: "]
 
 
 def test_parameters_start_as_megatrons() -> None:
@@ -286,7 +287,9 @@ def moved(name: str, ranks: list[int], folder: pathlib.Path) -> str:
     return str(folder / "own.csv")
 
 
-@pytest.mark.parametrize(("name", "ranks"), [("zb-h1", [1, 0]), ("zbv", [1, 0]), ("zbv", [2, 0, 3, 1]), ("interleaved", [1, 2, 0, 3])])
+@pytest.mark.parametrize(
+    ("name", "ranks"), [("zb-h1", [1, 0]), ("zbv", [1, 0]), ("zbv", [2, 0, 3, 1]), ("interleaved", [1, 2, 0, 3])]
+)
 def test_stages_may_be_on_any_ranks(name: str, ranks: list[int], tmp_path: pathlib.Path) -> None:
     vp, tied = (1, False) if name == "zb-h1" else (2, name == "zbv")
     case = Case(moved(name, ranks, tmp_path), pp=len(ranks), vp=vp, tied=tied, per_token=True, evaluate=2)
