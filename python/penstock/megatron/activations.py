@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from penstock.megatron import contracts
+from penstock.megatron.checks import contracts
 
 _Checkpoint: Any = contracts.attribute("CheckpointFunction", "megatron.core.tensor_parallel.random")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from penstock.megatron import contracts
+from penstock.megatron.checks import contracts
 from penstock.megatron.lanes import Action
 from penstock.megatron.step import Stage, Step, set_view
 

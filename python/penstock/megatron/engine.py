@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 import weakref
 from collections.abc import Sequence
@@ -12,13 +13,13 @@ import torch
 import torch.distributed as dist
 
 from penstock import Error
-from penstock.megatron import contracts
-from penstock.megatron.agreement import gathered, together
+from penstock.megatron.checks import contracts
+from penstock.megatron.checks.agreement import gathered, together
+from penstock.megatron.checks.refusals import refuse_actions, refuse_call, refuse_config, refuse_models
 from penstock.megatron.lanes import Lanes, Source
 from penstock.megatron.losses import LossMessages
 from penstock.megatron.messages import Messages
 from penstock.megatron.placement import Placement, layers_of_stages, require_placed
-from penstock.megatron.refusals import refuse_actions, refuse_call, refuse_config, refuse_models
 from penstock.megatron.step import NoSync, Observer, Program, Stage, Step
 from penstock.megatron.weights import SplitBackward
 
@@ -251,9 +252,8 @@ def _kind_of_step(config: Any, lanes: Lanes, forward_only: bool) -> type[Step]:
         return Step
     if lanes.splits and getattr(config, "delay_wgrad_compute", False):
         config.delay_wgrad_compute = False  # read by layers when they were built; from here on, it would run W in I
-    from penstock.megatron.combined import CombinedStep
-
-    return CombinedStep
+    kind: type[Step] = importlib.import_module("penstock.megatron.combined").CombinedStep
+    return kind
 
 
 def _device(models: Sequence[Any]) -> torch.device:

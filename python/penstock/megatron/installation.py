@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock import Error, Schedule
 from penstock.arguments import shown
-from penstock.megatron import contracts
+from penstock.megatron.checks import contracts
 from penstock.megatron.engine import Engine
 from penstock.megatron.lanes import Source
 from penstock.megatron.placement import ModelBuilder, Placement

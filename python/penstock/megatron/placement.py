@@ -20,8 +20,8 @@ from typing import Any
 import torch.distributed as dist
 
 from penstock import Error
-from penstock.megatron import contracts
-from penstock.megatron.agreement import together
+from penstock.megatron.checks import contracts
+from penstock.megatron.checks.agreement import together
 from penstock.megatron.lanes import Lanes
 
 _state = contracts.module("megatron.core.parallel_state")

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from penstock import Error, Schedule
-from penstock.megatron import contracts
 from penstock.megatron.activations import SavedTensors, recompute
+from penstock.megatron.checks import contracts
 from penstock.megatron.lanes import Action
 from penstock.megatron.messages import Messages
 from penstock.megatron.placement import tied, unwrapped

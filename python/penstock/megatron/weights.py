@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from penstock import Error
-from penstock.megatron import contracts
+from penstock.megatron.checks import contracts
 
 _LAYERS = "megatron.core.tensor_parallel.layers"
 _layers = contracts.module(_LAYERS)

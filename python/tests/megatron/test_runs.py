@@ -10,7 +10,8 @@ from typing import Any
 import penstock
 import pytest
 import worlds
-from penstock.megatron import lanes, refusals
+from penstock.megatron import lanes
+from penstock.megatron.checks import refusals
 from tiny_gpt import Case
 
 V = {"pp": 2, "vp": 2}
