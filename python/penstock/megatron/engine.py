@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import itertools
 import weakref
 from collections.abc import Sequence
@@ -11,12 +13,13 @@ import torch
 import torch.distributed as dist
 
 from penstock import Error
-from penstock.megatron import contracts
+from penstock.megatron.checks import contracts
+from penstock.megatron.checks.agreement import gathered, together
+from penstock.megatron.checks.refusals import refuse_actions, refuse_call, refuse_config, refuse_models
 from penstock.megatron.lanes import Lanes, Source
 from penstock.megatron.losses import LossMessages
 from penstock.megatron.messages import Messages
 from penstock.megatron.placement import Placement, layers_of_stages, require_placed
-from penstock.megatron.refusals import refuse_call, refuse_config, refuse_models
 from penstock.megatron.step import NoSync, Observer, Program, Stage, Step
 from penstock.megatron.weights import SplitBackward
 
@@ -81,7 +84,7 @@ class Engine:
         model_type, device = _model_type(models[0]), _device(models)
         sizes = {"seq_length": seq_length, "micro_batch_size": micro_batch_size, "decoder_seq_length": decoder_seq_length}
         shape = _tensor_shapes(**sizes, config=config, tp_group=groups.tp, cp_group=groups.cp, model_type=model_type)[0]
-        step = Step(
+        step = _kind_of_step(config, lanes, forward_only)(
             self._stages(models, iterators, config, groups, placement, program, forward_only),
             _messages(config, groups, shape, device, forward_only),
             config,
@@ -105,7 +108,7 @@ class Engine:
         step.run(program)
         if self._observer is not None:
             self._observer.end_step()
-        self._move_losses(step, placement, groups.pp, device, None if forward_only or collect_non_loss_data else num_microbatches)
+        self._move_losses(step, placement, groups.pp, num_microbatches, not forward_only and not collect_non_loss_data)
         if not forward_only:
             _finalize(step, models, config, groups, force_all_reduce)
         if config.timers is not None:
@@ -127,15 +130,23 @@ class Engine:
         self, models: Sequence[Any], iterators: Sequence[Any], config: Any, groups: Any, microbatches: int | None
     ) -> tuple[Lanes, Placement]:
         """Returns the lanes of the step. Checks models and options when they are new."""
+        check = functools.partial(self._checked_lanes, models, iterators, config, groups, microbatches)
+        lanes = check() if self._agreed else together(groups.pp, check)
+        if lanes.digest not in self._agreed:
+            _require_agreement(lanes, groups.pp)
+            self._agreed.add(lanes.digest)
+        return lanes, self._placement_of(lanes)
+
+    def _checked_lanes(
+        self, models: Sequence[Any], iterators: Sequence[Any], config: Any, groups: Any, microbatches: int | None
+    ) -> Lanes:
         ranks, chunks = groups.pp.size(), len(models)
         if microbatches is None:
             lanes = self.source.any_lanes(ranks, chunks, _known_microbatches())
         else:
             lanes = self.source.lanes(ranks, chunks, microbatches)
         placement = self._placement_of(lanes)
-        if lanes.digest not in self._agreed:
-            _require_agreement(lanes, groups.pp)
-            self._agreed.add(lanes.digest)
+        refuse_actions(lanes.name, lanes.ops, config, records=self._observer is not None)
         if any(self._placed.get(model) is not placement for model in models):
             if len(iterators) != len(models):
                 raise Error(
@@ -152,7 +163,7 @@ class Engine:
             for model in models:
                 if model not in self._splits:
                     self._splits[model] = SplitBackward(model)
-        return lanes, placement
+        return lanes
 
     def _program(self, lanes: Lanes, placement: Placement, rank: int, microbatches: int, forward_only: bool) -> Program:
         key = (lanes.rank_of_stage if forward_only else lanes.digest, rank, microbatches, forward_only)
@@ -185,6 +196,7 @@ class Engine:
                 stage.no_sync = contexts[chunk if len(contexts) > 1 else 0]
                 stage.synchronize = functions[chunk]
                 stage.last_input, stage.last_weight = program.last_input[number], program.last_weight[number]
+                stage.offloaded = program.offloaded[number]
         for number, stage in stages.items():
             stage.previous, stage.next = stages.get(number - 1), stages.get(number + 1)
             if not stage.first:
@@ -199,16 +211,16 @@ class Engine:
                 if function is not None:
                     function(model.parameters())
 
-    def _move_losses(self, step: Step, placement: Placement, group: Any, device: torch.device, kind: Any) -> None:
+    def _move_losses(self, step: Step, placement: Placement, group: Any, microbatches: int, trains: bool) -> None:
         """Moves losses and token counts to the last rank, where Megatron reads them."""
         last = placement.ranks - 1
         if placement.last_rank == last:
             return
         messages = self._loss_messages.setdefault(id(group), LossMessages(group, placement.last_rank, last))
         if group.rank() == placement.last_rank:
-            messages.send(kind, [step.losses, step.tokens], device)
+            messages.send(step.losses, step.tokens, step.tokens.device, trains=trains)
         elif group.rank() == last:
-            losses, tokens = messages.receive(kind, device)
+            losses, tokens = messages.receive(microbatches, step.tokens.device, trains=trains)
             step.losses.extend(losses)
             step.tokens += tokens
 
@@ -235,6 +247,15 @@ def _messages(config: Any, groups: Any, shape: Sequence[int], device: torch.devi
     return Messages(groups.pp, shape, config.pipeline_dtype, device, variable=variable, frees=frees)
 
 
+def _kind_of_step(config: Any, lanes: Lanes, forward_only: bool) -> type[Step]:
+    if forward_only or not getattr(config, "overlap_moe_expert_parallel_comm", False):
+        return Step
+    if lanes.splits and getattr(config, "delay_wgrad_compute", False):
+        config.delay_wgrad_compute = False  # read by layers when they were built; from here on, it would run W in I
+    kind: type[Step] = importlib.import_module("penstock.megatron.combined").CombinedStep
+    return kind
+
+
 def _device(models: Sequence[Any]) -> torch.device:
     """Returns where the parameters are. A chunk may have none."""
     parameter = next(itertools.chain.from_iterable(model.parameters() for model in models), None)
@@ -258,10 +279,7 @@ def _model_type(model: Any) -> Any:
 
 
 def _require_agreement(lanes: Lanes, group: Any) -> None:
-    if group.size() == 1:
-        return
-    digests: list[Any] = [None] * group.size()
-    dist.all_gather_object(digests, lanes.digest, group=group)
+    digests = gathered(group, lanes.digest)
     other = next((rank for rank, digest in enumerate(digests) if digest != digests[0]), None)
     if other is not None:
         raise Error(

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock import Error, Schedule
 from penstock.arguments import shown
-from penstock.megatron import contracts
+from penstock.megatron.checks import contracts
 from penstock.megatron.engine import Engine
 from penstock.megatron.lanes import Source
 from penstock.megatron.placement import ModelBuilder, Placement
@@ -89,7 +89,7 @@ def install(
             CSV file; or a ``penstock.Schedule``, for one number of microbatches.
         record: a folder for the times of actions, which ``penstock show FOLDER --explain`` reads. Default: not measured.
         options: of a schedule by name: ``costs`` (``penstock.Costs`` or a file), ``chunks``, ``group``, ``waves``, ``split``,
-            ``memory_limit``, ``objective``.
+            ``memory_limit``, ``objective``, ``passes`` (names of ``penstock.passes()``, as for ``Schedule.apply``).
 
     Raises:
         Error: Megatron's step cannot run the schedule, or megatron-core is too old or unknown.

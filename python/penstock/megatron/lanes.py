@@ -11,19 +11,20 @@ from typing import Any, NamedTuple
 
 from penstock import NO_OP, OPS, Costs, Error, Records, Schedule, schedule, schedules
 
-_COMPUTE = frozenset("FIWB")
+_LOCAL = frozenset([*"FIWB", "OFFLOAD", "RELOAD", "RECOMPUTE"])
 _MESSAGES = {"SEND_F": 1, "RECV_F": -1, "SEND_B": -1, "RECV_B": 1}  # to or from which neighbor
 
 _WHOLE = ("chunks", "group", "waves")
-_OPTIONS = (*_WHOLE, "split", "costs", "memory_limit", "objective")
+_OPTIONS = (*_WHOLE, "split", "costs", "memory_limit", "objective", "passes")
 
 
 class Action(NamedTuple):
     """What a rank does next."""
 
-    op: str  # F, I, W, B, SEND_F, RECV_F, SEND_B or RECV_B
+    op: str  # of _LOCAL or _MESSAGES
     stage: int
     microbatch: int
+    paired: bool = False  # with the next one
 
 
 class Lanes:
@@ -44,7 +45,10 @@ class Lanes:
         if not any(OPS[op] in _MESSAGES for lane in schedule.lanes for op in set(lane["op"].tolist())):
             lowered = schedule.lower()
         self.of_rank = [list(_actions(lane)) for lane in lowered.lanes]
-        self.splits = any(action.op == "I" for lane in self.of_rank for action in lane)
+        self.ops = frozenset(action.op for lane in self.of_rank for action in lane)
+        #: Whether linear layers leave their weight gradients to us: for W, or since offloaded weights are copies, without the
+        #: attributes that Megatron gives to parameters.
+        self.splits = not self.ops.isdisjoint({"I", "OFFLOAD"})
         self._require_messages_complete()
         self._require_orders_of_stages()
 
@@ -133,8 +137,8 @@ def _require_supported(schedule: Schedule, name: str) -> None:
                 f"{name} has {reason}, which a step of Megatron cannot run; choose a schedule with one chain that flushes"
             )
     ops = {OPS[op] for lane in schedule.lanes for field in ("op", "op2") for op in set(lane[field].tolist()) if op != NO_OP}
-    for op in sorted(ops - _COMPUTE - _MESSAGES.keys()):
-        raise Error(f"{name} has {op} actions, which penstock.megatron does not run; choose a schedule of F, I, W and B")
+    for op in sorted(ops - _LOCAL - _MESSAGES.keys()):
+        raise Error(f"{name} has {op} actions, which penstock.megatron does not run; leave out the pass that adds them")
 
 
 def _chunks(rank_of_stage: Sequence[int], ranks: int, name: str) -> int:
@@ -145,11 +149,6 @@ def _chunks(rank_of_stage: Sequence[int], ranks: int, name: str) -> int:
         raise Error(
             f"{name} places stages on ranks {list(rank_of_stage)}; Megatron needs one of every {ranks} stages on each rank"
         )
-    if rank_of_stage[0] != 0 or rank_of_stage[-1] not in (0, ranks - 1):
-        raise Error(
-            f"{name} starts on rank {rank_of_stage[0]} and ends on rank {rank_of_stage[-1]}; Megatron needs the first "
-            "stage on rank 0, and the last one on the first or the last rank"
-        )
     return chunks
 
 
@@ -157,7 +156,7 @@ def _actions(lane: Records) -> Iterator[Action]:
     """Yields the actions of a rank; a pair is two, one after the other."""
     for record in lane.tolist():
         op, stage, microbatch, op2, stage2, microbatch2 = record
-        yield Action(OPS[op], stage, microbatch)
+        yield Action(OPS[op], stage, microbatch, paired=op2 != NO_OP)
         if op2 != NO_OP:
             yield Action(OPS[op2], stage2, microbatch2)
 
@@ -234,9 +233,10 @@ class Source:
 
     def _generate(self, ranks: int, chunks: int, microbatches: int) -> Schedule:
         options = dict(self._options)
+        passes = options.pop("passes", [])
         if "chunks" in self._algorithm.parameters and not {"chunks", "waves"} & options.keys():
             options["chunks"] = chunks
-        return schedule(self.name, ranks=ranks, microbatches=microbatches, **options)
+        return schedule(self.name, ranks=ranks, microbatches=microbatches, **options).apply(*passes, costs=options.get("costs"))
 
 
 def _stages(count: int) -> str:
@@ -265,6 +265,8 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
             if value not in ("true", "false"):
                 raise Error(f"split={value}: give true or false")
             value = value == "true"
+        elif name == "passes" and isinstance(value, str):
+            value = value.split("+")
         elif name == "costs" and not isinstance(value, Costs):
             value = Costs.load(value)
         made[name] = value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -27,52 +27,82 @@ class _Leaf(NamedTuple):
         return self.dtype.itemsize * torch.Size(self.shape).numel()
 
 
-class LossMessages:
-    """Sends what loss functions return from one rank to another, as one tensor.
+class _Structure(NamedTuple):
+    """What a step sends."""
 
-    Both ranks keep the structure of the first message of each kind, and only that message has its structure with it. Messages
-    of no kind (None) may differ from each other: each is preceded by its structure, for which the receiver waits.
+    tokens: _Leaf
+    losses: Any  # of each microbatch if they are equal, else a list
+    equal: bool
+
+    @classmethod
+    def of(cls, losses: list[Any], tokens: torch.dtype) -> _Structure:
+        """Returns the structure of a step with these structures of losses."""
+        equal = all(each == losses[0] for each in losses)
+        return cls(_Leaf(tokens, (), False), losses[0] if losses and equal else losses, equal)
+
+    def of_step(self, microbatches: int) -> list[Any]:
+        """Returns the structure of the token count and all losses."""
+        return [self.tokens, [self.losses] * microbatches if self.equal else self.losses]
+
+
+class LossMessages:
+    """Sends what loss functions return from one rank to another, as one tensor per step.
+
+    Both ranks keep the structures of earlier messages; only a new one is sent, before its first message. All training steps have
+    one structure, so the receiver's host never waits again. Other steps may differ from each other: the number of the structure
+    is sent first, for which the receiver waits.
     """
 
     def __init__(self, group: Any, source: int, target: int) -> None:
         self._group = group
         self._source, self._target = (dist.get_global_rank(group, rank) for rank in (source, target))
-        self._structures: dict[Hashable, Any] = {}
+        self._of_training: list[_Structure] = []  # one at most
+        self._of_others: list[_Structure] = []
         self._sent: tuple[Any, torch.Tensor] | None = None
 
-    def send(self, kind: Hashable, value: Any, device: torch.device) -> None:
-        """Sends nested lists and dicts of tensors and numbers.
+    def send(self, losses: list[Any], tokens: torch.Tensor, device: torch.device, *, trains: bool) -> None:
+        """Sends the losses of microbatches, which are nested lists and dicts of tensors and numbers, and the token count.
 
         Raises:
-            Error: something else is in them, or an earlier message of this kind had another structure.
+            Error: something else is in them, or an earlier training step had another structure.
         """
-        leaves: list[torch.Tensor] = []
-        structure = _structure(value, leaves, device)
-        if kind is None or kind not in self._structures:
-            self._structures[kind] = structure
-            dist.send_object_list([structure], self._target, group=self._group)
-        if structure != self._structures[kind]:
+        leaves: list[torch.Tensor] = [tokens]
+        structure = _Structure.of([_structure(each, leaves, device) for each in losses], tokens.dtype)
+        known = self._of_training if trains else self._of_others
+        is_new = structure not in known
+        if is_new and trains and known:
             raise Error(
                 "the loss function returns other names, shapes or dtypes than at the first step; return the same at each step"
             )
+        if not trains:
+            number = len(known) if is_new else known.index(structure)
+            dist.send(torch.full((1,), number, dtype=torch.int64, device=device), self._target, group=self._group)
+        if is_new:
+            known.append(structure)
+            dist.send_object_list([structure], self._target, group=self._group)
         if self._sent is not None:
             self._sent[0].wait()
         parts = itertools.chain.from_iterable((_bytes(leaf), _padding(leaf.nbytes, device)) for leaf in leaves)
         message = torch.cat([torch.empty(0, dtype=torch.uint8, device=device), *parts])
-        self._sent = (dist.isend(message, self._target, group=self._group), message) if len(message) else None
+        self._sent = dist.isend(message, self._target, group=self._group), message
 
-    def receive(self, kind: Hashable, device: torch.device) -> Any:
+    def receive(self, microbatches: int, device: torch.device, *, trains: bool) -> tuple[list[Any], torch.Tensor]:
         """Receives what ``send`` sends. The tensors are on the device."""
-        if kind is None or kind not in self._structures:
-            received: list[Any] = [None]
-            dist.recv_object_list(received, self._source, group=self._group)
-            self._structures[kind] = received[0]
-        structure = self._structures[kind]
+        known, number = self._of_training if trains else self._of_others, 0
+        if not trains:
+            received = torch.empty(1, dtype=torch.int64, device=device)
+            dist.recv(received, self._source, group=self._group)
+            number = int(received)
+        if number == len(known):
+            new: list[Any] = [None]
+            dist.recv_object_list(new, self._source, group=self._group)
+            known.append(new[0])
+        structure = known[number].of_step(microbatches)
         size = sum(leaf.size + _rest(leaf.size) for leaf in _leaves(structure))
         message = torch.empty(size, dtype=torch.uint8, device=device)
-        if size:
-            dist.recv(message, self._source, group=self._group)
-        return _value(structure, message, [0])
+        dist.recv(message, self._source, group=self._group)
+        tokens, losses = _value(structure, message, [0])
+        return losses, tokens
 
 
 def _structure(value: Any, leaves: list[torch.Tensor], device: torch.device) -> Any:
@@ -85,7 +115,7 @@ def _structure(value: Any, leaves: list[torch.Tensor], device: torch.device) -> 
         return value
     if isinstance(value, (int, float)):
         kind = torch.int64 if isinstance(value, int) else torch.float64
-        leaves.append(torch.tensor(value, dtype=kind, device=device))
+        leaves.append(torch.full((), value, dtype=kind, device=device))
         return _Leaf(kind, (), True)
     if isinstance(value, torch.Tensor):
         leaves.append(value.detach().to(device))

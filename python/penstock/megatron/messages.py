@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from penstock import Error
-from penstock.megatron import contracts
+from penstock.megatron.checks import contracts
 
 _free = contracts.function(
     "deallocate_output_tensor", "megatron.core.pipeline_parallel.schedules", required="out deallocate_pipeline_outputs"

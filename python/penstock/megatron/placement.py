@@ -20,7 +20,8 @@ from typing import Any
 import torch.distributed as dist
 
 from penstock import Error
-from penstock.megatron import contracts
+from penstock.megatron.checks import contracts
+from penstock.megatron.checks.agreement import together
 from penstock.megatron.lanes import Lanes
 
 _state = contracts.module("megatron.core.parallel_state")
@@ -42,6 +43,8 @@ class Placement:
         self.first_rank, self.last_rank = self.rank_of_stage[0], self.rank_of_stage[-1]
         #: Whether Megatron would place a stage elsewhere.
         self.moved = any(rank != stage % self.ranks for stage, rank in enumerate(self.rank_of_stage))
+        #: Whether gradients of an embedding with two copies can be added: here if they are on one rank, else by Megatron.
+        self.ties = self.first_rank == self.last_rank or (self.first_rank, self.last_rank) == (0, self.ranks - 1)
 
     def stage(self, rank: int, chunk: int) -> int:
         """Returns the stage that a rank has as this chunk."""
@@ -62,8 +65,9 @@ class Placement:
             _set_rank(before)
 
     def embedding_ranks(self, pipeline_ranks: Sequence[int]) -> list[int]:
-        """Returns the ranks that have the first and the last stage."""
-        return sorted({pipeline_ranks[self.first_rank], pipeline_ranks[self.last_rank]})
+        """Returns the ranks that share the embedding if weights are tied: those with the first and the last stage."""
+        shared = {self.first_rank, self.last_rank} if self.ties else {self.first_rank}
+        return sorted(pipeline_ranks[rank] for rank in shared)
 
 
 class _PipelineView:
@@ -94,7 +98,7 @@ class ModelBuilder:
 
         @functools.wraps(provider)
         def build(*args: Any, vp_stage: int | None = None, config: Any = None, pg_collection: Any = None, **kwargs: Any) -> Any:
-            placement = self._placement()
+            placement = self._placement_for(provider, vp_stage, pg_collection)
             _warn_of_legacy_checkpoints(placement)
             if config is not None and self._splits():
                 delay_weight_gradients(config)
@@ -107,6 +111,18 @@ class ModelBuilder:
 
         return build
 
+    def _placement_for(self, provider: Callable[..., Any], vp_stage: int | None, pg_collection: Any) -> Placement:
+        """Returns where stages are, if the model can be built there on all ranks of the pipeline."""
+
+        def check() -> Placement:
+            placement = self._placement()
+            if placement.moved:
+                _require_takes(provider, "pg_collection", "vp_stage", "pre_process", "post_process")
+                _require_embedding_group(placement, pg_collection or _Groups.use_mpu_process_groups())
+            return placement
+
+        return self._placement() if vp_stage else together(_state.get_pipeline_model_parallel_group(), check)
+
     def _build_moved(
         self,
         placement: Placement,
@@ -118,11 +134,9 @@ class ModelBuilder:
     ) -> Any:
         groups = copy.copy(pg_collection or _Groups.use_mpu_process_groups())
         rank, chunk = groups.pp.rank(), vp_stage or 0
-        _require_embedding_group(placement, groups)
         stage = placement.stage(rank, chunk)
         groups.pp = _PipelineView(groups.pp, placement.view_rank(rank, chunk))
         kwargs["pre_process"], kwargs["post_process"] = stage == 0, stage == placement.stages - 1
-        _require_takes(provider, "pg_collection", "vp_stage", "pre_process", "post_process")
         with placement.view(rank, chunk):
             model = provider(*args, vp_stage=vp_stage, pg_collection=groups, **kwargs)
         model.penstock_stage = stage
@@ -183,6 +197,12 @@ def require_placed(placement: Placement, rank: int, models: Sequence[Any], confi
         stage = placement.stage(rank, chunk)
         inner = unwrapped(model)
         expected = {"pre_process": stage == 0, "post_process": stage == placement.stages - 1}
+        if not placement.ties and any(expected.values()) and tied(inner):
+            raise Error(
+                f"{placement.name} starts on rank {placement.first_rank} and ends on rank {placement.last_rank}, where Megatron "
+                "cannot share an embedding: set --untie-embeddings-and-output-weights, or put both stages on one rank, or on the "
+                "first and the last rank"
+            )
         wrong = [name for name, value in expected.items() if bool(getattr(inner, name, value)) != value]
         decoder: Any = getattr(inner, "decoder", None)
         if type(decoder).__name__ != "TransformerBlock":

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from penstock import Error, Schedule
-from penstock.megatron import contracts
+from penstock.megatron.activations import SavedTensors, recompute
+from penstock.megatron.checks import contracts
 from penstock.megatron.lanes import Action
 from penstock.megatron.messages import Messages
 from penstock.megatron.placement import tied, unwrapped
@@ -60,13 +61,18 @@ class Program(NamedTuple):
     actions: list[Action]
     last_input: dict[int, int]  # by stage: the microbatch of its last I or B
     last_weight: dict[int, int]  # and of its last W or B
+    offloaded: dict[int, set[int]]  # and the microbatches that are offloaded
 
     @classmethod
     def of(cls, actions: list[Action]) -> Program:
         """Returns the program of these actions."""
         inputs = {action.stage: action.microbatch for action in actions if action.op in "IB"}
         weights = {action.stage: action.microbatch for action in actions if action.op in "WB"}
-        return cls(actions, inputs, weights)
+        offloaded: dict[int, set[int]] = {action.stage: set() for action in actions}
+        for action in actions:
+            if action.op == "OFFLOAD":
+                offloaded[action.stage].add(action.microbatch)
+        return cls(actions, inputs, weights, offloaded)
 
 
 class NoSync:
@@ -100,6 +106,7 @@ class Stage:
         self.no_sync = NoSync(None)
         self.synchronize: Callable[[Any], None] | None = None  # Megatron's grad_sync_func
         self.last_input = self.last_weight = -1  # microbatches
+        self.offloaded: set[int] = set()
         # By microbatch:
         self.arriving_outputs: dict[int, tuple[Any, torch.Tensor]] = {}
         self.arriving_gradients: dict[int, tuple[Any, torch.Tensor]] = {}
@@ -108,6 +115,7 @@ class Stage:
         self.outputs: dict[int, tuple[torch.Tensor | None, torch.Tensor]] = {}
         self.shapes: dict[int, torch.Size] = {}
         self.input_gradients: dict[int, torch.Tensor | None] = {}
+        self.saved: dict[int, SavedTensors] = {}
 
     @property
     def overlaps(self) -> bool:
@@ -143,9 +151,7 @@ class Step:
         self.losses: list[Any] = forward["forward_data_store"]
         self.tokens = tokens
 
-    def run(self, program: Program) -> None:
-        """Runs all actions. Afterwards gradients are complete but not finalized, and everything has been sent."""
-        run = {
+        self._runs = {
             "F": self._run_forward,
             "I": self._run_input_backward,
             "B": self._run_backward,
@@ -154,19 +160,31 @@ class Step:
             "RECV_F": self._receive_output,
             "SEND_B": self._send_gradient,
             "RECV_B": self._receive_gradient,
+            "OFFLOAD": self._offload,
+            "RELOAD": self._reload,
+            "RECOMPUTE": self._recompute,
         }
+
+    def run(self, program: Program) -> None:
+        """Runs all actions. Afterwards gradients are complete but not finalized, and everything has been sent."""
         stages = self._stages
         if self._trains:
             for stage in stages.values():
                 stage.no_sync.enter()
         with _view():
-            for op, number, microbatch in program.actions:
-                run[op](stages[number], microbatch)
+            self._run_actions(program.actions)
         self._messages.finish()
         for each in stages.values():
             each.no_sync.leave()
             if each.split is not None and self._trains:
                 each.split.require_finished()
+
+    def _run_actions(self, actions: list[Action]) -> None:
+        for action in actions:
+            self._run_action(action)
+
+    def _run_action(self, action: Action) -> None:
+        self._runs[action.op](self._stages[action.stage], action.microbatch)
 
     def _receive_output(self, stage: Stage, microbatch: int) -> None:
         stage.arriving_outputs[microbatch] = self._messages.receive_output(stage.previous_peer, requires_grad=self._trains)
@@ -183,8 +201,7 @@ class Step:
         self._messages.send_gradient(stage.input_gradients.pop(microbatch), stage.previous_peer)
 
     def _begin(self, stage: Stage) -> None:
-        if stage.view_rank is not None:
-            _set_rank(stage.view_rank)
+        set_view(stage)
         if self._observer is not None:
             self._observer.begin()
 
@@ -193,13 +210,20 @@ class Step:
             self._observer.end(op, stage.number, microbatch)
 
     def _run_forward(self, stage: Stage, microbatch: int) -> None:
-        given = None
-        if stage.previous is not None:
-            given = stage.inputs.pop(microbatch)
-        elif not stage.first:
-            given = _arrived(stage.arriving_outputs, microbatch)
+        given = self._take_input(stage, microbatch)
         self._begin(stage)
-        output, tokens = _forward_step(
+        with _saving(stage, microbatch, given):
+            output, tokens = self._run_forward_step(stage, microbatch, given)
+        self._end("F", stage, microbatch)
+        self._keep_output(stage, microbatch, given, output, tokens)
+
+    def _take_input(self, stage: Stage, microbatch: int) -> torch.Tensor | None:
+        if stage.previous is not None:
+            return stage.inputs.pop(microbatch)
+        return None if stage.first else _arrived(stage.arriving_outputs, microbatch)
+
+    def _run_forward_step(self, stage: Stage, microbatch: int, given: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        return _forward_step(  # type: ignore[no-any-return]
             data_iterator=stage.iterator,
             model=stage.model,
             input_tensor=given,
@@ -209,7 +233,10 @@ class Step:
             is_last_stage=stage.last,
             **self._forward,
         )
-        self._end("F", stage, microbatch)
+
+    def _keep_output(
+        self, stage: Stage, microbatch: int, given: torch.Tensor | None, output: torch.Tensor, tokens: torch.Tensor
+    ) -> None:
         if stage.last:
             self.tokens += tokens
         if stage.next is not None:
@@ -251,8 +278,15 @@ class Step:
             if self._frees:
                 self._messages.release(output)  # Megatron's backward wants it freed
         self._begin(stage)
-        return functools.partial(
-            _backward_step,
+        if microbatch in stage.saved:
+            stage.saved.pop(microbatch).wait()
+        return functools.partial(self._run_backward_step, stage, given, output, gradient)
+
+    def _run_backward_step(
+        self, stage: Stage, given: torch.Tensor | None, output: torch.Tensor, gradient: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        del stage
+        return _backward_step(  # type: ignore[no-any-return]
             input_tensor=given,
             output_tensor=output,
             output_tensor_grad=gradient,
@@ -279,6 +313,18 @@ class Step:
         self._end("W", stage, microbatch)
         if is_last:
             self._weights_are_ready(stage)
+
+    def _offload(self, stage: Stage, microbatch: int) -> None:
+        stage.saved[microbatch].offload()
+
+    def _reload(self, stage: Stage, microbatch: int) -> None:
+        stage.saved[microbatch].reload()
+
+    def _recompute(self, stage: Stage, microbatch: int) -> None:
+        set_view(stage)
+        if microbatch in stage.saved:
+            stage.saved[microbatch].wait()
+        recompute(stage.outputs[microbatch][1])
 
     @contextlib.contextmanager
     def _backward_hooks(self, stage: Stage, microbatch: int, *, weights_follow: bool) -> Iterator[None]:
@@ -313,8 +359,21 @@ class Step:
             two.copy_(one)
 
 
+def set_view(stage: Stage) -> None:
+    """Gives Megatron's global state the view rank of a stage."""
+    if stage.view_rank is not None:
+        _set_rank(stage.view_rank)
+
+
 def _gradient(weight: Any) -> Any:
     return weight.main_grad if hasattr(weight, "main_grad") else weight.grad
+
+
+def _saving(stage: Stage, microbatch: int, given: torch.Tensor | None) -> Any:
+    if microbatch not in stage.offloaded:
+        return contextlib.nullcontext()
+    saved = stage.saved[microbatch] = SavedTensors(stage.model, given)
+    return saved.saving()
 
 
 def _arrived(arriving: dict[int, tuple[Any, torch.Tensor]], microbatch: int) -> torch.Tensor:

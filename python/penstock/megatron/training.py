@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from penstock.megatron import contracts
+from penstock.megatron.checks import contracts
 from penstock.megatron.installation import Installation
 from penstock.megatron.placement import delay_weight_gradients
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from penstock import Error
-from penstock.megatron import contracts
+from penstock.megatron.checks import contracts
 
 _LAYERS = "megatron.core.tensor_parallel.layers"
 _layers = contracts.module(_LAYERS)
@@ -18,6 +19,9 @@ _prepare = contracts.attribute("prepare_input_tensors_for_wgrad_compute", "megat
 _Whole: Any = contracts.attribute("LinearWithGradAccumulationAndAsyncCommunication", _LAYERS)
 _ARGUMENTS = contracts.attribute("linear_with_grad_accumulation_and_async_allreduce", _LAYERS)
 _signature = inspect.signature(_ARGUMENTS)
+# Megatron-core 0.19 has grouped GEMM by Transformer Engine alone.
+_Grouped: Any = getattr(contracts.module("megatron.core.transformer.moe.experts"), "GroupedMLP", None)
+_grouped_gemm: Any = _Grouped and contracts.module("megatron.core.transformer.moe.grouped_gemm_util")
 
 _FORWARD = contracts.accepting(
     _Whole.forward,
@@ -47,6 +51,8 @@ class SplitBackward:
             if isinstance(layer, kinds):
                 original = type(layer)._forward_impl.__get__(layer)
                 layer._forward_impl = functools.partial(_forward, original, self.weights)
+            elif _Grouped is not None and isinstance(layer, _Grouped):
+                layer.forward = functools.partial(_forward_grouped, type(layer).forward.__get__(layer), layer, self.weights)
             elif hasattr(layer, "wgrad_store"):
                 self._queues.append(_delaying(layer))
 
@@ -151,6 +157,62 @@ def _forward(original: Callable[..., Any], weights: dict[int, torch.nn.Parameter
     if given["tp_group"] is None:
         given["tp_group"] = _layers.get_tensor_model_parallel_group_if_none(None)
     return _SplitLinear.apply(input, bias, (weight, dict(given)))  # type: ignore[no-untyped-call]
+
+
+class _SplitGrouped(torch.autograd.Function):
+    """The product of grouped GEMM, whose backward can leave the gradient of the experts' weights for later."""
+
+    @staticmethod
+    def forward(ctx: Any, input: torch.Tensor, arguments: tuple[Any, ...]) -> torch.Tensor:
+        ctx.save_for_backward(input)
+        ctx.arguments = arguments
+        product, _, view, sizes, transposed = arguments
+        return product.gmm(input, view, sizes, transposed)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        product, weight, view, sizes, transposed = ctx.arguments
+        saved = ctx.saved_tensors[0], view, sizes
+        input_gradient, *_ = _grouped_gradients(product, saved, transposed, gradients[0], (True, False))
+
+        @torch.no_grad()
+        def accumulate() -> None:
+            _, gradient, *_ = _grouped_gradients(product, saved, transposed, gradients[0], (False, True))
+            _accumulate(weight, gradient.reshape(weight.shape))
+
+        if _delayed is None:
+            accumulate()
+        else:
+            _delayed.append(accumulate)
+        return input_gradient, None
+
+
+def _grouped_gradients(product: Any, saved: Any, transposed: bool, gradient: torch.Tensor, needed: tuple[bool, bool]) -> Any:
+    """Runs the package's own backward for one of its two gradients."""
+    context = types.SimpleNamespace(saved_tensors=saved, trans_b=transposed, needs_input_grad=needed)
+    return product.GroupedGemm.backward(context, gradient)
+
+
+def _forward_grouped(
+    original: Callable[..., Any], layer: Any, weights: dict[int, torch.nn.Parameter], /, *args: Any, **kwargs: Any
+) -> Any:
+    """Runs the forward of experts in grouped GEMM with weights that autograd does not see, and products that know them."""
+    own = {weight.data_ptr(): weight for weight in (layer.weight1, layer.weight2)}
+    if not torch.is_grad_enabled() or not all(weight.requires_grad for weight in own.values()):
+        return original(*args, **kwargs)
+    weights.update((id(weight), weight) for weight in own.values())
+    product = _grouped_gemm.ops
+
+    def gmm(input: torch.Tensor, view: torch.Tensor, sizes: torch.Tensor, trans_b: bool = False) -> Any:
+        return _SplitGrouped.apply(input, (product, own[view.data_ptr()], view, sizes, trans_b))  # type: ignore[no-untyped-call]
+
+    layer.__dict__.update(weight1=layer.weight1.detach(), weight2=layer.weight2.detach())  # before the parameters, to Python
+    _grouped_gemm.ops = types.SimpleNamespace(gmm=gmm)
+    try:
+        return original(*args, **kwargs)
+    finally:
+        _grouped_gemm.ops = product
+        del layer.__dict__["weight1"], layer.__dict__["weight2"]
 
 
 @torch.no_grad()

@@ -60,6 +60,8 @@ def install() -> None:
     cuda.synchronize = lambda *_: None
     cuda.Stream = cuda.Event = _Stream
     cuda.current_stream = cuda.default_stream = lambda *_: _Stream()
+    cuda.nvtx.range_push = cuda.nvtx.range_pop = lambda *_: None
+    cuda.nvtx.range = lambda *_: contextlib.nullcontext()
     cuda.stream = lambda *_: contextlib.nullcontext()
     cuda.get_rng_state = lambda *_, **__: torch.get_rng_state()
     cuda.manual_seed = torch.manual_seed
@@ -90,6 +92,41 @@ def install() -> None:
 def norm() -> type[torch.nn.Module]:
     """Returns the LayerNorm for layers with sequence parallelism."""
     return _Norm
+
+
+class _GroupedGemm(torch.autograd.Function):
+    """Stands in for the CUDA kernels of the package grouped_gemm."""
+
+    @staticmethod
+    def forward(ctx: Any, a: torch.Tensor, b: torch.Tensor, batch_sizes: torch.Tensor, trans_b: bool) -> torch.Tensor:
+        ctx.save_for_backward(a, b, batch_sizes)
+        ctx.trans_b = trans_b
+        parts = zip(a.split(batch_sizes.tolist()), b, strict=True)
+        return torch.cat([rows @ (weight.t() if trans_b else weight) for rows, weight in parts])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        a, b, batch_sizes = ctx.saved_tensors
+        assert not ctx.trans_b
+        parts = gradients[0].split(batch_sizes.tolist())
+        a_gradient = b_gradient = None
+        if ctx.needs_input_grad[0]:
+            a_gradient = torch.cat([rows @ weight.t() for rows, weight in zip(parts, b, strict=True)])
+        if ctx.needs_input_grad[1]:
+            inputs = a.split(batch_sizes.tolist())
+            b_gradient = torch.stack([rows.t() @ part for rows, part in zip(inputs, parts, strict=True)])
+        return a_gradient, b_gradient, None, None
+
+
+def group_experts() -> None:
+    """Stands in for the package grouped_gemm."""
+    from megatron.core.transformer.moe import grouped_gemm_util
+
+    def gmm(a: torch.Tensor, b: torch.Tensor, batch_sizes: torch.Tensor, trans_b: bool = False) -> Any:
+        return _GroupedGemm.apply(a, b, batch_sizes, trans_b)  # type: ignore[no-untyped-call]
+
+    grouped_gemm_util.grouped_gemm = grouped_gemm_util
+    grouped_gemm_util.ops = types.SimpleNamespace(gmm=gmm, GroupedGemm=_GroupedGemm)
 
 
 def fuse_weight_gradients() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import functools
 import importlib.machinery
 import queue
@@ -10,12 +12,17 @@ import sys
 import types
 from typing import Any
 
+import cpu_shim
 import penstock
 import torch
+import torch.distributed as dist
 import tiny_gpt
 from megatron.core.distributed import param_and_grad_buffer
-from penstock.megatron import engine, placement, step, weights
+from megatron.core.models.common.model_chunk_schedule_plan import TransformerLayerSchedulePlan
+from megatron.core.transformer.transformer_layer import TransformerLayer
+from penstock.megatron import activations, engine, placement, step, weights
 from penstock.megatron import installation as installation_module
+from torch.multiprocessing.reductions import StorageWeakRef
 
 
 def mutated(case: tiny_gpt.Case) -> dict[str, Any]:
@@ -177,6 +184,120 @@ def reductions(case: tiny_gpt.Case) -> list[list[str]]:
     return done
 
 
+def offloaded(case: tiny_gpt.Case) -> list[tuple[int, int, int]]:
+    """Trains, and returns for each OFFLOAD the bytes that were saved before it, after it, and after the RELOAD."""
+    sizes: dict[tuple[int, int], list[int]] = {}
+    saved: dict[int, dict[StorageWeakRef, int]] = {}
+    pack, run = activations.SavedTensors._pack, {name: getattr(step.Step, name) for name in ("_offload", "_reload")}
+
+    def note(self: Any, tensor: torch.Tensor) -> Any:
+        packed = pack(self, tensor)
+        if isinstance(packed, activations._Saved):
+            storage = tensor.untyped_storage()
+            saved.setdefault(id(self), {})[StorageWeakRef(storage)] = storage.nbytes()
+        return packed
+
+    def alive(tensors: Any) -> int:
+        return sum(size for storage, size in saved[id(tensors)].items() if not storage.expired())
+
+    def offload(self: Any, stage: Any, microbatch: int) -> None:
+        tensors = stage.saved[microbatch]
+        sizes[stage.number, microbatch] = [alive(tensors)]
+        run["_offload"](self, stage, microbatch)
+        sizes[stage.number, microbatch].append(alive(tensors))
+
+    def reload(self: Any, stage: Any, microbatch: int) -> None:
+        storages = list(stage.saved[microbatch]._storages.values())
+        run["_reload"](self, stage, microbatch)
+        sizes[stage.number, microbatch].append(sum(each.data.nbytes() for each in storages))
+
+    activations.SavedTensors._pack = note  # type: ignore[method-assign]
+    step.Step._offload, step.Step._reload = offload, reload  # type: ignore[method-assign]
+    tiny_gpt.train(case)
+    return [(before, after, again) for before, after, again in sizes.values()]
+
+
+def layers_run(case: tiny_gpt.Case) -> dict[str, int]:
+    """Trains, and returns how many layers ran forward during each kind of action."""
+    counts: collections.Counter[str] = collections.Counter()
+    running = _running()
+    forward = TransformerLayer.forward
+
+    def count(self: Any, *args: Any, **kwargs: Any) -> Any:
+        counts[running[0]] += 1
+        return forward(self, *args, **kwargs)
+
+    TransformerLayer.forward = count
+    tiny_gpt.train(case)
+    return dict(counts)
+
+
+def _running() -> list[str]:
+    """Returns a list whose only entry is the name of the method that runs the current action."""
+    running = [""]
+    for name in ("_run_forward", "_recompute", "_run_input_backward", "_run_backward", "_run_weights"):
+        run = getattr(step.Step, name)
+
+        def noted(self: Any, stage: Any, microbatch: int, name: str = name, run: Any = run) -> None:
+            running[0] = name
+            run(self, stage, microbatch)
+
+        setattr(step.Step, name, noted)
+    return running
+
+
+def grouped_gradients(case: tiny_gpt.Case) -> set[tuple[str, tuple[bool, bool]]]:
+    """Trains, and returns what computed which gradients of grouped GEMM: of the input, of the weights."""
+    found = set()
+    running = _running()
+    backward = cpu_shim._GroupedGemm.backward
+
+    def noted(ctx: Any, *gradients: torch.Tensor) -> Any:
+        found.add((running[0], tuple(ctx.needs_input_grad[:2])))
+        return backward(ctx, *gradients)
+
+    cpu_shim._GroupedGemm.backward = staticmethod(noted)  # type: ignore[method-assign]
+    tiny_gpt.train(case)
+    return found
+
+
+def layers_run_together(case: tiny_gpt.Case) -> int:
+    """Trains, and returns how many layers ran forward in turn with a layer that ran backward."""
+    count = 0
+    run = TransformerLayerSchedulePlan.run
+
+    def counted(f_layer: Any, b_layer: Any, **kwargs: Any) -> Any:
+        nonlocal count
+        count += f_layer is not None and b_layer is not None
+        return run(f_layer, b_layer, **kwargs)
+
+    TransformerLayerSchedulePlan.run = staticmethod(counted)
+    tiny_gpt.train(case)
+    return count
+
+
+def _refuse(*_: Any) -> None:
+    raise penstock.Error("the model provider takes no pg_collection")
+
+
+def refused_on_one(case: tiny_gpt.Case, before: bool) -> None:
+    """Trains with an option that one rank refuses, when its model is built or in the first step."""
+    if dist.get_rank() == 1 and before:
+        placement._require_takes = _refuse
+    elif dist.get_rank() == 1:
+        case = dataclasses.replace(case, config=(("moe_paged_stash", True),))
+    tiny_gpt.train(case)
+
+
+def structures_sent(case: tiny_gpt.Case) -> int:
+    """Trains and evaluates with changing numbers of microbatches. Returns how often this rank sent objects."""
+    sent = []
+    send = dist.send_object_list
+    dist.send_object_list = lambda *args, **kwargs: sent.append(send(*args, **kwargs))
+    ramped(dataclasses.replace(case, evaluate=1))
+    return len(sent)
+
+
 def ramped(case: tiny_gpt.Case) -> list[float | None]:
     """Trains steps of 4, 8 and 12 microbatches with one installation. Returns the losses of the last pipeline rank."""
     wrap, ranks = (lambda provider: provider), None
@@ -187,7 +308,12 @@ def ramped(case: tiny_gpt.Case) -> list[float | None]:
     models = tiny_gpt.build(case, wrap(tiny_gpt.model_provider(case, config)), config)
     tiny_gpt.fill(case, models)
     models, _ = tiny_gpt.data_parallel(case, config, models)
-    return [tiny_gpt.step(case, models, number, microbatches, False) for number, microbatches in enumerate((4, 8, 12))]
+    losses = []
+    for number, microbatches in enumerate((4, 8, 12)):
+        losses.append(tiny_gpt.step(case, models, number, microbatches, False))
+        if case.evaluate:
+            losses.append(tiny_gpt.evaluate(case, models, functools.partial(tiny_gpt.step, case, models, 9, 1 + number, True)))
+    return losses
 
 
 def command(case: tiny_gpt.Case, words: list[str], has_pretrain: bool = False) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 
-from penstock.megatron import refusals
+from penstock.megatron.checks import refusals
 
 PAGE = (pathlib.Path(__file__).resolve().parents[3] / "docs/megatron.md").read_text(encoding="utf-8")
 

@@ -11,6 +11,8 @@ from tiny_gpt import Case
 
 V, LOOPED = {"pp": 2, "vp": 2}, {"pp": 2, "vp": 2}
 OVERLAP = {"dp": 2, "overlap": True, "bucket": 4000, "steps": 3}
+COMBINED = {"dp": 2, "ep": 2, "experts": 4, "combined": True}
+DROPOUT = (("hidden_dropout", 0.1),)
 SHARDED = {**OVERLAP, "distributed_optimizer": True}
 
 #: By label: what the schedule runs with. Limits are for losses, evaluations, norms, gradients and parameters.
@@ -48,6 +50,16 @@ CASES = {
     "scale": Case("zbv", **V, scale=128.0, timers=True),
     "recompute": Case("zbv", **V, recompute="full", frees=True),
     "recompute of zb-h1": Case("zb-h1", pp=2, recompute="selective"),
+    "recomputed before I": Case("zbv,passes=recompute", **V, recompute="full", frees=True),
+    "recomputed before B": Case("1f1b,passes=recompute", pp=2, recompute="selective"),
+    "recomputed experts": Case("dualpipev,passes=recompute", **V, experts=4, recompute="full", evaluate=4),
+    "recomputed with dropout": Case("zb-h1,passes=recompute", recompute="full", microbatches=2, config=DROPOUT),
+    "offloaded": Case("zbv,passes=offload", **V, frees=True, evaluate=4, delays=True),
+    "offloaded and fused": Case("1f1b,passes=offload", pp=2, fused=True, frees=True),
+    "offloaded experts": Case("interleaved,passes=offload", **LOOPED, experts=4, delays=True),
+    "offloaded, in sequence": Case("v-half,passes=offload", **V, tp=2, sp=True, frees=True),
+    "offloaded and overlapped": Case("zbv,passes=offload", **V, **OVERLAP),
+    "offloaded and recomputed": Case("gpipe,passes=offload+recompute", pp=2, recompute="full", frees=True),
     "variable": Case("zbv", **V, variable=True, evaluate=4),
     "variable of zb-h1": Case("zb-h1", pp=2, variable=True, frees=True),
     "fused": Case("zb-h1", pp=2, fused=True),
@@ -57,6 +69,11 @@ CASES = {
     "sequence of B and W": Case("dualpipev", **V, tp=2, sp=True, fused=True),
     "experts": Case("zbv", **V, experts=4, evaluate=4),
     "expert parallel": Case("zbv", **V, dp=2, ep=2, experts=4),
+    "combined": Case("dualpipev", **V, **COMBINED, evaluate=4),
+    "combined and freed": Case("dualpipev", **V, **COMBINED, frees=True, delays=True),
+    "combined without W": Case("interleaved,passes=overlap", **LOOPED, **COMBINED, per_token=True),
+    "combined without pairs": Case("zbv", **V, **COMBINED, scale=128.0, timers=True),
+    "combined and overlapped": Case("dualpipev", **V, **{**OVERLAP, **COMBINED}),
     "layout": Case("zbv", **V, layout="Et|ttt|tt|ttL"),
     "layout with empty ends": Case("interleaved", **LOOPED, layout="E|tttt|tttt|L"),
     "data parallel": Case("zb-h1", pp=2, dp=2),
@@ -70,7 +87,12 @@ CASES = {
 LIMITS = {"losses": 5e-7, "evaluations": 5e-7, "norms": 1e-6, "gradients": 3e-6, "parameters": 5e-7}
 
 #: Megatron's own pipelines differ from one rank in these.
-PIPELINED = {"prediction": Case("zb-h1", pp=2, mtp=1), "prediction of zbv": Case("zbv", **V, mtp=1, recompute="full")}
+PIPELINED = {
+    "prediction": Case("zb-h1", pp=2, mtp=1),
+    "prediction of zbv": Case("zbv", **V, mtp=1, recompute="full"),
+    "prediction, recomputed before I": Case("zbv,passes=recompute", **V, mtp=1, recompute="full"),
+    "prediction, combined": Case("dualpipev", **V, **COMBINED, mtp=1),
+}
 EXACT = {"losses": 0.0, "evaluations": 0.0, "norms": 0.0, "gradients": 0.0, "parameters": 0.0}
 IN_64_BITS = {"losses": 2e-14, "evaluations": 2e-14, "norms": 0.0, "gradients": 2e-14, "parameters": 2e-14}
 
@@ -103,6 +125,25 @@ def test_in_16_bits_every_bit_is_megatrons() -> None:
     case = Case("zb-h1", pp=2, dtype="bfloat16", evaluate=4)
     check(case, worlds.pipelined(case), EXACT)
     case = dataclasses.replace(case, schedule="zbv", vp=2)
+    check(case, worlds.pipelined(case), {**EXACT, "norms": 1e-6, "evaluations": 1e-6})
+    case = Case("dualpipev", **V, **COMBINED, dtype="bfloat16", evaluate=4)
+    check(case, worlds.pipelined(case), {**EXACT, "norms": 1e-6, "evaluations": 1e-6})
+
+
+GROUPED = {"dtype": "bfloat16", "experts": 4, "grouped": True}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("zb-h1", pp=2, **GROUPED, evaluate=4),
+        Case("dualpipev", **V, **GROUPED, **OVERLAP),
+        Case("1f1b,passes=offload", pp=2, **GROUPED),
+        Case("zbv", **V, **GROUPED, recompute="full"),
+    ],
+    ids=lambda case: case.schedule,
+)
+def test_grouped_experts_are_megatrons(case: Case) -> None:
     check(case, worlds.pipelined(case), {**EXACT, "norms": 1e-6, "evaluations": 1e-6})
 
 

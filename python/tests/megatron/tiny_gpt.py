@@ -63,6 +63,8 @@ class Case:
     per_token: bool = False
     frees: bool = False
     recompute: str = ""
+    combined: bool = False
+    grouped: bool = False
     scale: float = 0
     variable: bool = False
     fused: bool = False
@@ -141,6 +143,8 @@ def _config(case: Case) -> TransformerConfig:
         variable_seq_lengths=case.variable,
         **extra,
     )
+    config.overlap_moe_expert_parallel_comm = case.combined  # after the checks, which want 16 bits
+    config.moe_grouped_gemm = config.moe_use_legacy_grouped_gemm = case.grouped
     for name, value in case.config:
         setattr(config, name, value)
     if case.timers:
@@ -166,7 +170,7 @@ def model_provider(case: Case, layer_config: TransformerConfig) -> Any:
     ) -> GPTModel:
         mtp = None
         if case.mtp:
-            spec = gpt_layer_specs.get_gpt_layer_local_spec()
+            spec = gpt_layer_specs.get_gpt_layer_local_spec(num_experts=case.experts or None)
             mtp = gpt_layer_specs.get_gpt_mtp_block_spec(config, spec, use_transformer_engine=False, vp_stage=vp_stage)
         return GPTModel(
             config,
@@ -247,7 +251,7 @@ def _loss(case: Case, mask: torch.Tensor, output: torch.Tensor) -> Any:
     return total, count, {"lm loss": torch.stack([total.detach(), count.to(total.dtype)])}
 
 
-def _forward_step(case: Case, iterator: Any, model: Any) -> Any:
+def _forward_step(case: Case, iterator: Any, model: Any, return_schedule_plan: bool = False) -> Any:
     chunk = get_attr_wrapped_model(model, "vp_stage")
     first = ps.is_pipeline_first_stage(ignore_virtual=chunk is None, vp_stage=chunk)
     last = ps.is_pipeline_last_stage(ignore_virtual=chunk is None, vp_stage=chunk)
@@ -260,7 +264,8 @@ def _forward_step(case: Case, iterator: Any, model: Any) -> Any:
         length = words.shape[1]
         positions = torch.arange(length).expand(BATCH, length).contiguous()
     attention = torch.triu(torch.ones(1, 1, length, length, dtype=torch.bool), diagonal=1)
-    return model(words, positions, attention, labels=labels), partial(_loss, case, mask)
+    run = model.build_schedule_plan if return_schedule_plan else model
+    return run(words, positions, attention, labels=labels), partial(_loss, case, mask)
 
 
 def _mean(losses: list[Any]) -> float | None:
@@ -344,6 +349,8 @@ def place(case: Case, embedding_ranks: Any) -> TransformerConfig:
         torch.set_default_dtype(torch.float64)
     if case.fused:
         cpu_shim.fuse_weight_gradients()
+    if case.grouped:
+        cpu_shim.group_experts()
     return _config(case)
 
 
@@ -402,7 +409,7 @@ def run(case: Case, wrap: Any = lambda provider: provider, embedding_ranks: Any 
         norm = optimizer.step()[1]
         result["norms"].append(None if norm is None else float(norm))
         if case.evaluate:
-            result["evaluations"].append(_evaluate(case, models, partial(step, case, models, 100 + number, case.evaluate, True)))
+            result["evaluations"].append(evaluate(case, models, partial(step, case, models, 100 + number, case.evaluate, True)))
     if case.overlap and case.distributed_optimizer:
         for model in models:
             model.disable_forward_pre_hook(param_sync=True)
@@ -412,7 +419,7 @@ def run(case: Case, wrap: Any = lambda provider: provider, embedding_ranks: Any 
     return result
 
 
-def _evaluate(case: Case, models: list[Any], run: Any) -> float | None:
+def evaluate(case: Case, models: list[Any], run: Any) -> float | None:
     gathers = case.overlap and case.distributed_optimizer
     for model in models:
         if gathers:

@@ -28,7 +28,7 @@ _LIMIT_S = 150
 
 
 #: Options that a reference runs without.
-OFF: dict[str, Any] = {"frees": False, "fused": False, "timers": False}
+OFF: dict[str, Any] = {"frees": False, "fused": False, "timers": False, "combined": False}
 
 
 class Failed(Exception):

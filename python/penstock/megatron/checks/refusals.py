@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 from penstock import Error
 
 #: Options of Megatron's model configuration: any true value is refused.
 CONFIG: dict[str, str] = {
-    "overlap_moe_expert_parallel_comm": "Megatron merges forwards and backwards of its own 1F1B for it",
     "overlap_dispatch_backward_with_experts_wgrad": "Megatron's own backward delays the experts' weight gradients for it",
     "hybrid_context_parallel": "Megatron assigns microbatches to ranks for it while a step runs",
     "dynamic_context_parallel": "Megatron assigns microbatches to ranks for it while a step runs",
@@ -49,6 +48,25 @@ def refuse_config(config: Any) -> None:
     for name in ("gtp_weight_remat_size", "expert_gtp_weight_remat_size"):
         if (getattr(config, name, 1) or 1) > 1:
             _refuse(name, "its weights are gathered inside Megatron's backward")
+
+
+def refuse_actions(name: str, ops: Set[str], config: Any, *, records: bool) -> None:
+    """Raises ``Error`` if a schedule has actions that the model configuration does not allow."""
+    moves = sorted(ops & {"OFFLOAD", "RECOMPUTE"})
+    if getattr(config, "overlap_moe_expert_parallel_comm", False) and (moves or records):
+        raise Error(
+            f"{name} {'has ' + ' and '.join(moves) + ' actions' if moves else 'is recorded'}, but with "
+            "overlap_moe_expert_parallel_comm, Megatron runs forwards and backwards together, in parts; turn one of them off"
+        )
+    if "RECOMPUTE" not in ops:
+        return
+    if getattr(config, "recompute_granularity", None) is None:
+        raise Error(
+            f"{name} has RECOMPUTE actions, which run what Megatron recomputes before the backward instead of in it: set "
+            "--recompute-granularity, or leave out the pass that adds them"
+        )
+    if getattr(config, "distribute_saved_activations", False):
+        raise Error(f"{name} has RECOMPUTE actions, which need whole inputs: turn distribute_saved_activations off")
 
 
 def refuse_models(models: Sequence[Any]) -> None:

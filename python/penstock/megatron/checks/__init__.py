@@ -1,0 +1,1 @@
+"""What megatron-core, its options and all ranks of a pipeline must fulfill before a step runs."""
