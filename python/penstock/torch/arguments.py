@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import inspect
 import operator
@@ -26,9 +27,22 @@ def shown(value: Any) -> str:
     return text
 
 
-#: Called with the name and the value of an argument. Returns the value that the function gets.
-Rule = Callable[[str, Any], Any]
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """What an argument may be, in its annotation."""
+
+    wanted: str  # as a page says it: "at least 1"
+    #: Called with the name and the value of an argument. Returns the value that the function gets.
+    check: Callable[[str, Any], Any]
+
+    def __call__(self, name: str, value: Any) -> Any:
+        return self.check(name, value)
+
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Type = TypeVar("_Type")
+_OWN = "may differ between processes"
+Own = Annotated[_Type, _OWN]  # the type of an argument that may
 
 
 def checked(function: _Function) -> _Function:
@@ -36,15 +50,13 @@ def checked(function: _Function) -> _Function:
 
     ``ranks: Annotated[int, whole(1)] | None = None``. Each ``bool`` is True or False.
     """
-    signature = inspect.signature(function)
+    signature, rules = inspect.signature(function), rules_of(function)
     prefix = "" if function.__name__ == "__init__" else f"{function.__name__}: "
-    hints = typing.get_type_hints(function, include_extras=True)
-    found = {name: _rule_of(hint) for name, hint in hints.items() if name != "return"}
-    rules = {name: rule for name, rule in found.items() if rule is not None}
 
     @functools.wraps(function)
     def call(*given: Any, **named: Any) -> Any:
         bound = signature.bind(*given, **named)
+        bound.apply_defaults()
         for name in bound.arguments.keys() & rules.keys():
             bound.arguments[name] = rules[name](prefix + name, bound.arguments[name])
         return function(*bound.args, **bound.kwargs)
@@ -57,16 +69,30 @@ def checked(function: _Function) -> _Function:
     return call  # type: ignore[return-value]
 
 
+def rules_of(function: Callable[..., Any]) -> dict[str, Rule]:
+    """Returns the rules of the arguments that have one."""
+    found = {name: _rule_of(hint) for name, hint in _hints(function).items()}
+    return {name: rule for name, rule in found.items() if rule is not None}
+
+
+def own_of(function: Callable[..., Any]) -> set[str]:
+    """Returns the arguments that may differ between processes (`Own`)."""
+    return {name for name, hint in _hints(function).items() if _OWN in getattr(hint, "__metadata__", ())}
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    hints = typing.get_type_hints(inspect.unwrap(function), include_extras=True)
+    return {name: hint for name, hint in hints.items() if name != "return"}
+
+
 def _rule_of(hint: Any) -> Rule | None:
     if hint is bool:
         return one_of("True or False", True, False)
+    parts = typing.get_args(hint)
     if hasattr(hint, "__metadata__"):
-        return hint.__metadata__[0]  # type: ignore[no-any-return]
-    if type(None) in typing.get_args(hint):
-        for each in map(_rule_of, typing.get_args(hint)):
-            if each is not None:
-                return lambda name, value: None if value is None else each(name, value)
-    return None
+        return next((each for each in parts if isinstance(each, Rule)), None) or _rule_of(parts[0])
+    rule = next(filter(None, map(_rule_of, parts)), None) if type(None) in parts else None
+    return rule and Rule(rule.wanted, lambda name, value: None if value is None else rule(name, value))
 
 
 def whole(least: int | None = None, most: int = _MOST, otherwise: str = "") -> Rule:
@@ -89,7 +115,7 @@ def whole(least: int | None = None, most: int = _MOST, otherwise: str = "") -> R
             raise Error(f"{name} is {shown(value)}: give {of}{otherwise}")
         return number
 
-    return check
+    return Rule(wanted or "a whole number", check)
 
 
 def number(wanted: str, fits: Callable[[float], bool]) -> Rule:
@@ -101,29 +127,27 @@ def number(wanted: str, fits: Callable[[float], bool]) -> Rule:
                 return float(value)
         raise Error(f"{name} is {shown(value)}: give {wanted}")
 
-    return check
+    return Rule(wanted, check)
 
 
 def one_of(wanted: str, *values: Any) -> Rule:
     """One of some values."""
 
-    def check(name: str, value: Any) -> Any:
-        if not any(type(value) is type(each) and value == each for each in values):
-            raise Error(f"{name} is {shown(value)}: give {wanted}")
-        return value
-
-    return check
+    return _fitting(wanted, lambda value: any(type(value) is type(each) and value == each for each in values))
 
 
 def function(called_with: str) -> Rule:
     """A function, or None. `called_with`: "the output and the targets"."""
+    return _fitting(f"a function of {called_with}, or None", lambda value: value is None or callable(value))
 
+
+def _fitting(wanted: str, fits: Callable[[Any], bool]) -> Rule:
     def check(name: str, value: Any) -> Any:
-        if value is not None and not callable(value):
-            raise Error(f"{name} is {shown(value)}: give a function of {called_with}, or None")
+        if not fits(value):
+            raise Error(f"{name} is {shown(value)}: give {wanted}")
         return value
 
-    return check
+    return Rule(wanted, check)
 
 
 #: The loss of torch's runtime.
@@ -153,22 +177,3 @@ def elements(name: str, value: Any) -> Iterator[Any]:
         raise Error(f"{name} is {shown(value)}: pass a list")
     with in_code_of(name):
         yield from value
-
-
-def check_state(state: Any, keys: set[str], lists: Iterable[str], optional: Iterable[str] = ()) -> None:
-    """Raises Error unless a state has the form of what state_dict returns.
-
-    ``optional``: keys of whole numbers that it may lack.
-    """
-    if not isinstance(state, dict):
-        raise Error(f"load_state_dict: the state is {shown(state)}: pass what state_dict returned")
-    if not keys <= set(state) <= keys.union(optional):
-        found = sorted(map(str, state))
-        raise Error(f"load_state_dict: the keys are {shown(found)}: pass what state_dict returned")
-    whole(0)("load_state_dict: steps", state["steps"])
-    for name in optional:
-        if name in state and not (type(state[name]) is int and 0 <= state[name] < 2**63):
-            raise Error(f"load_state_dict: {name} is {shown(state[name])}: pass a whole number from 0 on")
-    for name in lists:
-        if not isinstance(state[name], list):
-            raise Error(f"load_state_dict: {name} is {shown(state[name])}: pass a list by stage")

@@ -11,6 +11,7 @@ from torch import nn
 
 from penstock import Error
 from penstock.torch.arguments import in_code_of, shown
+from penstock.torch.placement import Placement
 
 
 def of_stages(stages: Sequence[nn.Module | None], given: Any = None) -> list[torch.device]:
@@ -47,23 +48,22 @@ def of_stages(stages: Sequence[nn.Module | None], given: Any = None) -> list[tor
     return [near := each or near for each in found]
 
 
-def of_ranks(devices: Sequence[torch.device], rank_of_stage: Sequence[int], local: Sequence[int]) -> list[torch.device]:
-    """Returns the device of each rank that runs one of the ``local`` stages, others the first.
+def of_ranks(devices: Sequence[torch.device], placement: Placement) -> list[torch.device]:
+    """Returns the device of each rank that runs one of this process's stages, others the first.
 
     ``devices`` are the devices of the model's stages.
     """
     of_rank: dict[int, tuple[int, torch.device]] = {}
-    for stage in local:
-        index, rank = stage % len(devices), rank_of_stage[stage]
+    for stage in placement.local:
+        index, rank = placement.model_stage(stage), placement.rank_of[stage]
         other, device = of_rank.setdefault(rank, (index, devices[index]))
         if device != devices[index]:
             raise Error(
-                f"rank {rank} trains stages {other} and {index}, which are on {device} and "
-                f"{devices[index]}: move them to one device, or choose a schedule that gives them "
-                "to two ranks"
+                f"rank {rank} trains stages {other} and {index}, which are on {device} and {devices[index]}: move them to one "
+                "device, or choose a schedule that gives them to two ranks"
             )
-    first = devices[local[0] % len(devices)] if local else devices[0]
-    return [of_rank.get(rank, (0, first))[1] for rank in range(max(rank_of_stage) + 1)]
+    first = devices[placement.model_stage(placement.local[0])] if placement.local else devices[0]
+    return [of_rank.get(rank, (0, first))[1] for rank in range(max(placement.rank_of) + 1)]
 
 
 def require_one(by_rank: Sequence[torch.device]) -> None:
@@ -71,9 +71,8 @@ def require_one(by_rank: Sequence[torch.device]) -> None:
     several = sorted({str(each) for each in by_rank})
     if len(several) > 1:
         raise Error(
-            f"transport is 'c10d', which moves the tensors of one device per process, but the "
-            f"stages here are on {' and '.join(several)}: start a process for each, or leave "
-            "transport out"
+            "transport is 'c10d', which moves the tensors of one device per process, but the stages here are on "
+            f"{' and '.join(several)}: start a process for each, or leave transport out"
         )
 
 

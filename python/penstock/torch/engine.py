@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -14,13 +14,24 @@ try:
     from penstock.torch import _engine
 except ImportError as missing:
     raise Error(
-        "penstock was built without the engine, or for another Python or torch than "
-        f"{torch.__version__} ({missing}): run pip install --force-reinstall --no-deps on the "
-        "folder of Penstock with torch installed"
+        f"penstock was built without the engine, or for another Python or torch than {torch.__version__} ({missing}): run pip "
+        "install --force-reinstall --no-deps on the folder of Penstock with torch installed"
     ) from missing
 
 engine: Any = _engine
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def pipeline_options(given: Any, by_rank: Sequence[torch.device], threads: int, offload_folder: str) -> Any:
+    """Returns the engine's options of a Pipeline. ``given`` has its arguments, by name."""
+    options = engine.PipelineOptions()
+    options.set_devices([str(each) for each in by_rank], given.device_graphs, given.device_parts)
+    options.set_stages(given.exact, given.gradient_dtype == torch.bfloat16, given.seed)
+    options.set_recompute(**given.recompute)
+    options.set_replicas(given.data_parallel, given.zero)
+    options.set_update(given.clip_grad_norm, given.skip_nonfinite)
+    options.threads, options.watchdog, options.offload_folder = threads, given.timeout, offload_folder
+    return options
 
 
 def one_line(function: _Function) -> _Function:
@@ -59,4 +70,4 @@ def exclusive(function: _Function) -> _Function:
     return guarded  # type: ignore[return-value]
 
 
-__all__ = ["engine", "exclusive", "one_line"]
+__all__ = ["engine", "exclusive", "one_line", "pipeline_options"]

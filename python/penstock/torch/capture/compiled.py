@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import nn
 
 from penstock import Error, Schedule
-from penstock.torch.batch import losses, weighting
+from penstock.torch.batch import weighting
 from penstock.torch.batch.batches import Layout, Structure
 from penstock.torch.batch.shapes import Shape, ShapeNumbers
 from penstock.torch.capture import slice_proof
@@ -24,61 +22,14 @@ from penstock.torch.capture.used_parameters import UsedParameters
 from penstock.torch.devices import on_device
 from penstock.torch.engine import engine
 from penstock.torch.guards.guards import Guards
+from penstock.torch.model import Model
 from penstock.torch.processes import agreement
 from penstock.torch.processes.processes import Processes, failure_line
-from penstock.torch.processes.sameness import checksum
 from penstock.torch.weights import shared_memory
-from penstock.torch.weights.loss_tensors import LossTensors
 from penstock.torch.weights.shared_memory import Accesses
-from penstock.torch.weights.stage_optimizer import StageOptimizer
-from penstock.torch.weights.weights import Casts, SharedParameter, StageWeights, parameters_of, share_weights
 
 #: Inputs and targets of a batch.
 Tensors = tuple[list[torch.Tensor], list[torch.Tensor]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Model:
-    """What is compiled: the same for all shapes."""
-
-    modules: Sequence[nn.Module | None]  # by stage of the model
-    schedule: Schedule
-    local: Sequence[int]  # the schedule's stages that this process runs
-    processes: Processes
-    options: Any
-    # By stage of the schedule; None for other processes' stages.
-    weights: Sequence[StageWeights | None]
-    steppers: Sequence[StageOptimizer | None]
-    loss: losses.Loss | None
-    reports_outputs: bool
-    may_be_unweighted: bool  # whether a factor of a loss may be 0
-    loss_tensors: LossTensors
-    is_sharded: bool  # whether replicas divide the states of optimizers
-    casts: Casts | None  # of parameters, if stages compute in another dtype
-    devices: Sequence[torch.device]  # by stage of the model
-    recompute: Mapping[str, str]  # what microbatches keep, see options.held
-
-    def module(self, index: int) -> nn.Module:
-        module = self.modules[index]
-        assert module is not None  # Pipeline checks its stages
-        return module
-
-
-def sharing_of(model: Model, unused: Unused | None) -> list[SharedParameter]:
-    """Returns the parameters that stages share, if the loss depends on them."""
-    named = parameters_of(model.modules, model.loss_tensors)
-    return share_weights(named, unused.used if unused else None)
-
-
-def contents_of(model: Model) -> dict[int, dict[str, int]]:
-    """Returns a checksum of each tensor of this process's stages, by stage of the model."""
-    contents: dict[int, dict[str, int]] = {}
-    for stage in model.local:
-        weights, index = model.weights[stage], stage % len(model.modules)
-        assert weights is not None
-        names = [name for name, _ in weights.parameters]
-        contents[index] = {name: checksum(tensor) for name, tensor in (*zip(names, weights.own, strict=True), *weights.state)}
-    return contents
 
 
 class Compiled:
@@ -97,6 +48,7 @@ class Compiled:
         ``unused``: what no later stage reads; None if it is not known yet.
         """
         self._model, self._layout, self._is_weighted, self.guards = model, layout, is_weighted, guards
+        self.processes = model.processes
         self.number = model.processes.next_pipeline()
         schedule = model.schedule
         self.engine = engine.Pipeline(
@@ -120,24 +72,19 @@ class Compiled:
         self._traced: set[int] = set()
         #: By stage of the model, of the last run: a stage of the schedule, and what it was given.
         self._ran: dict[int, tuple[int, Structure, Tensors]] = {}
-        self.shared = sharing_of(model, unused)
+        self.shared = model.shared(None if unused is None else unused.used)
         model.processes.check_same(self.number, [holders.stages for holders in self.shared])
         model.processes.check_loss(self.number, [name for name, _ in model.loss_tensors.parameters])
         ids = {id(holders.parameter) for holders in self.shared}
         for weights in filter(None, model.weights):
             weights.check_shared(ids)
         if schedule.replicas > 1:
-            model.processes.check_equal(self.number, contents_of(model))
+            model.processes.check_equal(self.number, model.contents())
         self.engine.set_shared([list(holders.stages) for holders in self.shared])
         self.shapes = ShapeNumbers(shape)
         self.used = UsedParameters()
         guards.begin()
         self._run(self.number, reversed_samples(batch), shape, self._capture)
-
-    @property
-    def processes(self) -> Processes:
-        """The processes that compile together."""
-        return self._model.processes
 
     def _accesses(self) -> Accesses:
         """Returns what the stages that were captured last do with memory.
@@ -146,11 +93,11 @@ class Compiled:
         """
         model = self._model
         used = {index: (uses.read, uses.changed) for index, uses in self._uses.items()}
-        for index, stage in {stage % len(model.modules): stage for stage in model.local}.items():
+        for index, stage in model.placement.here.items():
             self._buffers.add(model.module(index), index, *used[index])
-            if why := recomputes(model.recompute, model.schedule, stage):
+            if why := recomputes(model.given.recompute, model.schedule, stage):
                 shared_memory.refuse_updated(model.module(index), index, *used[index], why)
-        has_updates = any(stepper is not None and stepper.optimizer is not None for stepper in model.steppers)
+        has_updates = any(each.optimizer is not None for _, each in model.updates.here)
         return shared_memory.accesses(model.modules, model.loss_tensors, used, has_updates=has_updates)
 
     def build(self, batch: Tensors, shape: Shape) -> None:
@@ -190,12 +137,11 @@ class Compiled:
     def _check_sharing(self, unused: Unused) -> None:
         """Raises Error if stages share more parameters for a new shape than for the first one."""
         shared = {id(holders.parameter) for holders in self.shared}
-        for holders in sharing_of(self._model, unused):
+        for holders in self._model.shared(unused.used):
             if id(holders.parameter) not in shared:
                 raise Error(
-                    f"stages {list(holders.stages)} share the parameter '{holders.names[0]}', on "
-                    "which the loss of this batch depends, but not the first batch's: make a "
-                    "new Pipeline"
+                    f"stages {list(holders.stages)} share the parameter '{holders.names[0]}', on which the loss of this batch "
+                    "depends, but not the first batch's: make a new Pipeline"
                 )
 
     def add_on_all(self, shape: Shape, batch: Tensors) -> None:
@@ -224,12 +170,12 @@ class Compiled:
         _build_on_all(self, build)
         number = self.shapes.add(shape)
         self.engine.add_shape(number)
-        self.used.add(number, unused, sharing_of(self._model, unused))
+        self.used.add(number, unused, self._model.shared(unused.used))
 
     def _run(self, number: int, batch: Tensors, shape: Shape, build: Callable[[int, StageCode, Tensors], Any]) -> None:
         """Captures or compiles the stages in order; each sends examples of its outputs to the next."""
-        model, chain = self._model, len(self._model.modules)
-        self._trained = Trained(parameters_of(model.modules, model.loss_tensors))
+        model, placement = self._model, self._model.placement
+        self._trained = Trained(model.parameters())
         # Weights in shards (zero) have other memory after each gather.
         self._memory = shared_memory.storages(model.modules, model.loss_tensors)
         inputs, targets = self._examples(batch, shape)
@@ -238,11 +184,11 @@ class Compiled:
         # What the previous stage in the chain passes on: its outputs, their structure, and the
         # number of the random op after its last one.
         previous: Any = None
-        unsent = [stage for stage in model.local if stage % chain < chain - 1 and stage + 1 not in model.local]
+        unsent = [stage for stage in placement.local if not placement.is_last(stage) and stage + 1 not in placement.local]
         try:
             for stage in range(model.schedule.stages):
-                index = stage % chain
-                if stage not in model.local:
+                index = placement.model_stage(stage)
+                if stage not in placement.local:
                     previous = None
                     continue
                 if index > 0 and previous is None:
@@ -253,12 +199,11 @@ class Compiled:
                 examples, structure, random_op = previous
                 device = model.devices[index]
                 examples = [each if each.device == device else on_device(each, device) for each in examples]
-                is_last = index == chain - 1
                 if index not in codes:
                     codes[index] = self._code(index, structure)
                     codes[index].first_random_op = random_op
                 code = codes[index]
-                given = examples, targets if is_last else []
+                given = examples, targets if placement.is_last(stage) else []
                 self._ran[index] = stage, structure, given
                 outputs = build(stage, code, given)
                 if code.is_traced:
@@ -292,21 +237,9 @@ class Compiled:
         return lists[0], lists[1]
 
     def _code(self, index: int, inputs: Structure) -> StageCode:
-        model = self._model
-        is_last = index == len(model.modules) - 1
-        code = StageCode(
-            model.module(index),
-            index,
-            inputs,
-            model.loss,
-            self._layout.targets if is_last else None,
-            is_last,
-            model.schedule.slices,
-            model.devices[index],
-        )
-        code.is_weighted, code.reports_outputs = self._is_weighted, model.reports_outputs
-        code.may_be_unweighted = model.may_be_unweighted
-        code.trained, code.casts, code.guards = self._trained, model.casts, self.guards
+        is_last = self._model.placement.is_last(index)
+        code = StageCode(self._model, index, inputs, self._layout.targets if is_last else None)
+        code.is_weighted, code.trained, code.guards = self._is_weighted, self._trained, self.guards
         code.is_traced, code.uses = index in self._traced, MemoryUses(self._memory)
         if self._unused is not None:
             code.without_gradient = self._unused.outputs[index]
@@ -315,11 +248,10 @@ class Compiled:
         return code
 
     def _functions(self, code: StageCode, stage: int) -> Any:
-        weights, chain = self._model.weights[stage], len(self._model.modules)
+        weights = self._model.weights[stage]
         assert weights is not None
         code.names = {id(parameter): name for name, parameter in weights.parameters}
-        is_last = stage % chain == chain - 1
-        return engine.StageFunctions(code.forward, code.loss if is_last else None, code.judge)
+        return engine.StageFunctions(code.forward, code.loss if self._model.placement.is_last(stage) else None, code.judge)
 
     def _parts(self, stage: int, code: StageCode, examples: Tensors) -> Any:
         """Returns what a stage is captured from."""
@@ -329,7 +261,7 @@ class Compiled:
         parts.functions, parts.parameters, parts.state = self._functions(code, stage), weights.parameters, weights.state
         parts.inputs, parts.targets = examples
         for holders in self.shared:
-            parts.share(holders.entry(stage % len(self._model.modules)))
+            parts.share(holders.entry(code.index))
         return parts
 
     def _capture(self, stage: int, code: StageCode, examples: Tensors) -> Any:
@@ -337,20 +269,18 @@ class Compiled:
         return compile_stage(code, lambda: self.engine.capture(stage, parts))
 
     def _build(self, stage: int, code: StageCode, examples: Tensors) -> Any:
-        model, chain = self._model, len(self._model.modules)
-        index = stage % chain
-        is_last = index == chain - 1
+        model = self._model
         if model.schedule.slices > 1:
-            targets = examples[1] if is_last and not self._is_weighted else None
-            slice_proof.prove(code, model.module(index), index, examples[0], targets, model.schedule.slices)
-        weights, stepper = model.weights[stage], model.steppers[stage]
+            targets = examples[1] if model.placement.is_last(stage) and not self._is_weighted else None
+            slice_proof.prove(code, model.module(code.index), code.index, examples[0], targets, model.schedule.slices)
+        weights, stepper = model.weights[stage], model.updates.steppers[stage]
         assert weights is not None and stepper is not None
         parts = self._parts(stage, code, examples)
         parts.working = weights.begin_build()
         parts.masters = weights.next_masters
         stepper.bind(parts)
         outputs = compile_stage(code, lambda: self.engine.build(stage, parts))
-        if model.is_sharded:
+        if model.storage.zero > 0:
             stepper.set_shard(self.engine.updated(stage))
         if code.metrics is not None:  # a last stage
             self.last_code = code
@@ -376,10 +306,10 @@ def compile_on_all(model: Model, guards: Guards, layout: Layout, batch: Tensors,
 
     compiled, of_all = agreement.agree(model.processes, agreement.COMPILE_S, lambda: capture(None))
     unused = _unused(model, of_all)
-    if any(unused.outputs) or len(sharing_of(model, unused)) < len(compiled.shared):
+    if any(unused.outputs) or len(model.shared(unused.used)) < len(compiled.shared):
         compiled, _ = agreement.agree(model.processes, agreement.COMPILE_S, lambda: capture(unused))
     _build_on_all(compiled, lambda: compiled.build(batch, shape))
-    compiled.used.add(0, unused, sharing_of(model, unused))
+    compiled.used.add(0, unused, model.shared(unused.used))
     return compiled
 
 

@@ -26,37 +26,30 @@ from penstock.torch.devices import autocast_setting
 from penstock.torch.engine import engine
 from penstock.torch.guards.guards import Guards
 from penstock.torch.hooks import refuse_hooks
+from penstock.torch.model import Model
 from penstock.torch.user_code import in_user_code
-from penstock.torch.weights.weights import Casts
 
 
 class StageCode:
     """A module, or a module and its loss, on flat lists of tensors."""
 
-    def __init__(
-        self,
-        module: nn.Module,
-        index: int,
-        inputs: Structure,
-        loss: Callable[..., torch.Tensor] | None,
-        targets: Structure | None,
-        is_last: bool,
-        slices: int,
-        device: torch.device,
-    ) -> None:
-        refuse_hooks(module, index)
+    def __init__(self, model: Model, index: int, inputs: Structure, targets: Structure | None) -> None:
+        """``targets``: of a last stage."""
+        refuse_hooks(model.module(index), index)
         checkpointing.install()
         collectives.install()
-        self._module, self._index, self._inputs = module, index, inputs
-        self._loss, self._targets, self._is_last, self._slices = loss, targets, is_last, slices
-        self._autocast = _autocast_state(device)
-        self._device = device
+        self.index = index  # the number of the stage in the chain
+        self._module, self._inputs = model.module(index), inputs
+        self._loss, self._targets, self._is_last = model.given.loss, targets, model.placement.is_last(index)
+        self._slices, self._device = model.schedule.slices, model.devices[index]
+        self._autocast = _autocast_state(self._device)
         #: Whether the module's code is told that it is traced, as by torch.compile and
         #: torch.export. Code that checks this then reads no values of tensors (of masks).
         self.is_traced = False
         #: Whether the loss takes a factor after the targets (see weighting), whether that may be 0,
         #: and whether the loss returns the outputs, too.
-        self.is_weighted = self.may_be_unweighted = self.reports_outputs = False
+        self.is_weighted, self.may_be_unweighted = False, model.given.loss_weight is not None
+        self.reports_outputs: bool = model.given.outputs
         #: The names of the metrics that the loss returns, after it has run.
         self.metrics: tuple[str, ...] | None = None
         #: The structure of what the stage returns, after its forward has run.
@@ -66,7 +59,7 @@ class StageCode:
         self.trained = Trained([])
         self.guards: Guards | None = None
         #: The parameters that the code reads in place of the module's, to compute in another dtype.
-        self.casts: Casts | None = None
+        self.casts = model.casts
         #: The outputs that get no gradient, because no later stage reads them.
         self.without_gradient: frozenset[int] = frozenset()
         #: What each output depends on, or the loss of a last stage; after it has run.
@@ -78,11 +71,6 @@ class StageCode:
         #: What it does with memory that other stages may have.
         self.uses = MemoryUses(())
         self.next_random_op: int | None = None
-
-    @property
-    def index(self) -> int:
-        """The number of the stage in the chain."""
-        return self._index
 
     def computing(self) -> contextlib.AbstractContextManager[None]:
         """Returns a context in which the module has the parameters that its code reads."""
@@ -107,10 +95,10 @@ class StageCode:
         """Returns the tensors of the stage's outputs."""
         self._phase = "forward"
         engine.set_random_op(self.first_random_op)
-        what = f"stage {self._index}, forward"
+        what = f"stage {self.index}, forward"
         with in_user_code(what), self._autocast(), interpreted(), RefuseUnseen(), self.uses:
             given = tensors
-            if self.casts is not None and self._index == 0:
+            if self.casts is not None and self.index == 0:
                 given = [self.casts.input(each) for each in tensors]
             if torch.is_autocast_enabled(self._device.type):
                 # Autocast casts a leaf once, for all that read it, so that their gradients would be
@@ -125,17 +113,16 @@ class StageCode:
                 replaced = _restore(buffers)
             if replaced is not None:
                 raise Error(
-                    f"stage {self._index}: forward assigns a new tensor to the buffer "
-                    f"'{replaced}', which compiled steps would not do again: update it in place "
-                    "(add_, copy_)"
+                    f"stage {self.index}: forward assigns a new tensor to the buffer '{replaced}', which compiled steps would "
+                    "not do again: update it in place (add_, copy_)"
                 )
             structure, outputs = Structure.of(result)
             if not outputs:
-                raise Error(f"stage {self._index} returns {_without_tensors(result)}")
-            structure = call_state.without(structure, self._index)
+                raise Error(f"stage {self.index} returns {_without_tensors(result)}")
+            structure = call_state.without(structure, self.index)
             if self.outputs is not None and structure != self.outputs:
                 raise Error(
-                    f"stage {self._index} returns other containers or constants for this slice "
+                    f"stage {self.index} returns other containers or constants for this slice "
                     "than for the first one, which later stages were compiled for"
                 )
             self.outputs = structure
@@ -152,13 +139,13 @@ class StageCode:
         """Returns why the running code cannot read a tensor of others, "" if it can, and whether steps read its values."""
         text = self.trained.refusal(tensor)
         if text:
-            return f"stage {self._index}, {self._phase}{text}", False
-        return "", self.guards is not None and self.guards.is_followed(self._index, tensor)
+            return f"stage {self.index}, {self._phase}{text}", False
+        return "", self.guards is not None and self.guards.is_followed(self.index, tensor)
 
     def loss(self, outputs: list[torch.Tensor], targets: list[torch.Tensor]) -> list[torch.Tensor]:
         """Returns the loss and its metrics, fp32 scalars, and the outputs that are reported."""
         self._phase = "loss"
-        what = f"stage {self._index}, loss"
+        what = f"stage {self.index}, loss"
         with in_user_code(what), self._autocast(), interpreted(), RefuseUnseen(), self.uses:
             assert self.outputs is not None
             given = outputs

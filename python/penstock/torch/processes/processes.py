@@ -38,7 +38,7 @@ _SECONDS = 300.0  # for all processes to start, and for a stage to be compiled
 
 
 class Processes:
-    """This process among the run's. Each runs about the same number of consecutive ranks."""
+    """This process among the run's."""
 
     def __init__(self, handle: Any, process: int = 0, processes: int = 1, store: Store | None = None) -> None:
         self.handle, self.process, self.processes, self._own_store = (handle, process, processes, store)
@@ -50,12 +50,6 @@ class Processes:
     def _store(self) -> Store:
         assert self._own_store is not None  # there are several processes
         return self._own_store
-
-    def process_of(self, rank: int, ranks: int) -> int:
-        """Returns the process that runs a rank."""
-        if self.processes > ranks:
-            raise Error(f"{self.processes} processes cannot share {ranks} ranks: start at most {ranks}")
-        return rank * self.processes // ranks
 
     def cores(self) -> int:
         """Returns how many cores this process should use."""
@@ -101,9 +95,8 @@ class Processes:
         for other, theirs in enumerate(self.gather(pipeline, "shared", shared)):
             if theirs != shared:
                 raise Error(
-                    f"process {self.process} has the modules of stages {shared} that share "
-                    f"weights, but process {other} has {theirs}: pass these modules on "
-                    "every process"
+                    f"process {self.process} has the modules of stages {shared} that share weights, but process {other} has "
+                    f"{theirs}: pass these modules on every process"
                 )
 
     def check_loss(self, pipeline: int, names: list[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,76 +15,62 @@ from penstock.torch.arguments import line_of
 from penstock.torch.batch import batches, last_step, losses, objects, sample_lists, shapes, weighting
 from penstock.torch.batch.last_step import LastStep
 from penstock.torch.devices import forked_random
+from penstock.torch.model import Model
 from penstock.torch.processes import agreement, sameness, wire
 from penstock.torch.processes.own_time import OwnTimeLimit
 from penstock.torch.processes.processes import Processes
 from penstock.torch.user_code import in_user_code
-from penstock.torch.weights.weights import Casts
 
 
-@dataclasses.dataclass(frozen=True)
-class Evaluated:
-    """A Pipeline as forward-only steps need it."""
+def step(model: Model, inputs: Any, targets: Any) -> LastStep:
+    """Returns what a step without backward computes, on every process."""
+    given, of_stages = model.given, model.placement.process_of
+    (checked, samples, count), of_all = agreement.agree(
+        model.processes, given.timeout, lambda: _check(model, inputs, targets), "eval_step"
+    )
+    layout = checked.layout
+    if model.processes.processes > 1:
+        readers = [[of_stages[0]], [of_stages[model.placement.chain_length - 1]]]
+        sameness.compare_batch("eval_step", [k for k, _ in of_all], [s for _, s in of_all], readers, layout)
+    input_tensors = [tensor.to(model.devices[0]) for tensor in checked.inputs]
+    target_tensors = [tensor.to(model.devices[-1]) for tensor in checked.targets]
+    all_inputs = batches.parts(layout.inputs, input_tensors, count)
+    all_targets: list[tuple[Any] | None] = [None] * count
+    if layout.targets is not None:
+        all_targets = [(each,) for each in batches.parts(layout.targets, target_tensors, count)]
+    sizes = weighting.sizes(samples or 1, count)
 
-    modules: Sequence[nn.Module | None]  # by stage; other processes' may be None
-    processes_of_stages: Sequence[int]  # by stage: the process that runs it
-    processes: Processes
-    loss: losses.Loss | None
-    loss_weight: weighting.LossWeight | None
-    reports_outputs: bool
-    timeout: float  # seconds that a process waits for the others
-    casts: Casts | None  # of parameters, if stages compute in another dtype
-    devices: Sequence[torch.device]  # by stage
+    def finish(microbatch: int, output: Any) -> _Result:
+        of = all_targets[microbatch]
+        if of is None and (given.loss is not None or not _is_loss(output)):
+            return None, {}, output
+        with in_user_code(f"stage {len(model.modules) - 1}, loss"):
+            loss, metrics = losses.evaluate(given.loss, output, of)
+        named = {name: metric.item() for name, metric in metrics.items()}
+        return loss.item(), named, output if given.outputs else None
 
-    def step(self, inputs: Any, targets: Any, microbatches: int) -> LastStep:
-        """Returns what a step without backward computes, on every process."""
-        (checked, samples, count), of_all = agreement.agree(
-            self.processes, self.timeout, lambda: self._check(inputs, targets, microbatches), "eval_step"
-        )
-        layout = checked.layout
-        if self.processes.processes > 1:
-            readers = [[self.processes_of_stages[0]], [self.processes_of_stages[-1]]]
-            sameness.compare_batch("eval_step", [k for k, _ in of_all], [s for _, s in of_all], readers, layout)
-        input_tensors = [tensor.to(self.devices[0]) for tensor in checked.inputs]
-        target_tensors = [tensor.to(self.devices[-1]) for tensor in checked.targets]
-        all_inputs = batches.parts(layout.inputs, input_tensors, count)
-        all_targets: list[tuple[Any] | None] = [None] * count
-        if layout.targets is not None:
-            all_targets = [(each,) for each in batches.parts(layout.targets, target_tensors, count)]
-        sizes = weighting.sizes(samples or 1, count)
+    results = _evaluate(model, all_inputs, finish)
+    weights = weighting.by_samples(samples or 1, count)
+    if given.loss_weight is not None and results[0][0] is not None:
+        of_terms = all_inputs if layout.targets is None else [of[0] for of in all_targets if of]
+        weights = weighting.by_terms(given.loss_weight, of_terms)
+    return _report(results, sizes, weights)
 
-        def finish(microbatch: int, output: Any) -> _Result:
-            of = all_targets[microbatch]
-            if of is None and (self.loss is not None or not _is_loss(output)):
-                return None, {}, output
-            with in_user_code(f"stage {len(self.modules) - 1}, loss"):
-                loss, metrics = losses.evaluate(self.loss, output, of)
-            named = {name: metric.item() for name, metric in metrics.items()}
-            return loss.item(), named, output if self.reports_outputs else None
 
-        results = _evaluate(self, all_inputs, finish)
-        weights = weighting.by_samples(samples or 1, count)
-        if self.loss_weight is not None and results[0][0] is not None:
-            given = all_inputs if layout.targets is None else [of[0] for of in all_targets if of]
-            weights = weighting.by_terms(self.loss_weight, given)
-        return _report(results, sizes, weights)
-
-    def _check(self, inputs: Any, targets: Any, microbatches: int) -> tuple[tuple[batches.Checked, int | None, int], Any]:
-        """Returns the batch, its samples and microbatches, and what other processes compare."""
-        if targets is not None and self.loss is None:
-            raise Error("eval_step: targets are given, but the Pipeline has no loss: pass loss=")
-        inputs, targets = (
-            objects.in_containers(each, f"eval_step: {name}") for each, name in ((inputs, "inputs"), (targets, "targets"))
-        )
-        samples = sample_lists.count(inputs, targets) if microbatches > 1 else None
-        if samples == 0:
-            raise Error("eval_step: the inputs have 0 samples: pass at least 1")
-        count = min(microbatches, samples or 1)
-        checked = batches.Checked(*batches.check(inputs, targets, count, 1, self.devices), None)
-        shared = None
-        if self.processes.processes > 1:
-            shared = shapes.kinds_of(checked), sameness.sums_of(checked)
-        return (checked, samples, count), shared
+def _check(model: Model, inputs: Any, targets: Any) -> tuple[tuple[batches.Checked, int | None, int], Any]:
+    """Returns the batch, its samples and microbatches, and what other processes compare."""
+    if targets is not None and model.given.loss is None:
+        raise Error("eval_step: targets are given, but the Pipeline has no loss: pass loss=")
+    inputs, targets = (
+        objects.in_containers(each, f"eval_step: {name}") for each, name in ((inputs, "inputs"), (targets, "targets"))
+    )
+    samples = sample_lists.count(inputs, targets) if model.schedule.microbatches > 1 else None
+    if samples == 0:
+        raise Error("eval_step: the inputs have 0 samples: pass at least 1")
+    count = min(model.schedule.microbatches, samples or 1)
+    checked = batches.Checked(*batches.check(inputs, targets, count, 1, model.devices), None)
+    shared = (shapes.kinds_of(checked), sameness.sums_of(checked)) if model.processes.processes > 1 else None
+    return (checked, samples, count), shared
 
 
 #: The loss of a microbatch, its metrics, and its output, if they are wanted.
@@ -115,7 +100,7 @@ def _report(results: list[_Result], sizes: list[int], weights: torch.Tensor) -> 
 Finish = Callable[[int, Any], Any]
 
 
-def _evaluate(of: Evaluated, inputs: Sequence[Any], finish: Finish) -> list[Any]:
+def _evaluate(model: Model, inputs: Sequence[Any], finish: Finish) -> list[Any]:
     """Returns finish(m, output) of each microbatch m, on every process.
 
     No gradients are computed, and buffers and torch's random state are as before. `finish` runs
@@ -124,26 +109,23 @@ def _evaluate(of: Evaluated, inputs: Sequence[Any], finish: Finish) -> list[Any]
     Raises:
         Error: a stage fails, here or on another process.
     """
-    letters = _Letters(of.processes, of.timeout)
-    own = [
-        module
-        for module, process in zip(of.modules, of.processes_of_stages, strict=True)
-        if process == of.processes.process and module is not None
-    ]
+    letters = _Letters(model.processes, model.given.timeout)
+    casts, of_stages = model.casts, zip(model.modules, model.placement.process_of, strict=False)  # of the first chain
+    own = [module for module, process in of_stages if process == letters.process and module is not None]
     try:
-        with _nothing_changed(own, of.devices), contextlib.ExitStack() as stack:
-            if of.casts is not None:
+        with _nothing_changed(own, model.devices), contextlib.ExitStack() as stack:
+            if casts is not None:
                 for module in own:
-                    stack.enter_context(of.casts.in_place(module))
-            return _run(of, letters, inputs, finish)
+                    stack.enter_context(casts.in_place(module))
+            return _run(model, letters, inputs, finish)
     except BaseException as error:
         letters.send_error(line_of(error))
         raise
 
 
-def _run(of: Evaluated, letters: _Letters, inputs: Sequence[Any], finish: Finish) -> list[Any]:
-    modules, rank_processes, casts = of.modules, of.processes_of_stages, of.casts
-    stages, here = len(modules), letters.process
+def _run(model: Model, letters: _Letters, inputs: Sequence[Any], finish: Finish) -> list[Any]:
+    process_of, casts = model.placement.process_of, model.casts
+    stages, here = len(model.modules), letters.process
     values: dict[tuple[int, int], Any] = {}  # by stage and microbatch: its input
     results: list[Any] = [None] * len(inputs)
     # In this order, a process works on a microbatch while others work on the next ones, and none
@@ -152,7 +134,7 @@ def _run(of: Evaluated, letters: _Letters, inputs: Sequence[Any], finish: Finish
         (stage + microbatch, stage, microbatch)
         for stage in range(stages)
         for microbatch in range(len(inputs))
-        if rank_processes[stage] == here
+        if process_of[stage] == here
     )
     for _, stage, microbatch in order:
         if stage == 0:
@@ -164,17 +146,18 @@ def _run(of: Evaluated, letters: _Letters, inputs: Sequence[Any], finish: Finish
         else:
             value = letters.receive((stage, microbatch))
         if stage > 0:
-            value = _moved(value, of.devices[stage])
-        value = _call(modules[stage], stage, value)
+            value = _moved(value, model.devices[stage])
+        with in_user_code(f"stage {stage}, forward"):
+            value = batches.call(model.module(stage), value)
         if stage == stages - 1:
             if casts is not None:
                 value = pytree.tree_map_only(torch.Tensor, _in_fp32, value)
             results[microbatch] = finish(microbatch, value)
-        elif rank_processes[stage + 1] == here:
+        elif process_of[stage + 1] == here:
             values[stage + 1, microbatch] = value
         else:
-            letters.send(rank_processes[stage + 1], (stage + 1, microbatch), value)
-    if rank_processes[-1] == here:
+            letters.send(process_of[stage + 1], (stage + 1, microbatch), value)
+    if process_of[stages - 1] == here:
         letters.send_to_others((stages, 0), results)
         return results
     return list(letters.receive((stages, 0)))
@@ -186,12 +169,6 @@ def _moved(value: Any, device: torch.device) -> Any:
 
 def _in_fp32(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.float() if tensor.is_floating_point() else tensor
-
-
-def _call(module: nn.Module | None, stage: int, value: Any) -> Any:
-    assert module is not None  # Pipeline checks its stages
-    with in_user_code(f"stage {stage}, forward"):
-        return batches.call(module, value)
 
 
 @contextlib.contextmanager

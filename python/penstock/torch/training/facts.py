@@ -12,16 +12,15 @@ import torch
 from torch import nn
 
 from penstock import Schedule
-from penstock.torch import devices
+from penstock.torch import arguments, devices
 from penstock.torch.arguments import shown
+from penstock.torch.model import Model
 from penstock.torch.processes import agreement, processes
 from penstock.torch.processes.place import place
 from penstock.torch.processes.sameness import Digest, Facts, checksum, compare
 from penstock.torch.training import options
-from penstock.torch.weights.weights import SharedParameter, parameters_of, share_weights
+from penstock.torch.weights.weights import SharedParameter
 
-# What may differ: where and how fast a process computes, and what is compared when the stages are known.
-_OWN = ("stages", "schedule", "loss", "threads", "device", "device_graphs", "device_parts", "offload", "timeout", "outputs")
 _SAME_ARGUMENTS = "pass the same arguments to Pipeline on every process"
 _SAME_MODEL = "build the same model on every process, or pass None for stages that it does not run"
 _SAME_OPTIMIZER = "weights that several processes update need the same optimizer on each"
@@ -36,7 +35,7 @@ def made_on_all(init: _Init) -> _Init:
 
     Without an argument ``seed``, all get process 0's.
     """
-    signature = inspect.signature(init)
+    signature, own = inspect.signature(init), arguments.own_of(init)
 
     @functools.wraps(init)
     def make(pipeline: Any, *given: Any, **named: Any) -> None:
@@ -44,17 +43,17 @@ def made_on_all(init: _Init) -> _Init:
             return init(pipeline, *given, **named)
 
         def device_of() -> torch.device:
-            stages = options.stage_list(named.get("stages", given[0] if given else ()))
+            stages = options.stage_list("stages", named.get("stages", given[0] if given else ()))
             return devices.of_stages(stages, named.get("device"))[0]
 
         def bind() -> tuple[inspect.BoundArguments, Any]:
             bound = signature.bind(pipeline, *given, **named)
             bound.apply_defaults()
-            return bound, (torch.initial_seed(), [_arguments(bound.arguments)])
+            return bound, (torch.initial_seed(), [_arguments(bound.arguments, {"self", *own})])
 
         def construct() -> tuple[None, list[Facts]]:
             init(*bound.args, **bound.kwargs)
-            return None, list(_facts(pipeline))
+            return None, list(_facts(pipeline._run.model))
 
         transport = "c10d" if named.get("transport") == "c10d" else "tcp"
         members = processes.connected() or processes.join(transport, device_of)
@@ -69,9 +68,8 @@ def made_on_all(init: _Init) -> _Init:
     return make  # type: ignore[return-value]
 
 
-def _arguments(given: Mapping[str, Any]) -> Facts:
-    names = (name for name in given if name not in ("self", *_OWN))
-    return Facts("", _SAME_ARGUMENTS, {name: _text(given[name]) for name in names})
+def _arguments(given: Mapping[str, Any], own: set[str]) -> Facts:
+    return Facts("", _SAME_ARGUMENTS, {name: _text(value) for name, value in given.items() if name not in own})
 
 
 def _text(value: Any) -> str:
@@ -84,13 +82,12 @@ def _text(value: Any) -> str:
     return "given" if callable(value) else shown(value)
 
 
-def _facts(pipeline: Any) -> Iterator[Facts]:
-    chain = len(pipeline._stages)
-    yield _schedule(pipeline.schedule)
-    local = {stage % chain: stage for stage in pipeline._local}
-    if chain - 1 in local:
-        yield Facts("", "pass the same loss on every process that runs the last stage", {"loss": _loss(pipeline._loss)})
-    for index, module in enumerate(pipeline._stages):
+def _facts(model: Model) -> Iterator[Facts]:
+    yield _schedule(model.schedule)
+    local, optimizers = model.placement.here, {index: each.optimizer for index, each in model.updates.here}
+    if model.placement.chain_length - 1 in local:
+        yield Facts("", "pass the same loss on every process that runs the last stage", {"loss": _loss(model.given.loss)})
+    for index, module in enumerate(model.modules):
         if module is None:
             continue
         shapes = {f"parameter '{name}'": str(list(each.shape)) for name, each in module.named_parameters()}
@@ -98,44 +95,34 @@ def _facts(pipeline: Any) -> Iterator[Facts]:
             yield Facts(f"stage {index}: ", _SAME_MODEL, shapes)
         if index in local:
             yield Facts(f"stage {index}: ", "its replicas must be alike: build the same on every process", _replica(module))
-            optimizer = pipeline._steppers[local[index]].optimizer
-            yield Facts(f"stage {index}: ", _SAME_OPTIMIZER, _optimizer(optimizer, None))
-    for shared in _shared(pipeline):
+            yield Facts(f"stage {index}: ", _SAME_OPTIMIZER, _optimizer(optimizers[index], None))
+    for shared in model.shared():
         for index in (each for each in shared.stages if each in local):
-            weights, optimizer = pipeline._weights[local[index]], pipeline._steppers[local[index]].optimizer
+            weights = model.weights[local[index]]
+            assert weights is not None
             of_own = zip(weights.own, weights.updated, strict=True)
             updated = next(updated for own, updated in of_own if own is shared.parameter)
-            yield Facts(_what(shared), _SAME_OPTIMIZER, _optimizer(optimizer, updated))
+            yield Facts(_what(shared), _SAME_OPTIMIZER, _optimizer(optimizers[index], updated))
 
 
-def initial_facts(pipeline: Any) -> list[Facts]:
+def initial_facts(model: Model) -> list[Facts]:
     """Returns what processes compare before the first step: what may be changed between the constructor and it."""
-    facts = [Facts("step: ", "step under the same torch.autocast on every process", {"torch.autocast": _autocast(pipeline)})]
-    for shared in _shared(pipeline):
+    autocast = str(devices.autocast_setting(model.devices[0]) or "off")
+    facts = [Facts("step: ", "step under the same torch.autocast on every process", {"torch.autocast": autocast})]
+    for shared in model.shared():
         values = {"its values": Digest(checksum(shared.parameter))}
-        facts.append(
-            Facts(_what(shared), "call torch.manual_seed before the modules are made, or load the same state", values)
-        )
-    chain = len(pipeline._stages)
-    for index in sorted({stage % chain for stage in pipeline._local}):
+        facts.append(Facts(_what(shared), "call torch.manual_seed before the modules are made, or load the same state", values))
+    for index in model.placement.here:
         modes = {
             f"module '{name or 'stage'}'": "in train mode" if each.training else "in eval mode"
-            for name, each in pipeline._stages[index].named_modules()
+            for name, each in model.module(index).named_modules()
         }
         facts.append(Facts(f"stage {index}: ", "call train() or eval() on every process", modes))
     return facts
 
 
-def _shared(pipeline: Any) -> list[SharedParameter]:
-    return share_weights(parameters_of(pipeline._stages, pipeline._loss_tensors))
-
-
 def _what(shared: SharedParameter) -> str:
     return f"parameter '{shared.names[0]}' that stages {list(shared.stages)} share: "
-
-
-def _autocast(pipeline: Any) -> str:
-    return str(devices.autocast_setting(pipeline._devices[0]) or "off")
 
 
 def _schedule(schedule: Schedule) -> Facts:

@@ -12,12 +12,13 @@ import torch
 from penstock import Error
 from penstock.torch.batch.batches import Layout
 from penstock.torch.batch.shapes import Shape
-from penstock.torch.capture.compiled import Compiled, Model, Tensors, compile_on_all
+from penstock.torch.capture.compiled import Compiled, Tensors, compile_on_all
 from penstock.torch.guards.guards import Guards
 from penstock.torch.guards.numbers import Numbers
 from penstock.torch.guards.places import Item
+from penstock.torch.model import Model
 from penstock.torch.processes import agreement
-from penstock.torch.processes.processes import Processes
+from penstock.torch.weights.stage_optimizer import UPDATES
 
 _MOST = 4  # graphs of earlier values
 #: After how many changes of the same place a warning says how to avoid captures.
@@ -33,7 +34,11 @@ class Graphs:
     autocast: torch.dtype | None
     is_weighted: bool
     trained: Sequence[Any]
-    last_shapes: list[int]
+    last_shapes: list[int] = dataclasses.field(default_factory=list)  # of the last step, which a step like it has
+
+    def __post_init__(self) -> None:
+        self.engine = self.compiled.engine
+        self.is_plain = self.layout.is_plain and not self.is_weighted  # whether batches are tensors without factors
 
     def fit(self, layout: Layout, autocast: torch.dtype | None, is_weighted: bool, trained: Sequence[Any]) -> bool:
         """Whether they compute what the code says now."""
@@ -45,10 +50,12 @@ class Graphs:
 class StageGraphs:
     """The graphs that a Pipeline trains with, and the ones that it used last."""
 
-    def __init__(self, processes: Processes, timeout: float, *, keeps: bool, is_exact: bool, verify_every: int) -> None:
-        """``keeps``: whether graphs of earlier values can train again."""
-        self._processes, self._timeout, self._keeps, self._verify_every = processes, timeout, keeps, verify_every
-        self._takes_numbers = not is_exact
+    def __init__(self, model: Model) -> None:
+        self._model, self._timeout = model, model.given.timeout
+        self._verify_every: int = model.given.verify_every
+        # Whether graphs of earlier values can train again.
+        self._keeps = model.storage.zero == 0 and model.casts is None
+        self._takes_numbers = not model.given.exact
         self._numbers = Numbers()
         self._kept: list[Graphs] = []  # the ones used last at the end
         self._verified = 0  # the step whose captures were compared last
@@ -79,44 +86,53 @@ class StageGraphs:
         self._doubtful = (self.now.compiled, unread) if unread else None
         return places[0].path if places else ""
 
-    def drop(self, changed: str, last_shapes: list[int], *, warns: bool) -> None:
+    def drop(self, changed: str) -> None:
         """Has the stages be captured again before the next step."""
+        self.gather()
+        self._model.mark_captured()
         self.changes.append(changed)
         if self.now is not None and self._keeps:
-            self.now.last_shapes = last_shapes
             self._kept = [*(each for each in self._kept if each is not self.now), self.now][-_MOST:]
-        is_mode = changed.endswith(".training")
-        if warns and not is_mode and self.changes.count(changed) == _OFTEN:
-            warnings.warn(f"'{changed}' changes often, and each change captures the stages again: keep it in a tensor", stacklevel=5)
+        is_silent = changed == UPDATES or changed.endswith(".training")
+        if not is_silent and self.changes.count(changed) == _OFTEN:
+            often = f"'{changed}' changes often, and each change captures the stages again: keep it in a tensor"
+            warnings.warn(often, stacklevel=6)  # where step was called
         self.now = None
 
     def forget(self) -> None:
         """Drops all graphs."""
+        self.gather()
         self._kept, self.now = [], None
 
-    def returned(self, layout: Layout, autocast: torch.dtype | None, is_weighted: bool, trained: Sequence[Any]) -> Graphs | None:
-        """Returns graphs of values that have returned on all processes, if there are any."""
+    def gather(self) -> None:
+        """Gives modules their whole weights, which replicas divide during steps."""
+        if self.now is not None:
+            self._model.gather(self.now.engine)
+
+    def returned(self, *wanted: Any) -> Graphs | None:
+        """Returns graphs of values that have returned on all processes, if there are any. ``wanted``: see Graphs.fit."""
         if not self.changes:
             return None
-        fitting = [index for index, each in enumerate(self._kept) if each.fit(layout, autocast, is_weighted, trained)]
-        _, of_all = agreement.agree(self._processes, self._timeout, lambda: (None, fitting))
+        fitting = [index for index, each in enumerate(self._kept) if each.fit(*wanted)]
+        _, of_all = agreement.agree(self._model.processes, self._timeout, lambda: (None, fitting))
         index = next((each for each in reversed(of_all[0]) if all(each in of for of in of_all)), None)
-        self.now = None if index is None else self._kept[index]
-        return self.now
+        found = None if index is None else self._kept[index]
+        self.now = found or self.now
+        return found
 
     def compile(
-        self, model: Model, reads: tuple[Sequence[tuple[str, Any]], Sequence[torch.Tensor]], layout: Layout, batch: Tensors, shape: Shape,
-        *, is_weighted: bool, autocast: torch.dtype | None, trained: Sequence[Any], steps: int,
-    ) -> Graphs:  # fmt: skip
-        """Captures and compiles the stages. ``reads``: where code begins to read, and the tensors of stages."""
+        self, layout: Layout, autocast: torch.dtype | None, is_weighted: bool, trained: Sequence[Any],
+        batch: Tensors, shape: Shape, steps: int,
+    ) -> None:  # fmt: skip
+        """Captures and compiles the stages."""
 
         def run() -> Compiled:
-            return compile_on_all(model, Guards(*reads, self._numbers), layout, batch, shape, is_weighted)
+            return compile_on_all(self._model, Guards(*self._model.reads(), self._numbers), layout, batch, shape, is_weighted)
 
         try:
             compiled = run()
         except Error:  # on all processes
-            _, any_numbers = agreement.agree(self._processes, self._timeout, lambda: (None, bool(self._numbers.all)))
+            _, any_numbers = agreement.agree(self._model.processes, self._timeout, lambda: (None, bool(self._numbers.all)))
             if not any(any_numbers):
                 raise
             self._numbers.give_up()
@@ -124,8 +140,7 @@ class StageGraphs:
         if self._doubtful is not None and compiled.engine.is_like(self._doubtful[0].engine):
             compiled.guards.ignore(self._doubtful[1])
         self._doubtful, self._verified = None, steps
-        self.now = Graphs(compiled, layout, autocast, is_weighted, trained, [])
-        return self.now
+        self.now = Graphs(compiled, layout, autocast, is_weighted, trained)
 
     def is_to_verify(self, steps: int) -> bool:
         """Whether it is time to prove that the graphs compute what the code says."""

@@ -7,18 +7,13 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import nn
 
 from penstock import Error, Schedule, Timeline
 from penstock.torch import arguments
-from penstock.torch.batch import last_step, losses, weighting
 from penstock.torch.batch.last_step import LastStep
-from penstock.torch.capture.stage_code import StageCode
 from penstock.torch.engine import exclusive
-from penstock.torch.processes.processes import Processes
-from penstock.torch.training import evaluation
-from penstock.torch.weights.weights import Casts, StageWeights
+from penstock.torch.training.run import Run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,28 +32,14 @@ class Views:
     """The part of Pipeline that trains nothing. Pipeline sets the attributes."""
 
     schedule: Schedule
-    optimizers: list[torch.optim.Optimizer | None]
-    _busy: threading.Lock
-    _processes: Processes
     _stages: Sequence[nn.Module | None]
-    _built: Any
-    _loss: losses.Loss | None
-    _loss_weight: weighting.LossWeight | None
-    _timeout: float
-    _number: int
-    _steps: int
-    _measures_norm: bool
-    _reports_outputs: bool
-    # Figures of the last step.
-    _factors: torch.Tensor | None
-    _samples: int
-    _last_loss: float | None
-    _last: LastStep | None
-    _last_code: StageCode | None
-    _weights: Sequence[StageWeights | None]
-    _casts: Casts | None
-    _devices: Sequence[torch.device]  # by stage of the model
-    _is_shed: bool  # whether the modules' parameters have no memory
+    _busy: threading.Lock
+    _run: Run
+
+    @property
+    def _built(self) -> Any:
+        """The engine's pipeline; None before the first step."""
+        return None if self._run.graphs.now is None else self._run.graphs.now.engine
 
     @exclusive
     def eval_step(self, inputs: Any, targets: Any = None) -> Any:
@@ -79,21 +60,8 @@ class Views:
         Raises:
             Error: a stage failed. The pipeline can be used further.
         """
-        chain, ranks = len(self._stages), self.schedule.rank_of_stage
-        evaluated = evaluation.Evaluated(
-            self._stages,
-            [self._processes.process_of(ranks[stage], self.schedule.ranks) for stage in range(chain)],
-            self._processes,
-            self._loss,
-            self._loss_weight,
-            self._reports_outputs,
-            self._timeout,
-            self._casts,
-            self._devices,
-        )
-        self._gather()
-        self._last = evaluated.step(inputs, targets, self.schedule.microbatches)
-        return self._last.outputs if self._last.loss is None else self._last.loss
+        last = self._run.eval_step(inputs, targets)
+        return last.outputs if last.loss is None else last.loss
 
     @exclusive
     def gather(self) -> None:
@@ -102,29 +70,7 @@ class Views:
         They stay until the next `step`, which takes changes of them over. Every process calls it.
         Without such weights it does nothing.
         """
-        self._gather()
-
-    def _gather(self) -> None:
-        if not self._is_shed:
-            return
-        self._built.gather()
-        for weights in self._weights:
-            if weights is not None:
-                weights.fill()
-        self._built.drop_gathered()
-        self._is_shed = False
-
-    def _shed(self) -> None:
-        """Gives the engine the weights of the modules, and takes their memory away."""
-        if self._is_shed:
-            return
-        for stage, weights in enumerate(self._weights):
-            if weights is not None:
-                self._built.set_weights(stage, weights.own)
-        for weights in self._weights:
-            if weights is not None:
-                weights.shed()
-        self._is_shed = True
+        self._run.graphs.gather()
 
     @exclusive
     def timeline(self) -> Timeline:
@@ -179,11 +125,7 @@ class Views:
         Raises:
             Error: none has run.
         """
-        if self._last is None:
-            if self._last_loss is None:
-                raise Error("last: no step has run: call step first")
-            self._last = self._report(self._last_loss)
-        return self._last
+        return self._run.last()
 
     @property
     def lr(self) -> float:
@@ -192,13 +134,13 @@ class Views:
         Raises:
             Error: no stage of this process has an optimizer.
         """
-        for optimizer in self.optimizers:
+        for optimizer in self._run.model.updates.optimizers:
             if optimizer is not None:
                 return float(optimizer.param_groups[0]["lr"])
         raise Error("lr: no stage of this process has an optimizer")
 
     def __repr__(self) -> str:
-        schedule, kinds = self.schedule, {type(each).__name__ for each in self.optimizers if each}
+        schedule, kinds = self.schedule, {type(each).__name__ for each in self._run.model.updates.optimizers if each}
         parts = [
             f"{schedule.algorithm or 'schedule'!r}",
             f"stages={len(self._stages)}",
@@ -206,7 +148,7 @@ class Views:
             f"microbatches={schedule.microbatches}",
             *(f"optimizer={kind}" for kind in sorted(kinds)),
             *([f"lr={self.lr:g}"] if kinds else []),
-            f"steps={self._steps}",
+            f"steps={self._run.done}",
         ]
         return f"Pipeline({', '.join(parts)})"
 
@@ -214,25 +156,4 @@ class Views:
         raise Error(
             "a Pipeline cannot be copied or pickled: copy its modules, make another Pipeline, and "
             "pass state_dict() to its load_state_dict"
-        )
-
-    def _report(self, loss: float) -> LastStep:
-        schedule, code = self.schedule, self._last_code
-        names = self._processes.metrics_of(self._number) if code is None else code.metrics or ()
-        outputs = self._built.last_outputs() if self._reports_outputs else []
-        has_outputs = code is not None and code.outputs is not None and bool(outputs)
-        return last_step.of_figures(
-            loss,
-            self._built.figures(),
-            self._factors,
-            schedule.microbatches,
-            schedule.slices,
-            names,
-            self._measures_norm,
-            last_step.merge(
-                [code.outputs.fill(each) for each in outputs],  # type: ignore[union-attr]
-                weighting.sizes(self._samples, schedule.microbatches),
-            )
-            if has_outputs and all(outputs)
-            else None,
         )

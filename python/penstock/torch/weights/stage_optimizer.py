@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -300,9 +300,8 @@ class StageOptimizer:
             own = states.slice_of(state[key], values, begin, shape)
             if own is None:
                 raise Error(
-                    f"stage {self._stage}: the optimizer's state of '{name}' has the shape "
-                    f"{list(state[key].shape)}, but the parameter has {list(shape)}: load the "
-                    "state of this model"
+                    f"stage {self._stage}: the optimizer's state of '{name}' has the shape {list(state[key].shape)}, but the "
+                    f"parameter has {list(shape)}: load the state of this model"
                 )
             state[key] = torch.empty_like(values).copy_(own)
 
@@ -326,18 +325,3 @@ class StageOptimizer:
             self.optimizer.step()
             for master in masters:
                 master.grad = None
-
-
-def follow_optimizers(
-    steppers: Sequence[StageOptimizer | None], optimizers: Sequence[torch.optim.Optimizer | None], *, has_updates: bool
-) -> None:
-    """Updates stages by the optimizers that the caller has put in place of others."""
-    if len(optimizers) != (len(steppers) if has_updates else 0):
-        raise Error(f"optimizers has {len(optimizers)} entries: replace entries, but leave their number as it was")
-    for stepper, optimizer in zip(steppers, optimizers, strict=False):
-        if stepper is None and optimizer is not None:
-            raise Error("optimizers has one for a stage of another process: leave None there")
-        if stepper is not None:
-            if optimizer is not stepper.optimizer:
-                stepper.replace(optimizer)
-            stepper.refuse_in_shards()

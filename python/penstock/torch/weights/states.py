@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from penstock import Error, Schedule
-from penstock.torch import arguments
+from penstock import Error
+from penstock.torch.arguments import shown, whole
+from penstock.torch.placement import Placement
 from penstock.torch.processes import agreement
 from penstock.torch.processes.processes import Processes
 
@@ -28,7 +29,7 @@ class Part:
 
 
 def joined(
-    parts: dict[int, Part], processes: Processes, timeout: float, schedule: Schedule
+    parts: dict[int, Part], processes: Processes, timeout: float, placement: Placement
 ) -> dict[int, dict[int, dict[str, torch.Tensor]]]:
     """Returns the states of whole parameters, by those stages of the model that ``parts`` have.
 
@@ -37,16 +38,15 @@ def joined(
     Args:
         parts: this process's, by stage of the schedule.
     """
-    chain = schedule.stages // schedule.replicas
-    stages = sorted({stage % chain for stage in parts})
+    stages = sorted({placement.model_stage(stage) for stage in parts})
     if processes.processes > 1:
         needed: list[dict[int, Part]] = [{} for _ in range(processes.processes)]
-        for stage, rank in enumerate(schedule.rank_of_stage):
-            others = needed[processes.process_of(rank, schedule.ranks)]
-            others.update((s, part) for s, part in parts.items() if (s - stage) % chain == 0)
+        for stage, process in enumerate(placement.process_of):
+            replicas = placement.replicas(placement.model_stage(stage))
+            needed[process].update((s, part) for s, part in parts.items() if s in replicas)
         received = agreement.exchange(processes, timeout, "state_dict", needed)
         parts = {stage: part for each in received for stage, part in each.items()}
-    return {index: _join(parts[stage] for stage in sorted(parts) if stage % chain == index) for index in stages}
+    return {index: _join(parts[stage] for stage in placement.replicas(index) if stage in parts) for index in stages}
 
 
 def _join(parts: Iterable[Part]) -> dict[int, dict[str, torch.Tensor]]:
@@ -90,9 +90,8 @@ def merge(states: Any, stages: int) -> dict[str, Any]:
     """
     listed = list(states) if isinstance(states, (list, tuple)) and states else [states]
     for state in listed:
-        arguments.check_state(state, {"steps", *STATEFUL}, STATEFUL, optional={"seed"})
+        _check(state)
     merged: dict[str, Any] = {"steps": listed[0]["steps"]}
-    # States of earlier versions have no seed.
     seeds = sorted({state["seed"] for state in listed if "seed" in state})
     if len(seeds) > 1:
         raise Error(
@@ -113,3 +112,19 @@ def merge(states: Any, stages: int) -> dict[str, Any]:
                 )
         merged[name] = [next((each for each in of_stage if each is not None), None) for of_stage in zip(*columns, strict=True)]
     return merged
+
+
+def _check(state: Any) -> None:
+    """Raises Error unless a state has the form of what state_dict returns. States of earlier versions have no seed."""
+    if not isinstance(state, dict):
+        raise Error(f"load_state_dict: the state is {shown(state)}: pass what state_dict returned")
+    keys = {"steps", *STATEFUL}
+    if not keys <= set(state) <= keys | {"seed"}:
+        raise Error(f"load_state_dict: the keys are {shown(sorted(map(str, state)))}: pass what state_dict returned")
+    whole(0)("load_state_dict: steps", state["steps"])
+    seed = state.get("seed", 0)
+    if not (type(seed) is int and 0 <= seed < 2**63):
+        raise Error(f"load_state_dict: seed is {shown(seed)}: pass a whole number from 0 on")
+    for name in STATEFUL:
+        if not isinstance(state[name], list):
+            raise Error(f"load_state_dict: {name} is {shown(state[name])}: pass a list by stage")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 
 import torch
 from torch import nn
@@ -31,35 +31,6 @@ class SharedParameter:
             return None
         holder = self.stages.index(stage)
         return self.names[holder], holder, len(self.stages)
-
-
-def parameters_of(stages: Sequence[nn.Module | None], loss: LossTensors) -> list[list[tuple[str, nn.Parameter]]]:
-    """Returns the parameters of each stage, by name; the loss's in the last one."""
-    named = [[] if module is None else list(module.named_parameters()) for module in stages]
-    named[-1].extend(loss.parameters)
-    return named
-
-
-def share_weights(
-    stages: Sequence[Sequence[tuple[str, nn.Parameter]]], used: Sequence[Collection[str]] | None = None
-) -> list[SharedParameter]:
-    """Returns the parameters that several stages have, in the order of the stages.
-
-    Args:
-        stages: see parameters_of.
-        used: by stage, the names of parameters that the loss depends on. A parameter that no stage
-            uses has no gradient, so it is left out.
-    """
-    holders: dict[int, tuple[nn.Parameter, dict[int, str]]] = {}
-    for stage, named in enumerate(stages):
-        for name, parameter in named:
-            if parameter.requires_grad:
-                holders.setdefault(id(parameter), (parameter, {}))[1].setdefault(stage, name)
-    return [
-        SharedParameter(parameter, tuple(names), tuple(names.values()))
-        for parameter, names in holders.values()
-        if len(names) > 1 and (used is None or any(n in used[s] for s, n in names.items()))
-    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,9 +174,7 @@ class StageWeights:
             _check(f"the loss: '{name}'", tensor, device)
             self.state.append((name, tensor))
 
-    def _train(
-        self, name: str, parameter: nn.Parameter, read: nn.Parameter, trained: set[int]
-    ) -> None:
+    def _train(self, name: str, parameter: nn.Parameter, read: nn.Parameter, trained: set[int]) -> None:
         self._storage.check(f"stage {self.stage}: parameter '{name}'", parameter)
         self.parameters.append((name, read))
         self.own.append(parameter)
