@@ -11,7 +11,7 @@ from typing import Any
 #: Code that loads one of these reads attributes by names that it makes.
 _DYNAMIC = frozenset(
     ("getattr", "vars", "__dict__", "attrgetter", "__getattribute__", "eval", "exec", "globals", "locals", "asdict", "fields")
-    + ("dir", "getmembers")
+    + ("dir", "getmembers", "__match_args__")
 )
 _LOADS = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR")
 _STORES = ("STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF", "DELETE_ATTR")
@@ -54,6 +54,8 @@ class CodeNames:
             self.names.update(_texts(each.argval))
         elif name == "IMPORT_NAME":
             self.names.add(each.argval)
+        elif name == "MATCH_CLASS" and each.arg:  # patterns by position
+            self.names.add("__match_args__")
 
 
 names_of = functools.cache(CodeNames)

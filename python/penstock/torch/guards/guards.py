@@ -50,6 +50,10 @@ class Guards:
     @contextlib.contextmanager
     def noting(self) -> Iterator[None]:
         """Notes the code that runs meanwhile. Raises Error if a graph cannot repeat it."""
+        if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+            raise Error("step: torch.autograd.graph.saved_tensors_hooks is on, which compiled steps do not call: step outside of it")
+        if torch._C._len_torch_dispatch_stack() > 0:
+            raise Error("step: a TorchDispatchMode is on, which compiled steps do not call: step outside of it")
         before = _host_states()
         with self._stand_ins.standing_in(), self._code:
             yield
@@ -72,7 +76,7 @@ class Guards:
         self._read_again.add(address)
         if stage in self._readers or not self._is_known(address):
             if address in of_stage:  # It existed before both captures.
-                self._persistent[address] = self._name_of(address), _whole(tensor)
+                self._persistent[address] = self._name_of(address), tensor
             return False
         return True
 
@@ -137,7 +141,7 @@ class Guards:
 
     def _finish(self, walk: Walk) -> None:
         for name, tensor in self._persistent.values():
-            walk.places.content(name, tensor)
+            walk.places.content(name, _whole(tensor))
         self.fill_numbers()
 
     def _refuse_store(self, place: Place) -> None:
