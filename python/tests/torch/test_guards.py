@@ -126,7 +126,8 @@ def in_view(value: Any) -> tuple[Read, Write]:
 
 
 def in_proxy(value: Any) -> tuple[Read, Write]:
-    holder = types.SimpleNamespace(value=value)
+    holder = nn.Module()
+    holder.value = value
     proxy = weakref.proxy(holder)
     return lambda: proxy.value, lambda new: setattr(holder, "value", new)
 

@@ -357,7 +357,8 @@ class Walk:
     def _class(self, path: str, kind: type) -> None:
         if _owner_of_class(type(kind)) == "user":
             self._waiting.append((type(kind).__name__, type(kind)))
-        self.places.call(f"{path}.__mro__", lambda: tuple(map(id, kind.__mro__)))
+        if _owner_of_class(kind) == "user":  # Others do not get other bases.
+            self.places.call(f"{path}.__mro__", lambda: tuple(map(id, kind.__mro__)))
         for each in kind.__mro__:
             table = each.__dict__
             if _owner_of_class(each) != "user":
@@ -374,7 +375,7 @@ class Walk:
 
     def _methods_of(self, kind: type) -> None:
         """Where its methods and attributes are found. What the ones of libraries read is not followed."""
-        for name in self.names.intersection(dir(kind)):
+        for name in self.names.intersection(dir(kind)) - {"__class__", "__dict__"}:
             for each in kind.__mro__:
                 self.places.item(f"{each.__name__}.{name}", each, name, each.__dict__)
                 if name in each.__dict__:
@@ -466,16 +467,20 @@ def _state_of(generator: Any) -> Any:
 
 
 def _settings() -> tuple[Any, ...]:
-    return (
+    return (  # each a function in C, because every step calls them
         torch.get_default_dtype(),
-        torch.are_deterministic_algorithms_enabled(),
-        torch.get_float32_matmul_precision(),
+        torch._C._get_deterministic_algorithms(),
+        torch._C._get_float32_matmul_precision(),
         torch.is_grad_enabled(),
-        torch.get_default_device(),
-        torch._C._len_torch_function_stack(),
+        _function_modes() if torch._C._len_torch_function_stack() > 0 else None,
         torch._C._len_torch_dispatch_stack(),
         torch._C._autograd._top_saved_tensors_default_hooks(True) is None,
     )
+
+
+def _function_modes() -> tuple[Any, ...]:
+    modes = [torch._C._get_function_stack_at(index) for index in range(torch._C._len_torch_function_stack())]
+    return torch.get_default_device(), *(id(type(each)) for each in modes)
 
 
 def _setting(getter: Callable[[], Any]) -> Any:

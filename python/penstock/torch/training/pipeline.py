@@ -400,7 +400,7 @@ class Pipeline(Views):
         found = loss_tensors(self._loss, self._stages)
         weights, steppers = list(self._weights), list(self._steppers)
         if self._storage.zero > 0 or self._casts is not None or self._copied:
-            raise Error(f"{changed}, while zero, precision or several chains keep copies of the weights: make a new Pipeline")
+            raise Error(f"{changed}, while zero, precision, shared weights or several chains keep copies of weights: make a new Pipeline")
         trained: set[int] = set()
         for stage in self._local:
             index, stepper = stage % len(self._stages), steppers[stage]
