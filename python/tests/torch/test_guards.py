@@ -186,6 +186,11 @@ def in_subclass(value: Any) -> tuple[Read, Write]:
     return lambda: Base.__subclasses__()[-1].value, write  # type: ignore[attr-defined]
 
 
+def in_made_name(value: Any) -> tuple[Read, Write]:
+    holder, number = types.SimpleNamespace(value1=value), 1
+    return lambda: getattr(holder, f"value{number}"), lambda new: setattr(holder, "value1", new)
+
+
 def in_gradient(value: Any) -> tuple[Read, Write]:
     holder = torch.ones(16)
 
@@ -269,7 +274,7 @@ def test_values_that_code_reads_are_the_ones_of_now(kind: str, place: Any) -> No
 @pytest.mark.parametrize(
     "place",
     [in_slot_of_own_name, in_partial, in_bound_dict, in_bound_list, in_view, in_proxy, in_weak_method, in_imported_module]
-    + [in_pattern, in_subclass, in_gradient],
+    + [in_pattern, in_subclass, in_made_name, in_gradient],
     ids=lambda place: place.__name__,
 )
 def test_values_whose_holder_code_does_not_name_are_the_ones_of_now(place: Any) -> None:
@@ -277,7 +282,8 @@ def test_values_whose_holder_code_does_not_name_are_the_ones_of_now(place: Any) 
     for where in ("loss", "stages"):
         stages, loss = program(lambda value, x: x * value, read, where)
         pipe = pipeline(stages, loss=loss, optimizer=None)
-        for value in (0.5, 2, 3.0):
+        values = [0.5, 2, 3.0, *(torch.full((16,), number) for number in (1.0, 2.0, 3.0))]
+        for value in values[:3] if place is in_gradient else values:
             write(value)
             assert_equal(pipe, stages, loss, torch.randn(8, 16), torch.randn(8, 16))
 
@@ -639,6 +645,29 @@ def test_numbers_that_change_often_become_inputs() -> None:
     assert len(pipe.changes) == 2
     settings["beta"] = 1  # an int, which no tensor stands for
     assert_equal(pipe, stages, loss, torch.randn(8, 16), torch.randn(8, 16))
+
+
+# What code computes with a number for which no tensor can stand, or only in Python's precision.
+_USES: dict[str, Callable[[float, torch.Tensor], Any]] = {
+    "a key": lambda number, x: x * {0.0: 1.0, 0.5: 2.0}.get(number, 3.0),
+    "an element": lambda number, x: x * torch.tensor([number, 1.0] * 8),
+    "its type": lambda number, x: x * (2 if torch.is_tensor(number) else 3),
+    "its methods": lambda number, x: x * (2 if hasattr(number, "shape") else 3),
+    "its identity": lambda number, x: x * (2 if number is HELD else 3),
+    "its value": lambda number, x: x * 2 if number > 1 else x,
+    "its digits": lambda number, x: x * ((number + 1e8) - 1e8),
+    "more than float32 has": lambda number, x: x * (number * 1e300 / 1e300),
+}
+
+
+@pytest.mark.parametrize("use", _USES)
+def test_numbers_that_change_often_are_what_code_takes_them_for(use: str) -> None:
+    settings = {"number": 0.0}
+    stages: list[nn.Module] = [Around(lambda inner, x: _USES[use](settings["number"], inner(x))), mlp()]
+    pipe = pipeline(stages, optimizer=None)
+    for number in range(7):
+        settings["number"] = number / 4
+        assert_equal(pipe, stages, mse, torch.randn(8, 16), torch.randn(8, 16))
 
 
 _ON_PROCESSES = """

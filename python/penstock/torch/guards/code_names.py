@@ -54,6 +54,8 @@ class CodeNames:
             self.names.update(_texts(each.argval))
         elif name == "IMPORT_NAME":
             self.names.add(each.argval)
+        elif name == "IS_OP" and before != "LOAD_CONST":
+            self.names.add("is")
         elif name == "MATCH_CLASS" and each.arg:  # patterns by position
             self.names.add("__match_args__")
 

@@ -24,6 +24,10 @@ from penstock.torch.guards.running_code import RunningCode
 from penstock.torch.guards.walk import Walk
 
 
+# Code that loads one of these asks what an object is, not for its value; "is" is the operator.
+_ASKING = frozenset(("isinstance", "type", "is_tensor", "hasattr", "__class__", "id", "is", "AttributeError", "TypeError"))
+
+
 class Guards:
     """What the code of a process's stages and loss read when it was captured."""
 
@@ -55,7 +59,7 @@ class Guards:
         if torch._C._len_torch_dispatch_stack() > 0:
             raise Error("step: a TorchDispatchMode is on, which compiled steps do not call: step outside of it")
         before = _host_states()
-        with self._stand_ins.standing_in(), self._code:
+        with self._stand_ins.standing_in(is_other=not self._is_second), self._code:
             yield
         if self._code.refusal:
             raise Error(self._code.refusal)
@@ -174,6 +178,11 @@ class Guards:
         items = [each.item for each in places if each.is_doubtful and each.item is not None]
         return self._unread | {(id(holder), key) for holder, key in items} if len(items) == len(places) else set()
 
+    def reaches_same_tensors(self, other: Guards) -> bool:
+        """Whether the code reads no other tensors, which equal graphs do not show."""
+        assert self._walk is not None and other._walk is not None
+        return self._walk.tensors.keys() == other._walk.tensors.keys()
+
     def ignore(self, unread: set[Item]) -> None:
         """Compares these items no more."""
         self._unread = unread
@@ -197,14 +206,15 @@ class Guards:
             value = each.holder.get(each.key)
             if type(value) is not float:
                 return False
-            each.tensor.fill_(value)
+            each.fill()
             self._number_watch.add_item(each.holder, each.key, value)
         return True
 
     def asks_for_type(self, name: str) -> bool:
-        """Whether code that loads the name asks for types, so that no tensor can stand for a number."""
-        loads = [names_of(code) for code in self._code.codes]
-        return any(name in each.names | each.globals and each.globals & {"isinstance", "type"} for each in loads)
+        """Whether code of a file that loads the name asks what objects are, so that no tensor can stand for a number."""
+        codes = [(code.co_filename, names_of(code)) for code in self._code.codes]
+        files = {file for file, each in codes if name in each.names | each.globals}
+        return any(file in files and (each.names | each.globals) & _ASKING for file, each in codes)
 
     def changed(self) -> list[Place]:
         """Returns the places that have changed since the capture."""

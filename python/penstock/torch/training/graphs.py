@@ -121,8 +121,10 @@ class StageGraphs:
                 raise
             self._numbers.give_up()
             compiled = run()
-        if self._doubtful is not None and compiled.engine.is_like(self._doubtful[0].engine):
-            compiled.guards.ignore(self._doubtful[1])
+        if self._doubtful is not None:
+            before, unread = self._doubtful
+            if compiled.engine.is_like(before.engine) and compiled.guards.reaches_same_tensors(before.guards):
+                compiled.guards.ignore(unread)
         self._doubtful, self._verified = None, steps
         self.now = Graphs(compiled, layout, autocast, is_weighted, trained, [])
         return self.now
