@@ -590,6 +590,23 @@ def test_values_that_no_code_reads_do_not_capture_again() -> None:
     assert pipe.changes == []
 
 
+def test_values_of_made_names_that_change_nothing_at_first_count_later() -> None:
+    """Equal graphs do not prove that no code reads a value."""
+    holder, number = types.SimpleNamespace(value1=0.25), 1
+    stages: list[nn.Module] = [Around(lambda inner, x: inner(x) * max(getattr(holder, f"value{number}"), 1.0)), mlp()]
+    pipe = pipeline(stages, optimizer=None)
+    for value in (0.25, 0.5, 3.0, 4.0):
+        holder.value1 = value
+        assert_equal(pipe, stages, mse, torch.randn(8, 16), torch.randn(8, 16))
+    holder.epoch = 0
+    pipe.step(torch.randn(8, 16), torch.randn(8, 16))
+    count = len(pipe.changes)
+    for epoch in range(1, 4):
+        holder.epoch = epoch
+        pipe.step(torch.randn(8, 16), torch.randn(8, 16))
+    assert len(pipe.changes) <= count + 1
+
+
 def test_a_verification_finds_what_no_guard_knows() -> None:
     before = decimal.getcontext().prec
     stages: list[nn.Module] = [Around(lambda inner, x: inner(x) * decimal.getcontext().prec), mlp()]

@@ -23,7 +23,7 @@ class CodeNames:
 
     def __init__(self, code: CodeType) -> None:
         #: Names of attributes, and texts that may be such.
-        self.names: set[str] = set(code.co_freevars)
+        self.names: set[str] = set(code.co_freevars) - {"__class__"}  # which super() reads
         self.globals: set[str] = set()
         #: What only ``x.name += ...`` loads.
         self.counted: set[str] = set()

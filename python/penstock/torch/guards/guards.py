@@ -31,8 +31,18 @@ _ASKING = frozenset(("isinstance", "type", "is_tensor", "hasattr", "__class__", 
 class Guards:
     """What the code of a process's stages and loss read when it was captured."""
 
-    def __init__(self, roots: Sequence[tuple[str, Any]], owned: Sequence[torch.Tensor], numbers: Numbers) -> None:
-        """``roots``: where code begins to read. ``owned``: the tensors of stages."""
+    def __init__(
+        self,
+        roots: Sequence[tuple[str, Any]],
+        owned: Sequence[torch.Tensor],
+        numbers: Numbers,
+        doubtful: Sequence[tuple[dict[str, Any], Any]] = (),
+    ) -> None:
+        """``roots``: where code begins to read. ``owned``: the tensors of stages.
+
+        ``doubtful``: items that perhaps no code reads, which the first capture does without.
+        """
+        self._doubtful = doubtful
         self._roots, self._owned = roots, owned
         self._stand_ins, self._numbers = numbers, list(numbers.all.values())
         self._number_watch: Any = engine.Watch()
@@ -59,7 +69,7 @@ class Guards:
         if torch._C._len_torch_dispatch_stack() > 0:
             raise Error("step: a TorchDispatchMode is on, which compiled steps do not call: step outside of it")
         before = _host_states()
-        with self._stand_ins.standing_in(is_other=not self._is_second), self._code:
+        with self._stand_ins.standing_in(is_other=not self._is_second), _without(() if self._is_second else self._doubtful), self._code:
             yield
         if self._code.refusal:
             raise Error(self._code.refusal)
@@ -230,6 +240,22 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
     storage = plain.untyped_storage()
     count = storage.nbytes() // plain.element_size()
     return torch.empty(0, dtype=plain.dtype, device=plain.device).set_(storage, 0, (count,), (1,))
+
+
+@contextlib.contextmanager
+def _without(items: Sequence[tuple[dict[str, Any], Any]]) -> Iterator[None]:
+    """Removes items from their dicts meanwhile."""
+    kept = [(holder, key, holder[key], [*holder]) for holder, key in items if key in holder]
+    for holder, key, _, _ in kept:
+        del holder[key]
+    try:
+        yield
+    finally:
+        for holder, key, value, keys in reversed(kept):
+            holder[key] = value
+            for each in keys[keys.index(key) + 1 :]:  # in their order
+                if each in holder:
+                    holder[each] = holder.pop(each)
 
 
 def _host_states() -> list[tuple[str, Any]]:

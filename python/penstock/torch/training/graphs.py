@@ -53,7 +53,7 @@ class StageGraphs:
         self._kept: list[Graphs] = []  # the ones used last at the end
         self._verified = 0  # the step whose captures were compared last
         # Compiled stages whose code perhaps did not read the items that have changed since.
-        self._doubtful: tuple[Compiled, set[Item]] | None = None
+        self._doubtful: tuple[Compiled, set[Item], list[tuple[dict[str, Any], Any]]] | None = None
         #: What made the stages be captured again, in order.
         self.changes: list[str] = []
         self.now: Graphs | None = None  # after the first step
@@ -76,7 +76,7 @@ class StageGraphs:
             if place.item is not None and not guards.asks_for_type(str(place.item[1])):
                 self._numbers.note(place)
         unread = guards.items_of(places) if places else set()
-        self._doubtful = (self.now.compiled, unread) if unread else None
+        self._doubtful = (self.now.compiled, unread, [each.item for each in places if each.item]) if unread else None
         return places[0].path if places else ""
 
     def drop(self, changed: str, last_shapes: list[int], *, warns: bool) -> None:
@@ -111,18 +111,24 @@ class StageGraphs:
         """Captures and compiles the stages. ``reads``: where code begins to read, and the tensors of stages."""
 
         def run() -> Compiled:
-            return compile_on_all(model, Guards(*reads, self._numbers), layout, batch, shape, is_weighted)
+            doubtful = self._doubtful[2] if self._doubtful else ()
+            return compile_on_all(model, Guards(*reads, self._numbers, doubtful), layout, batch, shape, is_weighted)
 
         try:
             compiled = run()
         except Error:  # on all processes
-            _, any_numbers = agreement.agree(self._processes, self._timeout, lambda: (None, bool(self._numbers.all)))
-            if not any(any_numbers):
+            attempts = bool(self._numbers.all), self._doubtful is not None
+            _, of_all = agreement.agree(self._processes, self._timeout, lambda: (None, attempts))
+            if not any(any(each) for each in of_all):
                 raise
-            self._numbers.give_up()
-            compiled = run()
+            if not any(is_doubtful for _, is_doubtful in of_all):
+                self._numbers.give_up()
+            self._doubtful = None
+            return self.compile(
+                model, reads, layout, batch, shape, is_weighted=is_weighted, autocast=autocast, trained=trained, steps=steps
+            )
         if self._doubtful is not None:
-            before, unread = self._doubtful
+            before, unread, _ = self._doubtful
             if compiled.engine.is_like(before.engine) and compiled.guards.reaches_same_tensors(before.guards):
                 compiled.guards.ignore(unread)
         self._doubtful, self._verified = None, steps
