@@ -114,12 +114,21 @@ class Cell final : public WatchEntry {
 class Class final : public WatchEntry {
  public:
   Class(int number, nb::object value)
-      : WatchEntry(number), value_(std::move(value)), type_(Py_TYPE(value_.ptr())) {}
-  bool IsUnchanged() override { return Py_TYPE(value_.ptr()) == type_; }
+      : WatchEntry(number),
+        value_(std::move(value)),
+        type_(Py_TYPE(value_.ptr())),
+        dict_(nb::borrow(Dict())) {}
+  bool IsUnchanged() override { return Py_TYPE(value_.ptr()) == type_ && Dict() == dict_.ptr(); }
 
  private:
+  // Returns its __dict__, which may be assigned, too.
+  PyObject* Dict() const {
+    PyObject** const place = _PyObject_GetDictPtr(value_.ptr());
+    return place == nullptr ? nullptr : *place;
+  }
   nb::object value_;
   PyTypeObject* type_;
+  nb::object dict_;
 };
 
 class Function final : public WatchEntry {

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 from torch import nn
 
 from penstock import Error
 
 #: Hooks that only the backward of whole modules calls. A capture calls forward hooks, like any other code.
 MODULE_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
+_torch: Any = importlib.import_module("torch.nn.modules.module")
+#: Hooks of all modules of the process; likewise.
+FORWARD_HOOKS = (_torch._global_forward_hooks, _torch._global_forward_pre_hooks)
+BACKWARD_HOOKS = (_torch._global_backward_hooks, _torch._global_backward_pre_hooks)
 
 
 def refuse_hooks(module: nn.Module, index: int) -> None:
@@ -20,6 +27,8 @@ def refuse_hooks(module: nn.Module, index: int) -> None:
             "remove it, or move what it computes into forward"
         )
 
+    for hook in (hook for hooks in BACKWARD_HOOKS for hook in hooks.values()):
+        refuse("torch.nn.modules.module, for all modules,", hook)
     for name, each in module.named_modules():
         if type(each).__name__ == "OptimizedModule":
             raise Error(

@@ -122,7 +122,7 @@ class Model:
         if [each.tensors for each in unchanged] != [each.tensors for each in self._unchanged]:
             found = loss_tensors(self.given.loss, self.modules)
             if self.storage.zero > 0 or self.casts is not None or self.copied:
-                raise Error(f"{changed}, while zero, precision or several chains keep copies of the weights: make a new Pipeline")
+                raise Error(f"{changed}, while zero, precision, shared weights or several chains keep copies of weights: make a new Pipeline")
             weights = self._make_weights(found)
             self.updates.follow_weights(weights)
             self.loss_tensors, self.weights = found, weights

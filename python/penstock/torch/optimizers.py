@@ -13,8 +13,8 @@ class AdamW(torch.optim.AdamW):
     """torch.optim.AdamW whose updates run on the rank's thread without Python.
 
     The same numbers as ``torch.optim.AdamW(fused=True)``, and the same ``state_dict``.
-    Learning-rate schedulers set ``param_groups`` as usual. With hooks of its ``step``, ``amsgrad``
-    or ``maximize``, updates run torch's own code, which ``zero`` refuses.
+    Learning-rate schedulers set ``param_groups`` as usual. With hooks of its ``step``, a ``step``
+    in place of torch's, ``amsgrad``, ``maximize``, or ``decoupled_weight_decay=False``, updates run Python code, which ``zero`` refuses.
     """
 
     def __init__(

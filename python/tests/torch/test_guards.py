@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
+import decimal
 import functools
+import gc
+import io
+import os
 import pathlib
 import random
+import sys
 import time
 import types
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +25,8 @@ from forks import run_all
 from reference import Around, mlp, mse, pipeline, sgd
 from torch import nn
 from torch.nn.utils import prune
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import penstock.torch as pt
 
@@ -73,6 +82,123 @@ def in_default(value: Any) -> tuple[Read, Write]:
         return value
 
     return read, lambda new: setattr(read, "__defaults__", (new,))
+
+
+# More of these, through which code reads without naming the holder.
+
+
+def in_slot_of_own_name(value: Any) -> tuple[Read, Write]:
+    class Holder:
+        __slots__ = ("__value",)
+
+        def read(self) -> Any:
+            return self.__value
+
+        def write(self, new: Any) -> None:
+            self.__value = new
+
+    holder = Holder()
+    holder.write(value)
+    return holder.read, holder.write
+
+
+def in_partial(value: Any) -> tuple[Read, Write]:
+    read = functools.partial(lambda value: value, value)
+    return read, lambda new: read.__setstate__((read.func, (new,), {}, None))  # type: ignore[attr-defined]
+
+
+def in_bound_dict(value: Any) -> tuple[Read, Write]:
+    table = {"value": value}
+    get = table.get
+    return lambda: get("value"), lambda new: table.update(value=new)
+
+
+def in_bound_list(value: Any) -> tuple[Read, Write]:
+    items = [value]
+    get = items.__getitem__
+    return lambda: get(0), lambda new: items.__setitem__(0, new)
+
+
+def in_view(value: Any) -> tuple[Read, Write]:
+    table = {"value": value}
+    values = table.values()
+    return lambda: next(iter(values)), lambda new: table.update(value=new)
+
+
+def in_proxy(value: Any) -> tuple[Read, Write]:
+    holder = nn.Module()
+    holder.value = value
+    proxy = weakref.proxy(holder)
+    return lambda: proxy.value, lambda new: setattr(holder, "value", new)
+
+
+def in_weak_method(value: Any) -> tuple[Read, Write]:
+    class Holder:
+        def read(self) -> Any:
+            return self.value  # type: ignore[attr-defined]
+
+    holder = Holder()
+    holder.value = value  # type: ignore[attr-defined]
+    method: Any = weakref.WeakMethod(holder.read)
+    return lambda: method()(), lambda new: setattr(holder, "value", new)
+
+
+def in_imported_module(value: Any) -> tuple[Read, Write]:
+    def write(new: Any) -> None:
+        module = types.ModuleType("settings_of_a_user")
+        module.__dict__.update(value=new, __file__="settings_of_a_user.py")
+        sys.modules["settings_of_a_user"] = module
+
+    def read() -> Any:
+        import settings_of_a_user  # type: ignore[import-not-found]
+
+        return settings_of_a_user.value
+
+    write(value)
+    return read, write
+
+
+def in_pattern(value: Any) -> tuple[Read, Write]:
+    space: dict[str, Any] = {"__name__": "program"}
+    program = """
+class Holder:
+    __match_args__ = ("value",)
+holder = Holder()
+def read():
+    match holder:
+        case Holder(found):
+            return found
+"""
+    exec(compile(program, "program.py", "exec"), space)
+    space["holder"].value = value
+    return space["read"], lambda new: setattr(space["holder"], "value", new)
+
+
+def in_subclass(value: Any) -> tuple[Read, Write]:
+    class Base:
+        pass
+
+    kept = [type("First", (Base,), {"value": value})]
+
+    def write(new: Any) -> None:
+        kept.append(type("Other", (Base,), {"value": new}))
+
+    return lambda: Base.__subclasses__()[-1].value, write  # type: ignore[attr-defined]
+
+
+def in_made_name(value: Any) -> tuple[Read, Write]:
+    holder, number = types.SimpleNamespace(value1=value), 1
+    return lambda: getattr(holder, f"value{number}"), lambda new: setattr(holder, "value1", new)
+
+
+def in_gradient(value: Any) -> tuple[Read, Write]:
+    holder = torch.ones(16)
+
+    def write(new: Any) -> None:
+        holder.grad = torch.full((16,), float(new))
+
+    write(value)
+    return lambda: holder.grad, write
 
 
 PLACES = (in_closure, in_module, in_dict, in_containers, in_object, in_global, in_class, in_default)
@@ -145,6 +271,60 @@ def test_values_that_code_reads_are_the_ones_of_now(kind: str, place: Any) -> No
             assert_equal(pipe, stages, loss, torch.randn(8, 16), torch.randn(8, 16))
 
 
+@pytest.mark.parametrize(
+    "place",
+    [in_slot_of_own_name, in_partial, in_bound_dict, in_bound_list, in_view, in_proxy, in_weak_method, in_imported_module]
+    + [in_pattern, in_subclass, in_made_name, in_gradient],
+    ids=lambda place: place.__name__,
+)
+def test_values_whose_holder_code_does_not_name_are_the_ones_of_now(place: Any) -> None:
+    read, write = place(0.5)
+    for where in ("loss", "stages"):
+        stages, loss = program(lambda value, x: x * value, read, where)
+        pipe = pipeline(stages, loss=loss, optimizer=None)
+        values = [0.5, 2, 3.0, *(torch.full((16,), number) for number in (1.0, 2.0, 3.0))]
+        for value in values[:3] if place is in_gradient else values:
+            write(value)
+            assert_equal(pipe, stages, loss, torch.randn(8, 16), torch.randn(8, 16))
+
+
+class Values(ctypes.Structure):
+    _fields_ = (("value", ctypes.c_double),)
+
+
+_OF_PROCESS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Any]] = {
+    "sys": (sys.getrecursionlimit, sys.setrecursionlimit, 3000),
+    "gc": (lambda: gc.get_threshold()[0], gc.set_threshold, 900),
+    "threads": (torch.get_num_threads, torch.set_num_threads, 2),
+    "backends": (lambda: int(torch.backends.mkldnn.enabled), lambda value: torch.backends.mkldnn.set_flags(bool(value)), 0),
+}
+
+
+@pytest.mark.parametrize("kind", _OF_PROCESS)
+def test_settings_of_the_process_are_the_ones_of_now(kind: str) -> None:
+    read, write, other = _OF_PROCESS[kind]
+    stages: list[nn.Module] = [Around(lambda inner, x: inner(x) * (read() / 1000 + 1)), mlp()]
+    pipe = pipeline(stages, optimizer=None)
+    before = read()
+    try:
+        for value in (before, other):
+            write(value)
+            assert_equal(pipe, stages, mse, torch.randn(8, 16), torch.randn(8, 16))
+    finally:
+        write(before)
+
+
+def test_bytes_of_structures_and_streams_are_the_ones_of_now() -> None:
+    values, stream = Values(1.0), io.BytesIO(b"a")
+    stages: list[nn.Module] = [Around(lambda inner, x: inner(x) * values.value * stream.getvalue()[0]), mlp()]
+    pipe = pipeline(stages, optimizer=None)
+    for value, text in ((1.0, b"a"), (3.0, b"a"), (3.0, b"b")):
+        values.value = value
+        stream.seek(0)
+        stream.write(text)
+        assert_equal(pipe, stages, mse, torch.randn(8, 16), torch.randn(8, 16))
+
+
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
 def test_tensors_that_code_reads_follow_without_another_capture(place: Any) -> None:
     for where in ("loss", "stage", "stages", "stage and loss"):
@@ -203,18 +383,93 @@ CHANGES: dict[str, Callable[[nn.Module], Any]] = {
     "forward hook": lambda stage: stage[0].register_forward_hook(lambda _, __, output: output * 2),  # type: ignore[index]
     "setting of a layer": lambda stage: setattr(stage[2], "eps", 0.5),  # type: ignore[index]
     "class": lambda stage: setattr(stage[1], "__class__", nn.Tanh),  # type: ignore[index]
+    "parameter added": lambda stage: setattr(stage[1], "scale", nn.Parameter(torch.full((24,), 2.0))),  # type: ignore[index]
 }
+
+
+class Scaled(nn.GELU):
+    """Reads a parameter that it may have."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * getattr(self, "scale", 1.0)
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_modules_are_the_ones_of_now(change: str) -> None:
     stages: list[nn.Module] = [mlp(), mlp()]
+    stages[1][1] = Scaled()  # type: ignore[index, operator]
     pipe = pipeline(stages, optimizer=None)
     assert_equal(pipe, stages, mse, torch.randn(8, 16), torch.randn(8, 16))
     CHANGES[change](stages[1])
     for _ in range(2):
         assert_equal(pipe, stages, mse, torch.randn(8, 16), torch.randn(8, 16))
     assert len(pipe.changes) == 1
+
+
+_IN_TORCH: dict[str, Callable[[pytest.MonkeyPatch], Any]] = {
+    "a function that modules call": lambda patch: patch.setattr(nn.functional, "gelu", lambda x, approximate="none": torch.sin(x)),
+    "forward of a class": lambda patch: patch.setattr(nn.GELU, "forward", lambda self, x: torch.sin(x)),
+    "a call of a class": lambda patch: patch.setattr(nn.GELU, "__call__", lambda self, x: torch.sin(x), raising=False),
+    "a method of tensors": lambda patch: patch.setattr(torch.Tensor, "mul", lambda x, y: x + y, raising=False),
+}
+
+
+@pytest.mark.parametrize("what", _IN_TORCH)
+def test_what_is_replaced_in_torch_is_the_one_of_now(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages: list[nn.Module] = [Around(lambda inner, x: inner(x).mul(x)), mlp()]
+    pipe = pipeline(stages, optimizer=None)
+    assert_equal(pipe, stages, mse, torch.randn(8, 16), torch.randn(8, 16))
+    with monkeypatch.context() as patch:
+        _IN_TORCH[what](patch)
+        assert_equal(pipe, stages, mse, torch.randn(8, 16), torch.randn(8, 16))
+    assert_equal(pipe, stages, mse, torch.randn(8, 16), torch.randn(8, 16))
+
+
+def test_hooks_of_all_modules() -> None:
+    hooks: Any = torch.nn.modules.module
+    stages: list[nn.Module] = [mlp(), mlp()]
+    pipe = pipeline(stages, optimizer=None)
+    x = torch.randn(8, 16)
+    assert_equal(pipe, stages, mse, x, x)
+    for register in (hooks.register_module_forward_hook, hooks.register_module_forward_pre_hook):
+        handle = register(lambda module, inputs, *_: inputs[0] * 2 if isinstance(module, nn.GELU) else None)
+        try:
+            assert_equal(pipe, stages, mse, x, x)
+        finally:
+            handle.remove()
+    for register in (hooks.register_module_full_backward_hook, hooks.register_module_full_backward_pre_hook):
+        handle = register(lambda *_: None)
+        try:
+            with pytest.raises(pt.Error, match="stage 0: torch.nn.modules.module, for all modules, has the hook .*<lambda>"):
+                pipe.step(x, x)
+        finally:
+            handle.remove()
+    assert_equal(pipe, stages, mse, x, x)
+
+
+class Doubled(TorchFunctionMode):
+    def __torch_function__(self, function: Any, _: Any, arguments: Any = (), named: Any = None) -> Any:
+        result = function(*arguments, **(named or {}))
+        return result * 2 if function is torch.tanh else result
+
+
+class Dispatched(TorchDispatchMode):
+    def __torch_dispatch__(self, function: Any, _: Any, arguments: Any = (), named: Any = None) -> Any:
+        return function(*arguments, **(named or {}))
+
+
+def test_modes_of_torch_around_a_step() -> None:
+    stages: list[nn.Module] = [Around(lambda inner, x: torch.tanh(inner(x))), mlp()]
+    pipe = pipeline(stages, optimizer=None)
+    x = torch.randn(8, 16)
+    assert_equal(pipe, stages, mse, x, x)
+    with Doubled():
+        assert_equal(pipe, stages, mse, x, x)
+    saved = torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
+    for mode, text in ((Dispatched(), "a TorchDispatchMode is on"), (saved, "saved_tensors_hooks is on")):
+        with mode, pytest.raises(pt.Error, match=text):
+            pipe.step(x, x)
+    assert_equal(pipe, stages, mse, x, x)
 
 
 def test_parameters_that_the_optimizer_does_not_know_are_refused_by_name() -> None:
@@ -252,11 +507,18 @@ def appends(inner: nn.Module, x: torch.Tensor) -> Any:
     return inner(x) * sum(inner.outputs)  # type: ignore[arg-type]
 
 
+HELD = io.StringIO("text")
+POINTER = ctypes.pointer(ctypes.c_double(1.0))
 REFUSED: dict[str, tuple[Callable[[nn.Module, Any], Any], str]] = {
     "random": (lambda inner, x: inner(x) * random.random(), r"test_guards.py:\d+ in <lambda>: random.random"),
     "numpy.random": (lambda inner, x: inner(x) * np.random.rand(), "draws from 'numpy.random'"),
     "generator": (lambda inner, x: inner(x) + torch.rand(16, generator=torch.Generator(x.device)), r"generator=\) draws other numbers"),
     "clock": (lambda inner, x: inner(x) * time.time(), r"test_guards.py:\d+ in <lambda>: time.time"),
+    "held file": (lambda inner, x: inner(x) * len(HELD.read()), r"test_guards.py:\d+ in <lambda>: StringIO.read"),
+    "size of a file": (lambda inner, x: inner(x) * pathlib.Path(__file__).stat().st_size, r"test_guards.py:\d+ in <lambda>: posix.stat"),
+    "existence of a file": (lambda inner, x: inner(x) * os.path.exists("x"), r"test_guards.py:\d+ in <lambda>: posix.stat"),
+    "file of NumPy": (lambda inner, x: inner(x) * np.fromfile(__file__, np.uint8)[0], r"test_guards.py:\d+ in <lambda>: numpy.fromfile"),
+    "pointer": (lambda inner, x: inner(x) * POINTER.contents.value, "'POINTER' is a pointer"),
     "file": (lambda inner, x: inner(x) * len(open(__file__).read()), r"test_guards.py:\d+ in <lambda>: io.open"),
     "seed": (lambda inner, x: [torch.manual_seed(0), inner(x)][1], "torch.manual_seed"),
     "counter": (counts, r"test_guards.py:\d+ in counts: '.*calls' is changed by the code itself"),
@@ -328,21 +590,36 @@ def test_values_that_no_code_reads_do_not_capture_again() -> None:
     assert pipe.changes == []
 
 
-def test_a_verification_finds_what_no_guard_knows() -> None:
-    import sys
+def test_values_of_made_names_that_change_nothing_at_first_count_later() -> None:
+    """Equal graphs do not prove that no code reads a value."""
+    holder, number = types.SimpleNamespace(value1=0.25), 1
+    stages: list[nn.Module] = [Around(lambda inner, x: inner(x) * max(getattr(holder, f"value{number}"), 1.0)), mlp()]
+    pipe = pipeline(stages, optimizer=None)
+    for value in (0.25, 0.5, 3.0, 4.0):
+        holder.value1 = value
+        assert_equal(pipe, stages, mse, torch.randn(8, 16), torch.randn(8, 16))
+    holder.epoch = 0
+    pipe.step(torch.randn(8, 16), torch.randn(8, 16))
+    count = len(pipe.changes)
+    for epoch in range(1, 4):
+        holder.epoch = epoch
+        pipe.step(torch.randn(8, 16), torch.randn(8, 16))
+    assert len(pipe.changes) <= count + 1
 
-    before = sys.getrecursionlimit()
-    stages: list[nn.Module] = [Around(lambda inner, x: inner(x) * sys.getrecursionlimit()), mlp()]
+
+def test_a_verification_finds_what_no_guard_knows() -> None:
+    before = decimal.getcontext().prec
+    stages: list[nn.Module] = [Around(lambda inner, x: inner(x) * decimal.getcontext().prec), mlp()]
     pipe = pipeline(stages, verify_every=2)
     x = torch.randn(8, 16)
     pipe.step(x, x)
     try:
-        sys.setrecursionlimit(before + 1)
+        decimal.getcontext().prec = before + 1
         pipe.step(x, x)
         with pytest.raises(pt.Error, match=r"stage 0, forward at .*test_guards.py:\d+ in <lambda>: two captures of the same code differ"):
             pipe.step(x, x)
     finally:
-        sys.setrecursionlimit(before)
+        decimal.getcontext().prec = before
     pipe.step(x, x)
 
 
@@ -385,6 +662,29 @@ def test_numbers_that_change_often_become_inputs() -> None:
     assert len(pipe.changes) == 2
     settings["beta"] = 1  # an int, which no tensor stands for
     assert_equal(pipe, stages, loss, torch.randn(8, 16), torch.randn(8, 16))
+
+
+# What code computes with a number for which no tensor can stand, or only in Python's precision.
+_USES: dict[str, Callable[[float, torch.Tensor], Any]] = {
+    "a key": lambda number, x: x * {0.0: 1.0, 0.5: 2.0}.get(number, 3.0),
+    "an element": lambda number, x: x * torch.tensor([number, 1.0] * 8),
+    "its type": lambda number, x: x * (2 if torch.is_tensor(number) else 3),
+    "its methods": lambda number, x: x * (2 if hasattr(number, "shape") else 3),
+    "its identity": lambda number, x: x * (2 if number is HELD else 3),
+    "its value": lambda number, x: x * 2 if number > 1 else x,
+    "its digits": lambda number, x: x * ((number + 1e8) - 1e8),
+    "more than float32 has": lambda number, x: x * (number * 1e300 / 1e300),
+}
+
+
+@pytest.mark.parametrize("use", _USES)
+def test_numbers_that_change_often_are_what_code_takes_them_for(use: str) -> None:
+    settings = {"number": 0.0}
+    stages: list[nn.Module] = [Around(lambda inner, x: _USES[use](settings["number"], inner(x))), mlp()]
+    pipe = pipeline(stages, optimizer=None)
+    for number in range(7):
+        settings["number"] = number / 4
+        assert_equal(pipe, stages, mse, torch.randn(8, 16), torch.randn(8, 16))
 
 
 _ON_PROCESSES = """

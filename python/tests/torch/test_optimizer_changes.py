@@ -70,7 +70,24 @@ def _scale_weights(optimizer: torch.optim.Optimizer, *_: object) -> None:
         parameter.data.mul_(0.9)
 
 
+def _shrink_after(optimizer: torch.optim.Optimizer) -> None:
+    step = optimizer.step
+
+    def shrinking() -> None:
+        step()
+        _scale_weights(optimizer)
+
+    optimizer.step = shrinking  # type: ignore[assignment]
+
+
+def _shrinking_class(optimizer: torch.optim.Optimizer) -> None:
+    optimizer.__class__ = type("Shrinking", (type(optimizer),), {"step": lambda self: _scale_weights(self)})
+
+
 _CHANGES: dict[str, _Change] = {
+    "a step": _shrink_after,
+    "a class": _shrinking_class,
+    "coupled decay": lambda o: o.param_groups[0].update(decoupled_weight_decay=False, weight_decay=0.1),
     "state.clear": lambda o: o.state.clear(),
     "state.pop": lambda o: o.state.pop(_first(o)),
     "a state": _replace_state,

@@ -11,7 +11,7 @@ from typing import Any
 #: Code that loads one of these reads attributes by names that it makes.
 _DYNAMIC = frozenset(
     ("getattr", "vars", "__dict__", "attrgetter", "__getattribute__", "eval", "exec", "globals", "locals", "asdict", "fields")
-    + ("dir", "getmembers")
+    + ("dir", "getmembers", "__match_args__")
 )
 _LOADS = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR")
 _STORES = ("STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF", "DELETE_ATTR")
@@ -23,7 +23,7 @@ class CodeNames:
 
     def __init__(self, code: CodeType) -> None:
         #: Names of attributes, and texts that may be such.
-        self.names: set[str] = set(code.co_freevars)
+        self.names: set[str] = set(code.co_freevars) - {"__class__"}  # which super() reads
         self.globals: set[str] = set()
         #: What only ``x.name += ...`` loads.
         self.counted: set[str] = set()
@@ -54,6 +54,10 @@ class CodeNames:
             self.names.update(_texts(each.argval))
         elif name == "IMPORT_NAME":
             self.names.add(each.argval)
+        elif name == "IS_OP" and before != "LOAD_CONST":
+            self.names.add("is")
+        elif name == "MATCH_CLASS" and each.arg:  # patterns by position
+            self.names.add("__match_args__")
 
 
 names_of = functools.cache(CodeNames)

@@ -24,11 +24,25 @@ from penstock.torch.guards.running_code import RunningCode
 from penstock.torch.guards.walk import Walk
 
 
+# Code that loads one of these asks what an object is, not for its value; "is" is the operator.
+_ASKING = frozenset(("isinstance", "type", "is_tensor", "hasattr", "__class__", "id", "is", "AttributeError", "TypeError"))
+
+
 class Guards:
     """What the code of a process's stages and loss read when it was captured."""
 
-    def __init__(self, roots: Sequence[tuple[str, Any]], owned: Sequence[torch.Tensor], numbers: Numbers) -> None:
-        """``roots``: where code begins to read. ``owned``: the tensors of stages."""
+    def __init__(
+        self,
+        roots: Sequence[tuple[str, Any]],
+        owned: Sequence[torch.Tensor],
+        numbers: Numbers,
+        doubtful: Sequence[tuple[dict[str, Any], Any]] = (),
+    ) -> None:
+        """``roots``: where code begins to read. ``owned``: the tensors of stages.
+
+        ``doubtful``: items that perhaps no code reads, which the first capture does without.
+        """
+        self._doubtful = doubtful
         self._roots, self._owned = roots, owned
         self._stand_ins, self._numbers = numbers, list(numbers.all.values())
         self._number_watch: Any = engine.Watch()
@@ -50,8 +64,12 @@ class Guards:
     @contextlib.contextmanager
     def noting(self) -> Iterator[None]:
         """Notes the code that runs meanwhile. Raises Error if a graph cannot repeat it."""
+        if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+            raise Error("step: torch.autograd.graph.saved_tensors_hooks is on, which compiled steps do not call: step outside of it")
+        if torch._C._len_torch_dispatch_stack() > 0:
+            raise Error("step: a TorchDispatchMode is on, which compiled steps do not call: step outside of it")
         before = _host_states()
-        with self._stand_ins.standing_in(), self._code:
+        with self._stand_ins.standing_in(is_other=not self._is_second), _without(() if self._is_second else self._doubtful), self._code:
             yield
         if self._code.refusal:
             raise Error(self._code.refusal)
@@ -72,7 +90,7 @@ class Guards:
         self._read_again.add(address)
         if stage in self._readers or not self._is_known(address):
             if address in of_stage:  # It existed before both captures.
-                self._persistent[address] = self._name_of(address), _whole(tensor)
+                self._persistent[address] = self._name_of(address), tensor
             return False
         return True
 
@@ -137,7 +155,7 @@ class Guards:
 
     def _finish(self, walk: Walk) -> None:
         for name, tensor in self._persistent.values():
-            walk.places.content(name, tensor)
+            walk.places.content(name, _whole(tensor))
         self.fill_numbers()
 
     def _refuse_store(self, place: Place) -> None:
@@ -170,6 +188,11 @@ class Guards:
         items = [each.item for each in places if each.is_doubtful and each.item is not None]
         return self._unread | {(id(holder), key) for holder, key in items} if len(items) == len(places) else set()
 
+    def reaches_same_tensors(self, other: Guards) -> bool:
+        """Whether the code reads no other tensors, which equal graphs do not show."""
+        assert self._walk is not None and other._walk is not None
+        return self._walk.tensors.keys() == other._walk.tensors.keys()
+
     def ignore(self, unread: set[Item]) -> None:
         """Compares these items no more."""
         self._unread = unread
@@ -193,14 +216,15 @@ class Guards:
             value = each.holder.get(each.key)
             if type(value) is not float:
                 return False
-            each.tensor.fill_(value)
+            each.fill()
             self._number_watch.add_item(each.holder, each.key, value)
         return True
 
     def asks_for_type(self, name: str) -> bool:
-        """Whether code that loads the name asks for types, so that no tensor can stand for a number."""
-        loads = [names_of(code) for code in self._code.codes]
-        return any(name in each.names | each.globals and each.globals & {"isinstance", "type"} for each in loads)
+        """Whether code of a file that loads the name asks what objects are, so that no tensor can stand for a number."""
+        codes = [(code.co_filename, names_of(code)) for code in self._code.codes]
+        files = {file for file, each in codes if name in each.names | each.globals}
+        return any(file in files and (each.names | each.globals) & _ASKING for file, each in codes)
 
     def changed(self) -> list[Place]:
         """Returns the places that have changed since the capture."""
@@ -216,6 +240,22 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
     storage = plain.untyped_storage()
     count = storage.nbytes() // plain.element_size()
     return torch.empty(0, dtype=plain.dtype, device=plain.device).set_(storage, 0, (count,), (1,))
+
+
+@contextlib.contextmanager
+def _without(items: Sequence[tuple[dict[str, Any], Any]]) -> Iterator[None]:
+    """Removes items from their dicts meanwhile."""
+    kept = [(holder, key, holder[key], [*holder]) for holder, key in items if key in holder]
+    for holder, key, _, _ in kept:
+        del holder[key]
+    try:
+        yield
+    finally:
+        for holder, key, value, keys in reversed(kept):
+            holder[key] = value
+            for each in keys[keys.index(key) + 1 :]:  # in their order
+                if each in holder:
+                    holder[each] = holder.pop(each)
 
 
 def _host_states() -> list[tuple[str, Any]]:

@@ -18,6 +18,18 @@ from penstock.torch.guards.places import Item, Place
 _OFTEN = 2  # changes
 
 
+class _StandIn(torch.Tensor):
+    """A tensor in place of a number, which cannot be looked up in dicts as the number could.
+
+    In float64, so that Python's arithmetic has its precision.
+    """
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    def __hash__(self) -> int:
+        raise TypeError("a tensor that stands for a number has no hash")
+
+
 @dataclasses.dataclass(frozen=True)
 class Number:
     """A number in a dict, and the tensor that stands for it."""
@@ -26,6 +38,11 @@ class Number:
     holder: dict[str, Any]
     key: Any
     tensor: torch.Tensor
+
+    def fill(self, *, is_other: bool = False) -> None:
+        """Gives the tensor the number's value, or another one."""
+        value = self.holder[self.key]
+        self.tensor.fill_(0.75 * value + 0.125 if is_other else value)
 
 
 class Numbers:
@@ -44,7 +61,9 @@ class Numbers:
         key = id(holder), name
         self._changes[key] += 1
         if self._changes[key] >= _OFTEN and key not in self._never:
-            self.all[key] = Number(place.path, holder, name, torch.tensor(holder[name], dtype=torch.float32))
+            self.all[key] = Number(
+                place.path, holder, name, torch.tensor(holder[name], dtype=torch.float64).as_subclass(_StandIn)
+            )
 
     def give_up_others(self) -> None:
         """Has no tensor stand for what is no number any more."""
@@ -58,14 +77,16 @@ class Numbers:
         self.all = {}
 
     @contextlib.contextmanager
-    def standing_in(self) -> Iterator[None]:
-        """Puts the tensors in the numbers' places."""
+    def standing_in(self, *, is_other: bool) -> Iterator[None]:
+        """Puts the tensors in the numbers' places. ``is_other``: with other values, so that code which reads these shows."""
         numbers = list(self.all.values())
         values = [each.holder[each.key] for each in numbers]
         for each in numbers:
+            each.fill(is_other=is_other)
             each.holder[each.key] = each.tensor
         try:
             yield
         finally:
             for each, value in zip(numbers, values, strict=True):
                 each.holder[each.key] = value
+                each.fill()

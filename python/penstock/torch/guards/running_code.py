@@ -9,7 +9,7 @@ import os
 import random
 import sys
 import sysconfig
-from types import BuiltinFunctionType, CodeType, FrameType
+from types import BuiltinFunctionType, CodeType, FrameType, ModuleType, NoneType
 from typing import Any
 
 import torch
@@ -34,7 +34,7 @@ _EXEMPT = (
         for each in ("logging/", "warnings.py", "linecache.py", "importlib/", "inspect.py", "tokenize.py", "traceback.py", "ast.py")
         + ("abc.py", "threading.py", "contextlib.py", "textwrap.py", "gc.py", "typing.py")
     ),
-    "<frozen",
+    "<frozen importlib",
 )
 _WRAPPERS = (TORCH + "_compile.py", TORCH + "_dynamo", TORCH + "utils/_contextlib.py")
 
@@ -44,7 +44,8 @@ _CALLS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("process_time", "process_time_ns", "thread_time", "thread_time_ns", "clock_gettime"), ("time",)),
     **dict.fromkeys(("localtime", "gmtime", "ctime", "strftime", "asctime"), ("time",)),
     **dict.fromkeys(("stat", "lstat", "listdir", "scandir", "urandom", "getcwd", "getloadavg", "times", "read"), ("posix", "nt")),
-    **dict.fromkeys(("getrandom", "access", "readlink"), ("posix", "nt")),
+    **dict.fromkeys(("getrandom", "access", "readlink", "pread", "preadv", "readv"), ("posix", "nt")),
+    "fromfile": ("numpy",),
     "open": ("posix", "nt", "_io", "io"),
     "input": ("builtins",),
     "getrusage": ("resource",),
@@ -53,6 +54,9 @@ _CALLS: dict[str, tuple[str, ...]] = {
     "fork_exec": ("_posixsubprocess",),
     "active_count": ("threading",),
 }
+# How functions begin that return settings of the process, and where torch has its properties of such.
+_GETTERS = frozenset(("get", "_ge", "is_", "_is", "ise"))
+_PROPERTIES = (TORCH + "backends" + os.sep, TORCH + "__init__.py")
 # Functions of torch in Python.
 _TORCH_CALLS = {
     TORCH + "random.py": ("manual_seed", "seed", "set_rng_state", "get_rng_state", "initial_seed"),
@@ -89,8 +93,10 @@ class RunningCode:
     def __init__(self) -> None:
         #: Code of users, with its globals.
         self.codes: dict[CodeType, dict[str, Any]] = {}
-        #: Code of libraries that reads objects of users.
-        self.configured: set[CodeType] = set()
+        #: Code of libraries that reads objects of users, with its globals.
+        self.configured: dict[CodeType, dict[str, Any]] = {}
+        #: Functions of extension modules that users' code asks for settings of the process.
+        self.getters: dict[str, BuiltinFunctionType] = {}
         #: The first call that a graph cannot repeat, with its line; "" without one.
         self.refusal = ""
         self._seen: set[CodeType] = set()
@@ -108,7 +114,8 @@ class RunningCode:
         notes = getattr(sys.getprofile(), "__self__", None)
         if isinstance(notes, RunningCode):
             notes.codes.update(self.codes)
-            notes.configured |= self.configured
+            notes.configured.update(self.configured)
+            notes.getters.update(self.getters)
 
     def _on_event(self, frame: FrameType, event: str, function: Any) -> None:
         if event == "call":
@@ -136,14 +143,14 @@ class RunningCode:
         if owner == "user":
             self.codes[code] = frame.f_globals
         else:
-            self.configured.add(code)
+            self.configured[code] = frame.f_globals
 
     def _note_call(self, frame: FrameType, function: Any) -> None:
         name = function.__name__
-        if name in _CALLS:
-            owner = getattr(function, "__module__", None)
-            if owner in _CALLS[name]:
-                self._refuse(frame, f"{owner.strip('_')}.{name}")
+        if name in _CALLS and (owner := getattr(function, "__module__", None)) in _CALLS[name]:
+            self._refuse(frame, f"{owner.strip('_')}.{name}")
+        elif name[:3] in _GETTERS and name not in self.getters:
+            self._note_getter(frame, name, function)
         elif name in _METHODS and type(function) is BuiltinFunctionType:
             holder = function.__self__
             if isinstance(holder, random.Random):
@@ -154,6 +161,14 @@ class RunningCode:
                 self._refuse(frame, f"{type(holder).__name__}.{name}")
             elif isinstance(holder, torch.Generator) and owner_of(frame.f_code.co_filename) == "user":
                 self._refuse(frame, f"Generator.{name}")
+
+    def _note_getter(self, frame: FrameType | None, name: str, function: Any) -> None:
+        if not isinstance(getattr(function, "__self__", self), (ModuleType, NoneType)):
+            return
+        while frame is not None and frame.f_code.co_filename.startswith(_PROPERTIES):
+            frame = frame.f_back
+        if frame is not None and owner_of(frame.f_code.co_filename) == "user":
+            self.getters[name] = function
 
     def _refuse(self, frame: FrameType | None, what: str) -> None:
         """Notes a call, if the user's code makes it (through other libraries than torch)."""

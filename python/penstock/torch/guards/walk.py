@@ -11,6 +11,7 @@ import ast
 import builtins
 import collections
 import concurrent.futures
+import contextlib
 import contextvars
 import ctypes
 import functools
@@ -35,7 +36,8 @@ from torch import nn
 from penstock import Error
 from penstock.torch.guards.code_names import names_of
 from penstock.torch.guards.places import Item, Places
-from penstock.torch.guards.running_code import RunningCode, owner_of
+from penstock.torch.guards.running_code import TORCH, RunningCode, owner_of
+from penstock.torch.hooks import FORWARD_HOOKS
 from penstock.torch.memory import storage_address
 
 _VALUES: tuple[Any, ...] = (
@@ -44,10 +46,10 @@ _VALUES: tuple[Any, ...] = (
 )
 # Nothing that they hold reaches a model.
 _SKIPPED: tuple[Any, ...] = (
-    *(logging.Logger, io.IOBase, types.CodeType, types.FrameType, types.BuiltinFunctionType, re.Pattern, ast.AST),
+    *(logging.Logger, types.CodeType, types.FrameType, re.Pattern, ast.AST),
     *(warnings.catch_warnings, inspect.Signature, concurrent.futures.Executor),
 )
-_BYTES = (bytearray, array.array, ctypes._SimpleCData, ctypes.Array, memoryview)
+_BYTES = (bytearray, array.array, ctypes._SimpleCData, ctypes.Array, ctypes.Structure, ctypes.Union, memoryview)
 _MOST = 300_000  # objects
 _PLAIN_VALUES = (dict.values, collections.OrderedDict.values)
 _FEW = 64  # entries of a dict, which are compared one by one
@@ -116,8 +118,23 @@ class Walk:
         for name in set().union(*(names_of(code).names for code in self._code.codes)):  # imported by a name
             module = sys.modules.get(name)
             if module is not None and owner_of(getattr(module, "__file__", None) or "<frozen") == "user":
-                self._waiting.append((name, module))
+                self._item(name, sys.modules, name)
+        self._walk_torch()
         self._walk()
+
+    def _walk_torch(self) -> None:
+        """What a user may replace in torch: functions that its modules call, and methods of tensors."""
+        for code, namespace in self._code.configured.items():
+            if not code.co_filename.startswith(TORCH):
+                continue
+            for name in names_of(code).globals & namespace.keys():
+                self.places.item(name, namespace, name)
+                if isinstance(namespace[name], types.ModuleType):
+                    self._waiting.append((name, namespace[name]))
+        self._methods_of(torch.Tensor)
+        for hooks in FORWARD_HOOKS:
+            self.places.members("forward hooks of all modules", hooks, "")
+            self._waiting += [("a forward hook of all modules", each) for each in hooks.values()]
 
     def _walk_closures(self) -> None:
         """Visits functions that nothing else reaches, such as the ones in closures of libraries."""
@@ -134,6 +151,8 @@ class Walk:
 
     def _add_settings(self) -> None:
         self.places.call(SETTING, _settings)
+        for name, getter in self._code.getters.items():
+            self.places.call(f"{name}()", functools.partial(_setting, getter))
         names = self.names.union(*(names_of(each).globals for each in self._code.codes))
         if names & {"environ", "getenv", "environb"}:
             self._visit("os.environ", os.environ._data)  # type: ignore[attr-defined]
@@ -176,6 +195,7 @@ class Walk:
         self._waiting += [(path, method.__func__), (f"{path}.__self__", method.__self__)]
 
     def _partial(self, path: str, partial: functools.partial[Any]) -> None:
+        self.places.call(path, lambda: tuple(map(id, (partial.func, partial.args, partial.keywords))))
         self._waiting += [(path, partial.func), (f"{path}.args", partial.args), (f"{path}.keywords", partial.keywords)]
         self._object(path, partial)
 
@@ -186,8 +206,22 @@ class Walk:
         self._waiting += [(path, each) for each in (value.fget,) if each is not None]
 
     def _weak(self, path: str, reference: weakref.ref[Any]) -> None:
-        self.places.call(f"{path}()", lambda: id(reference()))
-        self._waiting.append((f"{path}()", reference()))
+        get = functools.partial(weakref.ref.__call__, reference)  # a WeakMethod makes a new method in each call
+        self.places.call(f"{path}()", lambda: id(get()))
+        self._waiting.append((f"{path}()", get()))
+        if type(reference) is not weakref.ref:
+            self._object(path, reference)
+
+    def _proxy(self, path: str, proxy: Any) -> None:
+        with contextlib.suppress(ReferenceError):
+            self._waiting.append((path, proxy.__init__.__self__))
+
+    def _builtin(self, path: str, method: Any) -> None:
+        if not isinstance(method.__self__, (type, types.ModuleType, random.Random, torch.Generator)):
+            self._waiting.append((f"{path}.__self__", method.__self__))
+
+    def _view(self, path: str, view: Any) -> None:
+        self._waiting.append((path, view.mapping))
 
     def _cell(self, path: str, cell: types.CellType) -> None:
         self.places.cell(path, cell)
@@ -203,6 +237,13 @@ class Walk:
 
     def _bytes(self, path: str, value: Any) -> None:
         self.places.call(path, lambda: bytes(memoryview(value)), "[]")
+
+    def _stream(self, path: str, stream: Any) -> None:
+        if isinstance(stream, (io.StringIO, io.BytesIO)):
+            self.places.call(path, lambda: None if stream.closed else stream.getvalue())
+
+    def _pointer(self, path: str, _: object) -> None:
+        raise Error(f"'{path}' is a pointer, whose memory compiled steps cannot compare: keep the values in an array or a tensor")
 
     def _getter(self, path: str, getter: Any) -> None:
         for name in getter.__reduce__()[1]:
@@ -230,6 +271,9 @@ class Walk:
             self._item(f"{path}.{name}", vars(tensor), name)
         if id(tensor) in self._owned:
             return
+        if "grad" in self.names and tensor.is_leaf:
+            self.places.call(f"{path}.grad", lambda: id(tensor.grad))
+            self._waiting.append((f"{path}.grad", tensor.grad))
         self.places.tensor(path, tensor)
         if (address := storage_address(tensor)) is not None:
             self.tensors.setdefault(address, (path, tensor))
@@ -282,13 +326,12 @@ class Walk:
             for name in [each for each in attributes if self._is_read(each)]:
                 self._item(f"{path}.{name}", attributes, name, is_doubtful=name not in self.names)
             self.counters += [(f"{path}.{name}", attributes, name, attributes[name]) for name in self.counted & attributes.keys()]
-        for kind in type(value).__mro__:
-            slots = kind.__dict__.get("__slots__", ())
-            for name in (slots,) if isinstance(slots, str) else slots:
-                if self._is_read(name):
-                    get = functools.partial(_attribute, value, name)
-                    self.places.call(f"{path}.{name}", functools.partial(_comparable, get), name)
-                    self._waiting.append((f"{path}.{name}", get()))
+        slots = (each for kind in type(value).__mro__ for each in kind.__dict__.values())
+        for name in [each.__name__ for each in slots if isinstance(each, types.MemberDescriptorType)]:
+            if self._is_read(name):
+                get = functools.partial(_attribute, value, name)
+                self.places.call(f"{path}.{name}", functools.partial(_comparable, get), name)
+                self._waiting.append((f"{path}.{name}", get()))
         self._waiting.append((type(value).__name__, type(value)))
         if attributes is not None:  # Its class may be assigned.
             self.places.kind(path, value)
@@ -314,18 +357,29 @@ class Walk:
     def _class(self, path: str, kind: type) -> None:
         if _owner_of_class(type(kind)) == "user":
             self._waiting.append((type(kind).__name__, type(kind)))
-        self.places.call(f"{path}.__mro__", lambda: tuple(map(id, kind.__mro__)))
+        if _owner_of_class(kind) == "user":  # Others do not get other bases.
+            self.places.call(f"{path}.__mro__", lambda: tuple(map(id, kind.__mro__)))
         for each in kind.__mro__:
             table = each.__dict__
             if _owner_of_class(each) != "user":
-                if "forward" in table:
-                    self.places.item(f"{each.__name__}.forward", each, "forward", table)
                 continue
             for name in [*table]:
                 ran = getattr(_function_of(table[name]), "__code__", None) in self._code.codes
                 if ran or (self._is_read(name) and not name.startswith("__")):
                     self._item(f"{each.__name__}.{name}", each, name, table)
             self.places.keys(each.__name__, each, self.names)
+        self._methods_of(kind)
+        if "__subclasses__" in self.names:
+            self.places.call(f"{path}.__subclasses__()", lambda: tuple(map(id, type.__subclasses__(kind))))
+            self._waiting += [(each.__name__, each) for each in type.__subclasses__(kind)]
+
+    def _methods_of(self, kind: type) -> None:
+        """Where its methods and attributes are found. What the ones of libraries read is not followed."""
+        for name in self.names.intersection(dir(kind)) - {"__class__", "__dict__"}:
+            for each in kind.__mro__:
+                self.places.item(f"{each.__name__}.{name}", each, name, each.__dict__)
+                if name in each.__dict__:
+                    break
 
     def _python_module(self, path: str, module: types.ModuleType) -> None:
         is_user = owner_of(getattr(module, "__file__", None) or "<frozen") == "user"
@@ -341,12 +395,15 @@ class Walk:
 
 # Kinds of objects, and what the walk does with them, in this order.
 _VISITS: tuple[tuple[Any, Callable[[Walk, str, Any], None]], ...] = (
+    (weakref.ProxyTypes, Walk._proxy),
     (torch.Tensor, Walk._tensor),
     (nn.Module, Walk._module),
     (types.FunctionType, Walk._function),
     (type, Walk._class),
     (types.ModuleType, Walk._python_module),
     (types.MethodType, Walk._method),
+    ((types.BuiltinFunctionType, types.MethodWrapperType), Walk._builtin),
+    ((type({}.keys()), type({}.values()), type({}.items())), Walk._view),
     (functools.partial, Walk._partial),
     ((staticmethod, classmethod), Walk._wrapper),
     (property, Walk._property),
@@ -355,6 +412,8 @@ _VISITS: tuple[tuple[Any, Callable[[Walk, str, Any], None]], ...] = (
     (contextvars.ContextVar, Walk._context),
     ((random.Random, torch.Generator), Walk._generator),
     (_BYTES, Walk._bytes),
+    (ctypes._Pointer, Walk._pointer),
+    (io.IOBase, Walk._stream),
     ((operator.attrgetter, operator.methodcaller), Walk._getter),
 )
 
@@ -408,10 +467,25 @@ def _state_of(generator: Any) -> Any:
 
 
 def _settings() -> tuple[Any, ...]:
-    return (
+    return (  # each a function in C, because every step calls them
         torch.get_default_dtype(),
-        torch.are_deterministic_algorithms_enabled(),
-        torch.get_float32_matmul_precision(),
+        torch._C._get_deterministic_algorithms(),
+        torch._C._get_float32_matmul_precision(),
         torch.is_grad_enabled(),
-        torch.get_default_device(),
+        _function_modes() if torch._C._len_torch_function_stack() > 0 else None,
+        torch._C._len_torch_dispatch_stack(),
+        torch._C._autograd._top_saved_tensors_default_hooks(True) is None,
     )
+
+
+def _function_modes() -> tuple[Any, ...]:
+    modes = [torch._C._get_function_stack_at(index) for index in range(torch._C._len_torch_function_stack())]
+    return torch.get_default_device(), *(id(type(each)) for each in modes)
+
+
+def _setting(getter: Callable[[], Any]) -> Any:
+    try:
+        value = getter()
+    except TypeError:  # It needs arguments, so it asks about these.
+        return None
+    return value if isinstance(value, (*_VALUES, tuple)) else id(value)

@@ -60,7 +60,7 @@ class StageGraphs:
         self._kept: list[Graphs] = []  # the ones used last at the end
         self._verified = 0  # the step whose captures were compared last
         # Compiled stages whose code perhaps did not read the items that have changed since.
-        self._doubtful: tuple[Compiled, set[Item]] | None = None
+        self._doubtful: tuple[Compiled, set[Item], list[tuple[dict[str, Any], Any]]] | None = None
         #: What made the stages be captured again, in order.
         self.changes: list[str] = []
         self.now: Graphs | None = None  # after the first step
@@ -83,7 +83,7 @@ class StageGraphs:
             if place.item is not None and not guards.asks_for_type(str(place.item[1])):
                 self._numbers.note(place)
         unread = guards.items_of(places) if places else set()
-        self._doubtful = (self.now.compiled, unread) if unread else None
+        self._doubtful = (self.now.compiled, unread, [each.item for each in places if each.item]) if unread else None
         return places[0].path if places else ""
 
     def drop(self, changed: str) -> None:
@@ -127,18 +127,26 @@ class StageGraphs:
         """Captures and compiles the stages."""
 
         def run() -> Compiled:
-            return compile_on_all(self._model, Guards(*self._model.reads(), self._numbers), layout, batch, shape, is_weighted)
+            doubtful = self._doubtful[2] if self._doubtful else ()
+            guards = Guards(*self._model.reads(), self._numbers, doubtful)
+            return compile_on_all(self._model, guards, layout, batch, shape, is_weighted)
 
         try:
             compiled = run()
         except Error:  # on all processes
-            _, any_numbers = agreement.agree(self._model.processes, self._timeout, lambda: (None, bool(self._numbers.all)))
-            if not any(any_numbers):
+            attempts = bool(self._numbers.all), self._doubtful is not None
+            _, of_all = agreement.agree(self._model.processes, self._timeout, lambda: (None, attempts))
+            if not any(any(each) for each in of_all):
                 raise
-            self._numbers.give_up()
-            compiled = run()
-        if self._doubtful is not None and compiled.engine.is_like(self._doubtful[0].engine):
-            compiled.guards.ignore(self._doubtful[1])
+            if not any(is_doubtful for _, is_doubtful in of_all):
+                self._numbers.give_up()
+            self._doubtful = None
+            self.compile(layout, autocast, is_weighted, trained, batch, shape, steps)
+            return
+        if self._doubtful is not None:
+            before, unread, _ = self._doubtful
+            if compiled.engine.is_like(before.engine) and compiled.guards.reaches_same_tensors(before.guards):
+                compiled.guards.ignore(unread)
         self._doubtful, self._verified = None, steps
         self.now = Graphs(compiled, layout, autocast, is_weighted, trained)
 

@@ -14,13 +14,14 @@ from penstock import Error
 from penstock.torch.arguments import in_code_of, shown
 from penstock.torch.engine import engine
 from penstock.torch.optimizers import AdamW
+from penstock.torch.user_code import LIBRARIES
 from penstock.torch.weights import accumulate, states
 from penstock.torch.weights.weights import StageWeights
 
 #: Takes a list of a stage's parameters, or of pairs (name, parameter); see takes_names.
 MakeOptimizer = Callable[[list[Any]], torch.optim.Optimizer]
 
-_SETTINGS = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")
+_SETTINGS = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize", "decoupled_weight_decay")
 UPDATES = "the kind of an optimizer, or its hooks"  # what makes a Pipeline bind updates to its stages again
 _STATE = ("step", "exp_avg", "exp_avg_sq")
 # Hooks of all optimizers of the process.
@@ -183,13 +184,22 @@ class StageOptimizer:
     def watch(self) -> Any:
         """Returns a watch that notices whether the update has to be prepared again."""
         watch = engine.Watch()
+        if self.optimizer is not None:
+            watch.add_class(self.optimizer)
         if type(self.optimizer) is not AdamW:
             return watch
+        for kind in AdamW.__mro__[:-1]:
+            watch.add_keys(kind, {"step"})
+            if "step" in vars(kind):
+                watch.add_item(kind, "step", vars(kind)["step"])
+        watch.add_keys(vars(self.optimizer), {"step"})
+        if "step" in vars(self.optimizer):
+            watch.add_item(vars(self.optimizer), "step", vars(self.optimizer)["step"])
         for hooks in self._hooks(self.optimizer):
             watch.add_size(hooks)
         for group in self.optimizer.param_groups:
             for key in _SETTINGS:
-                watch.add_item(group, key, group[key])
+                watch.add_item(group, key, group.get(key))
             for value in (group["lr"], *group["betas"]):
                 if isinstance(value, torch.Tensor):
                     watch.add_content(value)
@@ -202,8 +212,10 @@ class StageOptimizer:
         return (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks, *_ALL_HOOKS)
 
     def _needs_python(self, optimizer: torch.optim.Optimizer) -> bool:
-        has_options = any(group["amsgrad"] or group["maximize"] for group in optimizer.param_groups)
-        return has_options or any(self._hooks(optimizer))
+        has_options = any(
+            group["amsgrad"] or group["maximize"] or not group.get("decoupled_weight_decay", True) for group in optimizer.param_groups
+        )
+        return has_options or any(self._hooks(optimizer)) or not _has_own_step(optimizer)
 
     def refuse_in_shards(self) -> None:
         """Raises Error for what only torch's code follows if the stage has parts of its parameters."""
@@ -216,8 +228,8 @@ class StageOptimizer:
                 "weights in shards does not call: remove it, or use zero=0"
             )
         raise Error(
-            f"stage {self._stage}: penstock.torch.AdamW has amsgrad or maximize, which the update of "
-            "weights in shards does not follow: set both to False, or use zero=0"
+            f"stage {self._stage}: penstock.torch.AdamW has amsgrad, maximize, decoupled_weight_decay=False, or another step, which "
+            "the update of weights in shards does not follow: undo it, or use zero=0"
         )
 
     def _refuse_foreign(self, optimizer: torch.optim.Optimizer) -> None:
@@ -325,3 +337,14 @@ class StageOptimizer:
             self.optimizer.step()
             for master in masters:
                 master.grad = None
+
+
+def _has_own_step(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether its ``step`` is torch's, perhaps in wrappers of torch, such as the one of a scheduler."""
+    step: Any = getattr(optimizer.step, "__func__", optimizer.step)
+    while step is not None:
+        code = getattr(step, "__code__", None)
+        if code is None or not code.co_filename.startswith(LIBRARIES):
+            return False
+        step = getattr(step, "__wrapped__", None)
+    return True

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from penstock.torch.engine import engine
-from penstock.torch.hooks import MODULE_HOOKS, refuse_hooks
+from penstock.torch.hooks import BACKWARD_HOOKS, MODULE_HOOKS, refuse_hooks
 
 # A parameter or buffer as it was when the stage was compiled: what it is, the dict that holds it,
 # its name there, the tensor, its address (None if it changes), and whether it is trained.
@@ -32,12 +32,15 @@ class Unchanged:
         ``sheds``: trained parameters lose their memory and get other memory again.
         """
         self._module, self._index = module, index
-        self._tensors: list[_Tensor] = []
-        table: dict[str, Any] = dict(others)
-        for name, tensor in others:
-            address = None if sheds else tensor.data_ptr()
-            self._tensors.append((f"'{name}'", table, name, tensor, address, True))
-        for prefix, each in module.named_modules():
+        self._others, self._sheds = dict(others), sheds
+        self._tensors = list(self._tensors_of_now())
+        self._modules = [each for _, each in module.named_modules()]
+        self.watch = self._make_watch()
+
+    def _tensors_of_now(self) -> Iterator[_Tensor]:
+        for name, tensor in self._others.items():
+            yield f"'{name}'", self._others, name, tensor, None if self._sheds else tensor.data_ptr(), True
+        for prefix, each in self._module.named_modules():
             kinds = (("parameter", each._parameters), ("buffer", each._buffers))
             for kind, holder in kinds:
                 for key, tensor in holder.items():
@@ -45,10 +48,8 @@ class Unchanged:
                     if tensor is None or key in each._non_persistent_buffers_set:
                         continue
                     what = f"{kind} '{prefix}.{key}'" if prefix else f"{kind} '{key}'"
-                    address = None if sheds and tensor.requires_grad else tensor.data_ptr()
-                    self._tensors.append((what, holder, key, tensor, address, tensor.requires_grad))
-        self._modules = [each for _, each in module.named_modules()]
-        self.watch = self._make_watch()
+                    address = None if self._sheds and tensor.requires_grad else tensor.data_ptr()
+                    yield what, holder, key, tensor, address, tensor.requires_grad
 
     @property
     def tensors(self) -> list[tuple[str, int, int | None, bool]]:
@@ -57,8 +58,11 @@ class Unchanged:
 
     def _make_watch(self) -> Any:
         watch = engine.Watch()
+        for hooks in BACKWARD_HOOKS:
+            watch.add_size(hooks)
         for each in self._modules:
             watch.add_members(each._modules)
+            watch.add_members(each._parameters)
             for kind in MODULE_HOOKS:
                 watch.add_size(getattr(each, kind))
         for _, holder, key, tensor, address, _ in self._tensors:
@@ -84,5 +88,9 @@ class Unchanged:
                 return f"stage {self._index}: {what} has requires_grad={tensor.requires_grad}"
         if [each for _, each in self._module.named_modules()] != self._modules:
             return f"stage {self._index}: a module was replaced, added or removed"
+        known = {what for what, *_ in self._tensors}
+        for what, *_ in self._tensors_of_now():
+            if what not in known:
+                return f"stage {self._index}: {what} was added"
         self.watch = self._make_watch()
         return ""

@@ -77,12 +77,12 @@ at::Tensor CallForTensor(const c10::OperatorHandle& op, Stack stack) {
 
 // Returns a tensor of all memory that the tensor may share with others, which code may read later.
 at::Tensor WholeMemory(const at::Tensor& tensor) {
+  const c10::impl::ExcludeDispatchKeyGuard no_capture(c10::DispatchKey::Fake);
   const at::Tensor plain = tensor.detach();
   const auto item = static_cast<std::int64_t>(plain.element_size());
   const std::int64_t count = static_cast<std::int64_t>(plain.storage().nbytes()) / item;
   if (plain.storage_offset() == 0 && plain.numel() == count && plain.is_non_overlapping_and_dense())
     return plain;
-  const c10::impl::ExcludeDispatchKeyGuard no_capture(c10::DispatchKey::Fake);
   return plain.as_strided({count}, {1}, 0);
 }
 
@@ -140,7 +140,7 @@ void Recorder::RejectForeign(std::span<const ValueId> outputs) const {
 }
 
 bool Recorder::Knows(const at::Tensor& tensor) const {
-  if (tensor.layout() != c10::kStrided || !tensor.has_storage()) {
+  if (tensor.is_nested() || tensor.layout() != c10::kStrided || !tensor.has_storage()) {
     Reject("the stage uses a tensor that is not a plain strided tensor ({})", tensor.toString());
   }
   return memory_.contains(tensor.storage().unsafeGetStorageImpl());
