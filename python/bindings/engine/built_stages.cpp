@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/index.h"
-#include "bindings/engine/require.h"
+#include "bindings/engine/throw_errors.h"
 #include "graph/ir/print.h"
 #include "train/stage/stage_options.h"
 #include "train/stage/stage_spec.h"
@@ -43,7 +43,7 @@ std::vector<Stage*> BuiltStages::pointers() const {
 }
 
 TorchStageOptions BuiltStages::OptionsOf(int stage, const StageParts& parts) const {
-  TorchStageOptions options = ValueOf(ScheduledOptions(schedule_, parallel_, stage, common_));
+  TorchStageOptions options = ValueOrThrow(ScheduledOptions(schedule_, parallel_, stage, common_));
   builder_.Join(stage, options);
   options.gradients.shared = parts.shared;
   return options;
@@ -105,11 +105,11 @@ Tensors BuiltStages::Build(int stage, StageParts parts, BatchSource source) {
   StageToBuild made{module, module, {parts.inputs, parts.targets}, OptionsOf(stage, parts)};
   if (!SameTensors(parts.parameters, parts.masters)) made.trained = with_tensors(parts.masters);
   if (!parts.working.empty()) made.options.working = with_tensors(parts.working);
-  Require(builder_.SetPrograms(ModelStage(stage), made));
+  ThrowIfFailed(builder_.SetPrograms(ModelStage(stage), made));
   CheckBuffers(stage, made.options.programs->front());
   sources_[Index(stage)] = {parts.parameters, parts.state, made.options};
   stages_[Index(stage)] =
-      ValueOf(StageBuilder::Build(made, std::move(source), std::move(parts.update)));
+      ValueOrThrow(StageBuilder::Build(made, std::move(source), std::move(parts.update)));
   return stages_[Index(stage)]->ExampleOutputs();
 }
 
@@ -140,7 +140,7 @@ Tensors BuiltStages::BuildShape(int stage, StageFunctions functions, Tensors inp
     TorchStageOptions options = source.options;
     options.programs = nullptr;
     const StageExamples examples{std::move(inputs), std::move(targets)};
-    StageProgram program = ValueOf(CompileSlices(module, examples, options)).front();
+    StageProgram program = ValueOrThrow(CompileSlices(module, examples, options)).front();
     CheckBuffers(stage, program);
     found = built_.emplace(ModelStage(stage), std::move(program)).first;
   }

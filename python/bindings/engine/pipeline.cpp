@@ -11,7 +11,7 @@
 
 #include "base/index.h"
 #include "base/system/allocator.h"
-#include "bindings/engine/require.h"
+#include "bindings/engine/throw_errors.h"
 #include "runtime/measure/measure.h"
 
 namespace penstock::python {
@@ -41,8 +41,8 @@ EnginePipeline::EnginePipeline(Schedule schedule, PipelineOptions options,
       collectives_(processes_.get()),
       ranks_(ranks),
       built_(schedule_, options_.parallel, options_.stage, options_.devices.by_rank,
-             ValueOf(StageBuilder::Make(schedule_, options_.parallel, options_.offload_folder,
-                                        ranks_, processes_.get(), options_.devices))),
+             ValueOrThrow(StageBuilder::Make(schedule_, options_.parallel, options_.offload_folder,
+                                             ranks_, processes_.get(), options_.devices))),
       batches_(schedule_),
       after_step_(Index(schedule_.ranks())),
       last_batch_(options_.devices.by_rank[schedule_.placement.rank_of(0)]),
@@ -166,7 +166,7 @@ std::vector<double> EnginePipeline::Run(std::vector<Batch> batches,
     });
     if (!status) session_.reset();
   }
-  if (!status && !interrupted && ForgetStep()) Require(status);
+  if (!status && !interrupted && ForgetStep()) ThrowIfFailed(status);
   step_ += steps;
   batches_.End();
   if (!status) failure_ = status.error().line();
@@ -174,11 +174,11 @@ std::vector<double> EnginePipeline::Run(std::vector<Batch> batches,
     failure_ = "interrupted";
     throw nb::python_error();
   }
-  Require(status);
+  ThrowIfFailed(status);
   const nb::gil_scoped_release no_gil;
   own_.has_final = built_.stages().back() != nullptr;
-  Require(figures_.Gather(collectives_, has_last_stage() ? &own_ : nullptr, batches_.reports(),
-                          losses_));
+  ThrowIfFailed(figures_.Gather(collectives_, has_last_stage() ? &own_ : nullptr,
+                                batches_.reports(), losses_));
   return losses_;
 }
 

@@ -9,11 +9,11 @@
 namespace penstock::python {
 
 // Throw std::runtime_error with the error's line.
-inline void Require(const Status& status) {
+inline void ThrowIfFailed(const Status& status) {
   if (!status) throw std::runtime_error(status.error().line());
 }
 template <class T>
-T ValueOf(Result<T> result) {
+T ValueOrThrow(Result<T> result) {
   if (!result) throw std::runtime_error(result.error().line());
   return *std::move(result);
 }
