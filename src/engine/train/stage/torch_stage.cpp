@@ -19,9 +19,9 @@
 #include "train/stage/microbatch_state.h"
 #include "train/stage/slice_state.h"
 #include "train/stage/stage_spec.h"
+#include "train/stage/stage_weights.h"
 #include "train/stage/step_losses.h"
 #include "train/stage/torch_vocabulary.h"
-#include "train/weights/stage_weights.h"
 
 namespace penstock {
 namespace {
