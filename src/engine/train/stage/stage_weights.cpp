@@ -9,19 +9,28 @@
 #include <utility>
 
 #include "base/index.h"
-#include "train/stage/exchanged_tensors.h"
+#include "train/weights/exchanged_tensors.h"
 #include "train/stage/gradient_norm.h"
 #include "train/stage/stage_spec.h"
 #include "train/stage/torch_vocabulary.h"
 
 namespace penstock {
+namespace {
+
+ReplicaDivision DivisionOf(const TorchStageOptions& options) {
+  const ReplicaOptions& replicas = options.replicas;
+  const int per_shard = replicas.zero == 0 ? replicas.count : replicas.count / replicas.shards;
+  return {replicas.count, replicas.chain, replicas.zero, per_shard, options.experts.parts};
+}
+
+}  // namespace
 
 StageWeights::StageWeights(std::span<const NamedTensor> working,
                            std::span<const NamedTensor> masters, const StageProgram& program,
                            const TorchStageOptions& options, const StepLosses& losses)
     : cast_(options.working != nullptr),
       optimizer_(options.optimizer),
-      division_(options),
+      division_(DivisionOf(options)),
       shards_(ShardsOf(masters, options)),
       versions_(working, options.schedule.versions.older),
       gradients_(working, shards_, division_.zero >= 2,

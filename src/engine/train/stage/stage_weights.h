@@ -17,13 +17,13 @@
 #include "train/shards/expert_gather.h"
 #include "train/shards/shard_collectives.h"
 #include "train/shards/shards.h"
-#include "train/stage/gradient_memory.h"
-#include "train/stage/replica_division.h"
-#include "train/stage/replica_sums.h"
-#include "train/stage/shared_sums.h"
-#include "train/stage/step_losses.h"
+#include "train/weights/gradient_memory.h"
+#include "train/weights/replica_division.h"
+#include "train/weights/replica_sums.h"
+#include "train/weights/shared_sums.h"
+#include "train/weights/step_losses.h"
 #include "train/stage/torch_stage.h"
-#include "train/stage/weight_versions.h"
+#include "train/weights/weight_versions.h"
 
 namespace penstock {
 

@@ -20,7 +20,7 @@
 #include "train/stage/slice_state.h"
 #include "train/stage/stage_spec.h"
 #include "train/stage/stage_weights.h"
-#include "train/stage/step_losses.h"
+#include "train/weights/step_losses.h"
 #include "train/stage/torch_vocabulary.h"
 
 namespace penstock {

@@ -23,7 +23,7 @@
 #include "graph/capture/capture.h"
 #include "graph/ir/ir.h"
 #include "runtime/vocabulary_shard.h"
-#include "train/stage/step_losses.h"
+#include "train/weights/step_losses.h"
 #include "train/stage/torch_stage.h"
 
 namespace penstock {

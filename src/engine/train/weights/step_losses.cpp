@@ -1,4 +1,4 @@
-#include "train/stage/step_losses.h"
+#include "train/weights/step_losses.h"
 
 #include <ATen/ops/mul.h>
 #include <ATen/ops/zeros.h>

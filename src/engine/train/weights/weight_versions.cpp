@@ -1,4 +1,4 @@
-#include "train/stage/weight_versions.h"
+#include "train/weights/weight_versions.h"
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>

@@ -10,9 +10,9 @@
 
 #include "runtime/message.h"
 #include "train/shards/shards.h"
-#include "train/stage/gradient_memory.h"
-#include "train/stage/replica_division.h"
-#include "train/stage/step_losses.h"
+#include "train/weights/gradient_memory.h"
+#include "train/weights/replica_division.h"
+#include "train/weights/step_losses.h"
 
 namespace penstock {
 

@@ -1,4 +1,4 @@
-#include "train/stage/exchanged_tensors.h"
+#include "train/weights/exchanged_tensors.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>

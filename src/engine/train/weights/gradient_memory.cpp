@@ -1,4 +1,4 @@
-#include "train/stage/gradient_memory.h"
+#include "train/weights/gradient_memory.h"
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>

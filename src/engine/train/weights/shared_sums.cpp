@@ -1,10 +1,10 @@
-#include "train/stage/shared_sums.h"
+#include "train/weights/shared_sums.h"
 
 #include <array>
 #include <utility>
 
 #include "base/index.h"
-#include "train/stage/exchanged_tensors.h"
+#include "train/weights/exchanged_tensors.h"
 
 namespace penstock {
 

@@ -4,23 +4,15 @@
 #include <vector>
 
 #include "base/index.h"
-#include "train/stage/torch_stage.h"
 
 namespace penstock {
 
 struct ReplicaDivision {
-  explicit ReplicaDivision(const TorchStageOptions& options)
-      : replicas(options.replicas.count),
-        chain(options.replicas.chain),
-        zero(options.replicas.zero),
-        per_shard(zero == 0 ? replicas : replicas / options.replicas.shards),
-        experts(options.experts.parts) {}
-
-  int replicas;
-  int chain;                 // the stage's own
-  int zero;                  // see UpdateRule
-  int per_shard;             // consecutive replicas with the same shard
-  std::vector<int> experts;  // as ExpertParallelism::parts
+  int replicas = 1;
+  int chain = 0;                  // the stage's own
+  int zero = 0;                   // see UpdateRule
+  int per_shard = 1;              // consecutive replicas with the same shard
+  std::vector<int> experts = {};  // by chain: which part of the experts it has; empty if all
 
   // The shard that the replica in a chain updates.
   int ShardOf(int of_chain) const { return of_chain / per_shard; }
