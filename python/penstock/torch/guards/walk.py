@@ -371,7 +371,8 @@ class Walk:
         self._methods_of(kind)
         if "__subclasses__" in self.names:
             self.places.call(f"{path}.__subclasses__()", lambda: tuple(map(id, type.__subclasses__(kind))))
-            self._waiting += [(each.__name__, each) for each in type.__subclasses__(kind)]
+            subclasses: list[type] = type.__subclasses__(kind)
+            self._waiting += [(each.__name__, each) for each in subclasses]
 
     def _methods_of(self, kind: type) -> None:
         """Where its methods and attributes are found. What the ones of libraries read is not followed."""
