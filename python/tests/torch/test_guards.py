@@ -186,6 +186,12 @@ def in_subclass(value: Any) -> tuple[Read, Write]:
     return lambda: Base.__subclasses__()[-1].value, write  # type: ignore[attr-defined]
 
 
+def in_replaced_attributes(value: Any) -> tuple[Read, Write]:
+    holder = nn.Module()
+    holder.value = value
+    return lambda: holder.value, lambda new: setattr(holder, "__dict__", {**vars(holder), "value": new})
+
+
 def in_made_name(value: Any) -> tuple[Read, Write]:
     holder, number = types.SimpleNamespace(value1=value), 1
     return lambda: getattr(holder, f"value{number}"), lambda new: setattr(holder, "value1", new)
@@ -274,7 +280,7 @@ def test_values_that_code_reads_are_the_ones_of_now(kind: str, place: Any) -> No
 @pytest.mark.parametrize(
     "place",
     [in_slot_of_own_name, in_partial, in_bound_dict, in_bound_list, in_view, in_proxy, in_weak_method, in_imported_module]
-    + [in_pattern, in_subclass, in_made_name, in_gradient],
+    + [in_pattern, in_subclass, in_made_name, in_gradient, in_replaced_attributes],
     ids=lambda place: place.__name__,
 )
 def test_values_whose_holder_code_does_not_name_are_the_ones_of_now(place: Any) -> None:
@@ -354,6 +360,16 @@ def test_tensors_whose_values_decide_are_captured_again() -> None:
         scale.fill_(value)
         assert_equal(pipe, stages, mse, torch.randn(8, 16), torch.randn(8, 16))
     assert len(pipe.changes) == 2
+
+
+@pytest.mark.parametrize("read", [torch.Tensor.tolist, torch.Tensor.numpy])
+def test_tensors_that_code_reads_in_python_are_captured_again(read: Callable[[torch.Tensor], Any]) -> None:
+    scale = torch.ones(4)
+    stages: list[nn.Module] = [Around(lambda inner, x: inner(x) * float(read(scale)[0])), mlp()]
+    pipe = pipeline(stages, optimizer=None)
+    for value in (1.0, 3.0, 2.0):
+        scale.fill_(value)
+        assert_equal(pipe, stages, mse, torch.randn(8, 16), torch.randn(8, 16))
 
 
 def test_arrays_and_masks_are_the_ones_of_now() -> None:

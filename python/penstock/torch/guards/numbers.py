@@ -24,7 +24,7 @@ class _StandIn(torch.Tensor):
     In float64, so that Python's arithmetic has its precision.
     """
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     def __hash__(self) -> int:
         raise TypeError("a tensor that stands for a number has no hash")

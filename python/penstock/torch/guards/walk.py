@@ -326,7 +326,8 @@ class Walk:
             for name in [each for each in attributes if self._is_read(each)]:
                 self._item(f"{path}.{name}", attributes, name, is_doubtful=name not in self.names)
             self.counters += [(f"{path}.{name}", attributes, name, attributes[name]) for name in self.counted & attributes.keys()]
-        slots = (each for kind in type(value).__mro__ for each in kind.__dict__.values())
+        kinds = [kind for kind in type(value).__mro__ if "__slots__" in kind.__dict__]  # not members of types in C
+        slots = (each for kind in kinds for each in kind.__dict__.values())
         for name in [each.__name__ for each in slots if isinstance(each, types.MemberDescriptorType)]:
             if self._is_read(name):
                 get = functools.partial(_attribute, value, name)
@@ -371,7 +372,8 @@ class Walk:
         self._methods_of(kind)
         if "__subclasses__" in self.names:
             self.places.call(f"{path}.__subclasses__()", lambda: tuple(map(id, type.__subclasses__(kind))))
-            self._waiting += [(each.__name__, each) for each in type.__subclasses__(kind)]
+            subclasses: list[type] = type.__subclasses__(kind)
+            self._waiting += [(each.__name__, each) for each in subclasses]
 
     def _methods_of(self, kind: type) -> None:
         """Where its methods and attributes are found. What the ones of libraries read is not followed."""
