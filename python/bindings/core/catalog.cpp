@@ -9,6 +9,7 @@
 #include "bindings/core/binding.h"
 #include "bindings/core/frozen_schedule.h"
 #include "bindings/core/scenario_costs.h"
+#include "config/replicas.h"
 #include "scenario/price/passes.h"
 #include "schedule/data_parallel.h"
 #include "schedule/passes/pass_table.h"
@@ -54,6 +55,14 @@ FrozenSchedule Replicate(const FrozenSchedule& self, int replicas) {
   const bool waits = self.steps_wait_for_all;
   const nb::gil_scoped_release release;
   return FreezeValid(ValueOf(AddDataParallelism(*schedule, replicas)), waits);
+}
+
+// What replicas of a pipeline divide (ZeRO), as the engine decides it.
+int ZeroOfReplicas(const FrozenSchedule& self, int replicas, int zero) {
+  return ZeroOf({.data = replicas, .zero = zero}, *self.schedule);
+}
+bool HaveGroups(const FrozenSchedule& self, int replicas, int zero) {
+  return HasReplicaGroups({.data = replicas, .zero = zero}, *self.schedule);
 }
 
 FrozenSchedule Lower(const FrozenSchedule& self, bool for_torch) {
@@ -135,6 +144,8 @@ void AddCatalog(nb::module_& module) {
   });
   module.def("generate", &GenerateSchedule, "name"_a, "fields"_a, "costs"_a);
   module.def("apply", &ApplyPasses, "schedule"_a, "passes"_a, "prices"_a);
+  module.def("zero_of", &ZeroOfReplicas, "schedule"_a, "replicas"_a, "zero"_a);
+  module.def("have_groups", &HaveGroups, "schedule"_a, "replicas"_a, "zero"_a);
   module.def("replicate", &Replicate, "schedule"_a, "replicas"_a);
   module.def("lower", &Lower, "schedule"_a, "for_torch"_a);
 }

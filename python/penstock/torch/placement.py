@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock import Error, Schedule
+from penstock import Error, Schedule, _core
 
 
 class Placement:
@@ -41,9 +41,7 @@ def model_stages(schedule: Schedule) -> int:
 
 def zero_of(zero: int, data_parallel: int, schedule: Schedule) -> int:
     """Returns what replicas divide (ZeRO): the two chains of a bidirectional schedule share no gradients."""
-    if schedule.replicas == 1:
-        return 0
-    return min(zero, 1) if data_parallel == 1 else zero
+    return _core.zero_of(schedule._frozen(), data_parallel, zero)
 
 
 def divides_weights(zero: int, data_parallel: int, schedule: Schedule, *, has_casts: bool) -> bool:
@@ -51,5 +49,4 @@ def divides_weights(zero: int, data_parallel: int, schedule: Schedule, *, has_ca
 
     ``zero`` is what `zero_of` returns. ``has_casts``: whether stages compute with casts of these weights.
     """
-    has_groups = zero >= 2 or schedule.replicas == data_parallel
-    return zero == 3 or (zero > 0 and has_casts and has_groups)
+    return zero == 3 or (has_casts and _core.have_groups(schedule._frozen(), data_parallel, zero))
