@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "base/index.h"
-#include "train/weights/exchanged_tensors.h"
 #include "train/stage/gradient_norm.h"
 #include "train/stage/stage_spec.h"
 #include "train/stage/torch_vocabulary.h"
+#include "train/weights/exchanged_tensors.h"
 
 namespace penstock {
 namespace {

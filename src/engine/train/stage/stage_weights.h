@@ -17,12 +17,12 @@
 #include "train/shards/expert_gather.h"
 #include "train/shards/shard_collectives.h"
 #include "train/shards/shards.h"
+#include "train/stage/torch_stage.h"
 #include "train/weights/gradient_memory.h"
 #include "train/weights/replica_division.h"
 #include "train/weights/replica_sums.h"
 #include "train/weights/shared_sums.h"
 #include "train/weights/step_losses.h"
-#include "train/stage/torch_stage.h"
 #include "train/weights/weight_versions.h"
 
 namespace penstock {

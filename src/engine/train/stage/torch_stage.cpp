@@ -20,8 +20,8 @@
 #include "train/stage/slice_state.h"
 #include "train/stage/stage_spec.h"
 #include "train/stage/stage_weights.h"
-#include "train/weights/step_losses.h"
 #include "train/stage/torch_vocabulary.h"
+#include "train/weights/step_losses.h"
 
 namespace penstock {
 namespace {

@@ -23,8 +23,8 @@
 #include "graph/capture/capture.h"
 #include "graph/ir/ir.h"
 #include "runtime/vocabulary_shard.h"
-#include "train/weights/step_losses.h"
 #include "train/stage/torch_stage.h"
+#include "train/weights/step_losses.h"
 
 namespace penstock {
 
