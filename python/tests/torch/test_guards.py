@@ -320,6 +320,14 @@ def test_settings_of_the_process_are_the_ones_of_now(kind: str) -> None:
         write(before)
 
 
+def test_getters_that_return_a_new_object_each_time_are_no_settings() -> None:
+    stages: list[nn.Module] = [Around(lambda inner, x: inner(x) * (2 if sys._getframe().f_back else 1)), mlp()]
+    pipe = pipeline(stages, optimizer=None)
+    for _ in range(2):
+        assert_equal(pipe, stages, mse, torch.randn(8, 16), torch.randn(8, 16))
+    assert pipe.changes == []
+
+
 def test_bytes_of_structures_and_streams_are_the_ones_of_now() -> None:
     values, stream = Values(1.0), io.BytesIO(b"a")
     stages: list[nn.Module] = [Around(lambda inner, x: inner(x) * values.value * stream.getvalue()[0]), mlp()]

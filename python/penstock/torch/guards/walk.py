@@ -490,4 +490,4 @@ def _setting(getter: Callable[[], Any]) -> Any:
         value = getter()
     except TypeError:  # It needs arguments, so it asks about these.
         return None
-    return value if isinstance(value, (*_VALUES, tuple)) else id(value)
+    return value if isinstance(value, (*_VALUES, tuple)) else None  # Others, such as frames, may be new in each call.
