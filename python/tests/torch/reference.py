@@ -155,3 +155,28 @@ def distance_of_gradients(one: Iterable[nn.Module], other: Iterable[nn.Module]) 
             assert left.grad is not None and right.grad is not None
             largest = max(largest, (left.grad - right.grad).abs().max().item())
     return largest
+
+
+def gradients(stages: list[nn.Module]) -> list[torch.Tensor]:
+    found = [p.grad.clone() for stage in stages for p in stage.parameters() if p.grad is not None]
+    for parameter in (p for stage in stages for p in stage.parameters()):
+        parameter.grad = None
+    return found
+
+
+def assert_equal(pipe: pt.Pipeline, stages: list[nn.Module], loss: Any, x: torch.Tensor, y: torch.Tensor) -> None:
+    """Compares a step with plain PyTorch on the same modules, in the state of now."""
+    value = pipe.step(x, y)
+    found = gradients(stages)
+    expected = 0.0
+    for xs, ys in zip(x.chunk(4), y.chunk(4), strict=True):
+        for stage in stages:
+            xs = stage(xs)
+        part = loss(xs, ys) / 4
+        part.backward()
+        expected += part.item()
+    wanted = gradients(stages)
+    assert value == pytest.approx(expected, rel=1e-5)
+    assert len(found) == len(wanted)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
