@@ -151,7 +151,7 @@ def recompute(output: torch.Tensor) -> None:
 
 
 def _checkpoints(output: torch.Tensor) -> list[Any]:
-    """Returns Megatron's checkpoints in the graph of an output, those of the first layers first."""
+    """Returns Megatron's checkpoints in the graph of an output, the first layers first."""
     found, seen, waiting = [], set(), [output.grad_fn]
     while waiting:
         node: Any = waiting.pop()

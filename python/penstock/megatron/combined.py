@@ -1,4 +1,4 @@
-"""Overlapped pairs as Megatron's combined forward-backward, which hides the all-to-alls of each part behind the other."""
+"""Overlapped pairs as Megatron's combined forward-backward, in which each part runs during the all-to-alls of the other."""
 
 from __future__ import annotations
 

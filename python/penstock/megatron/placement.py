@@ -152,7 +152,7 @@ class ModelBuilder:
 
 
 def _warn_of_legacy_checkpoints(placement: Placement) -> None:
-    """Warns if the run reads or writes checkpoints per rank, whose chunks are those of the placement."""
+    """Warns if the run reads or writes checkpoints per rank, whose chunks follow the placement."""
     globals_of_training = sys.modules.get("megatron.training.global_vars")
     arguments = getattr(globals_of_training, "_GLOBAL_ARGS", None)
     if placement.moved and getattr(arguments, "ckpt_format", None) == "torch":

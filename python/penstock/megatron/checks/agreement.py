@@ -16,7 +16,7 @@ def together(group: Any, check: Callable[[], _T]) -> _T:
     """Runs a check on all ranks of a group. Returns its result.
 
     Raises:
-        Error: on all ranks, if the check raises one on any: that of the first such rank.
+        Error: on all ranks, if the check raises one on any: the error of the first such rank.
     """
     fault: str | None = None
     try:
