@@ -35,7 +35,7 @@ Kernels Recomputed(const StagePart& part, const Recompute& recompute) {
 // Parameters that `replicas` replicas have copies of, on devices that are `stride` devices apart.
 struct Replicated {
   double parameters = 0;
-  double replicas = 1;
+  int replicas = 1;
   int stride = 1;
 
   // The part that the other replicas have, once shards are gathered.
@@ -47,10 +47,11 @@ std::array<Replicated, 2> ReplicatedBy(const ModelOnCluster& model, const LayerR
                                        double of_vocabulary) {
   ParameterCount count = ParametersOfStage(model.shape, layers, model.batch);
   count.others += of_vocabulary;
-  const auto ranks = static_cast<double>(model.ranks_per_stage());
-  const int tensor = static_cast<int>(model.batch.tensor);
-  const int expert = static_cast<int>(model.batch.expert_ranks());
-  return {{{count.others, ranks / tensor, tensor}, {count.of_experts, ranks / expert, expert}}};
+  const Mesh mesh = model.mesh(), experts = model.expert_mesh();
+  const int copies = mesh.size(Axis::kData) * mesh.size(Axis::kContext);
+  const int of_experts = experts.size(Axis::kData);
+  return {{{count.others, copies, mesh.Stride(Axis::kContext)},
+           {count.of_experts, of_experts, experts.Stride(Axis::kData)}}};
 }
 
 // Bytes of a weight that replicas gather.
@@ -73,7 +74,7 @@ ShardTimes ShardTimesOf(const ModelOnCluster& model, const Replicated& each,
   const double reduced = implementation.reduced_bytes > 0
                              ? implementation.reduced_bytes
                              : implementation.states(model.batch).gradient;
-  const CollectiveGroup group = roofline.GroupOf(static_cast<int>(each.replicas), each.stride);
+  const CollectiveGroup group = roofline.GroupOf(each.replicas, each.stride);
   constexpr auto kRings = CollectiveAlgorithm::kHierarchical;
   return {AllGatherTime(kRings, group, each.parameters * GatheredBytes(model.batch)) *
               model.cluster.time_factor,

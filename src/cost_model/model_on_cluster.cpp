@@ -134,6 +134,23 @@ Status CheckDivision(const ModelOnCluster& model) {
   return CheckSequence(model);
 }
 
+Mesh ModelOnCluster::mesh() const {
+  return Mesh::Make({.data = data,
+                     .context = static_cast<int>(batch.context),
+                     .tensor = static_cast<int>(batch.tensor)},
+                    kPipelineOutermost)
+      .value();
+}
+
+Mesh ModelOnCluster::expert_mesh() const {
+  const int tensor = static_cast<int>(batch.expert_division());
+  return Mesh::Make({.data = static_cast<int>(ranks_per_stage()) / tensor,
+                     .expert = static_cast<int>(batch.expert),
+                     .tensor = tensor},
+                    kPipelineOutermost)
+      .value();
+}
+
 int PipelineRanks(const ModelOnCluster& model) {
   return model.cluster.devices() / static_cast<int>(model.ranks_per_stage());
 }

@@ -12,6 +12,7 @@
 #include "cost_model/microbatch.h"
 #include "cost_model/recompute.h"
 #include "model_spec/model_shape.h"
+#include "schedule/mesh.h"
 
 namespace penstock {
 
@@ -78,6 +79,10 @@ struct ModelOnCluster {
   double MemoryOf(int rank) const { return DeviceOf(rank).memory; }
   // The model with the devices of one group only, for what it costs there.
   ModelOnCluster OnGroup(std::size_t group) const;
+  // The ranks of a stage, and how they divide experts: Axis::kTensor divides each, kExpert and
+  // kData have what is left. Require: CheckDivision succeeds.
+  Mesh mesh() const;
+  Mesh expert_mesh() const;
   // The devices of a stage.
   std::int64_t ranks_per_stage() const { return batch.tensor * batch.context * data; }
   // The devices of a stage in one site.

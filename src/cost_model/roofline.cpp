@@ -36,7 +36,7 @@ double Roofline::CollectiveLatency() const {
 double Roofline::OfGather(double bytes) const {
   const auto ranks = static_cast<double>(batch_.tensor);
   if (batch_.tensor == 1) return 0;
-  return CollectiveLatency() + OfLink(bytes * (ranks - 1) / ranks, {1, batch_.tensor});
+  return CollectiveLatency() + OfLink(bytes * (ranks - 1) / ranks, ReachOf(mesh_, Axis::kTensor));
 }
 
 double Roofline::OfSumOfTwo(double bytes, std::int64_t distance) const {
@@ -104,7 +104,7 @@ double Roofline::MessageSeconds(const KernelCost& kernel) const {
   if (kernel.collectives == 0) return 0;
   const Speeds& speeds = cluster_.speeds;
   const double tensor =
-      OfRings(kernel.sent) + OfLink(kernel.shared, {batch_.tensor, batch_.tensor * batch_.context});
+      OfRings(kernel.sent) + OfLink(kernel.shared, ReachOf(mesh_, Axis::kContext));
   const double expert = RoutedSeconds(kernel);
   const double hidden = kernel.routed > 0 ? speeds.hidden_expert : speeds.hidden_tensor;
   double concurrent = MatmulSeconds(kernel.hidden_by, batch_.precision);
@@ -115,7 +115,7 @@ double Roofline::MessageSeconds(const KernelCost& kernel) const {
 
 double Roofline::RoutedSeconds(const KernelCost& kernel) const {
   const Speeds& speeds = cluster_.speeds;
-  const Reach reach = {batch_.expert_division(), batch_.expert_ranks()};
+  const Reach reach = ReachOf(expert_mesh_, Axis::kExpert);
   const double link = speeds.expert_link > 0 ? speeds.expert_link : speeds.link;
   const double network = speeds.expert_network > 0 ? speeds.expert_network : speeds.network;
   if (kernel.routed_once == 0 || reach.devices <= linked_ || reach.stride >= linked_) {
@@ -134,7 +134,7 @@ Precision Roofline::Plain() const {
 }
 
 double Roofline::OfRings(double bytes) const {
-  if (batch_.tensor <= linked_ || bytes == 0) return OfLink(bytes, {1, batch_.tensor});
+  if (batch_.tensor <= linked_ || bytes == 0) return OfLink(bytes, ReachOf(mesh_, Axis::kTensor));
   const auto ranks = static_cast<double>(batch_.tensor), in_node = static_cast<double>(linked_);
   const double all = bytes * ranks / (ranks - 1);
   return OfLink(all * (in_node - 1) / in_node, {1, linked_}) +

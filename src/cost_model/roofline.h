@@ -15,6 +15,8 @@ class Roofline {
   explicit Roofline(const ModelOnCluster& model)
       : cluster_(model.cluster),
         batch_(model.batch),
+        mesh_(model.mesh()),
+        expert_mesh_(model.expert_mesh()),
         linked_(model.cluster.linked_devices()),
         stage_devices_(static_cast<double>(model.ranks_per_stage())) {}
 
@@ -40,6 +42,7 @@ class Roofline {
   struct Reach {
     std::int64_t stride, devices;
   };
+  static Reach ReachOf(const Mesh& mesh, Axis axis) { return {mesh.Stride(axis), mesh.Span(axis)}; }
 
   CollectiveGroup GroupInSite(int replicas, int stride) const;
   double DeviceSeconds(const KernelCost& kernel) const;
@@ -63,6 +66,7 @@ class Roofline {
 
   const Cluster& cluster_;
   const Microbatch& batch_;
+  Mesh mesh_, expert_mesh_;
   int linked_;            // devices that links join
   double stage_devices_;  // of a stage
 };

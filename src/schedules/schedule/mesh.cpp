@@ -27,7 +27,7 @@ void ForNamedAxes(const Mesh& mesh, Function f) {
 
 }  // namespace
 
-Result<Mesh> Mesh::Make(const Sizes& sizes) {
+Result<Mesh> Mesh::Make(const Sizes& sizes, const AxisOrder& order) {
   const std::array<int, kAxes> parts = {sizes.data, sizes.expert, sizes.pipeline, sizes.context,
                                         sizes.tensor};
   std::int64_t ranks = 1;
@@ -45,12 +45,13 @@ Result<Mesh> Mesh::Make(const Sizes& sizes) {
   Mesh mesh;
   mesh.sizes_ = parts;
   mesh.sizes_[0] = sizes.data / sizes.expert;
+  mesh.order_ = order;
   return mesh;
 }
 
 int Mesh::Stride(Axis axis) const {
   int stride = 1;
-  for (std::size_t i = kAxes - 1; i > static_cast<std::size_t>(axis); --i) stride *= sizes_[i];
+  for (std::size_t i = kAxes - 1; order_[i] != axis; --i) stride *= size(order_[i]);
   return stride;
 }
 

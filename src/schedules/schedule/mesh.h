@@ -11,10 +11,19 @@
 
 namespace penstock {
 
-// The axes, outermost first: ranks that are neighbors along the last one have consecutive numbers.
 // Along kData and kExpert are the replicas of the pipeline; kExpert's divide the experts.
 enum class Axis : std::uint8_t { kData, kExpert, kPipeline, kContext, kTensor };
 inline constexpr std::size_t kAxes = 5;
+
+// The axes, outermost first: ranks that are neighbors along the last one have consecutive numbers.
+using AxisOrder = std::array<Axis, kAxes>;
+// The engine's.
+inline constexpr AxisOrder kReplicasOutermost = {Axis::kData, Axis::kExpert, Axis::kPipeline,
+                                                 Axis::kContext, Axis::kTensor};
+// That of Megatron-Core ("tp-cp-ep-dp-pp" in core/parallel_state.py, innermost first) and
+// torchtitan.
+inline constexpr AxisOrder kPipelineOutermost = {Axis::kPipeline, Axis::kData, Axis::kExpert,
+                                                 Axis::kContext, Axis::kTensor};
 
 class Mesh {
  public:
@@ -31,18 +40,18 @@ class Mesh {
   Mesh() { sizes_.fill(1); }
   // Errors: kInvalidArgument for a size below 1, if `expert` does not divide `data`, or for more
   // than 2^31-1 ranks.
-  static Result<Mesh> Make(const Sizes& sizes);
+  static Result<Mesh> Make(const Sizes& sizes, const AxisOrder& order = kReplicasOutermost);
 
-  int ranks() const { return Stride(Axis::kData) * size(Axis::kData); }
+  int ranks() const { return Span(order_.front()); }
   int replicas() const { return size(Axis::kData) * size(Axis::kExpert); }
   int size(Axis axis) const { return sizes_[static_cast<std::size_t>(axis)]; }
   // The distance between the numbers of two ranks that are neighbors along the axis.
   int Stride(Axis axis) const;
+  // The consecutive ranks that have all places along the axis and those inside of it.
+  int Span(Axis axis) const { return Stride(axis) * size(axis); }
 
   // The rank's place along an axis.
   int PlaceOf(int rank, Axis axis) const { return rank / Stride(axis) % size(axis); }
-  // The replica of the pipeline that the rank belongs to.
-  int ReplicaOf(int rank) const { return rank / Stride(Axis::kExpert); }
   // The ranks whose places differ from this one's only along `axes`, in ascending order.
   std::vector<int> GroupOf(int rank, std::initializer_list<Axis> axes) const;
   // All these groups, in the order of their first ranks.
@@ -57,6 +66,7 @@ class Mesh {
 
  private:
   std::array<int, kAxes> sizes_;
+  AxisOrder order_ = kReplicasOutermost;
 };
 
 }  // namespace penstock

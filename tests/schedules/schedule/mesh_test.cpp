@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <set>
 
@@ -11,14 +12,18 @@ namespace {
 constexpr Axis kAll[] = {Axis::kData, Axis::kExpert, Axis::kPipeline, Axis::kContext,
                          Axis::kTensor};
 
+// A mesh of any order.
 Mesh Draw(std::mt19937& random) {
   const auto draw = [&] { return 1 + static_cast<int>(random() % 4); };
   const int expert = draw();
+  AxisOrder order = kReplicasOutermost;
+  std::ranges::shuffle(order, random);
   return Mesh::Make({.data = expert * draw(),
                      .expert = expert,
                      .pipeline = draw(),
                      .context = draw(),
-                     .tensor = draw()})
+                     .tensor = draw()},
+                    order)
       .value();
 }
 
@@ -35,7 +40,6 @@ TEST(Mesh, EveryRankHasItsOwnPlaces) {
         again += of_rank.back() * mesh.Stride(axis);
       }
       EXPECT_EQ(again, rank);
-      EXPECT_EQ(mesh.ReplicaOf(rank), of_rank[0] * mesh.size(Axis::kExpert) + of_rank[1]);
       places.insert(of_rank);
     }
     EXPECT_EQ(std::ssize(places), mesh.ranks());
@@ -75,6 +79,16 @@ TEST(Mesh, NeighborsAlongTheLastAxisHaveConsecutiveNumbers) {
   EXPECT_EQ(mesh.GroupOf(7, {Axis::kData, Axis::kExpert}), (std::vector{1, 7, 13, 19}));
   EXPECT_EQ(mesh.ToString(), "4 data x 3 pipeline x 2 tensor");
   EXPECT_EQ(mesh.PlacesOf(21), "data 3, pipeline 1, tensor 1");
+}
+
+TEST(Mesh, MegatronHasTheRanksOfAStageNextToEachOther) {
+  const Mesh mesh =
+      Mesh::Make({.data = 2, .pipeline = 3, .context = 2, .tensor = 2}, kPipelineOutermost).value();
+  EXPECT_EQ(mesh.GroupOf(0, {Axis::kTensor}), (std::vector{0, 1}));
+  EXPECT_EQ(mesh.GroupOf(0, {Axis::kContext}), (std::vector{0, 2}));
+  EXPECT_EQ(mesh.GroupOf(0, {Axis::kData}), (std::vector{0, 4}));
+  EXPECT_EQ(mesh.GroupOf(0, {Axis::kPipeline}), (std::vector{0, 8, 16}));
+  EXPECT_EQ(mesh.Span(Axis::kData), 8);
 }
 
 TEST(Mesh, RefusesImpossibleSizes) {

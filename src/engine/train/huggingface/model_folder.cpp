@@ -48,7 +48,7 @@ Result<LanguageModel> ModelFolder::Load(std::int64_t sequence) const {
   config.sequence = sequence;
   PENSTOCK_TRY(LanguageModel model, LanguageModel::Build(config));
   for (const auto& [name, value] : model.AllCopies()) {
-    PENSTOCK_TRY_STATUS(weights_.Read(config, name, value.sizes(), 0, value));
+    PENSTOCK_TRY_STATUS(weights_.Read(config, name, Layout(value.sizes().vec()), value));
   }
   PENSTOCK_TRY_STATUS(CheckFiniteWeights(model, folder_));
   return model;

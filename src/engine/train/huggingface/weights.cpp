@@ -237,8 +237,16 @@ Status HuggingFaceWeights::ReadTransposed(const std::string& name,
 }
 
 Status HuggingFaceWeights::Read(const ModelConfig& config, const std::string& parameter,
-                                std::span<const std::int64_t> shape, std::int64_t begin,
-                                const at::Tensor& value) const {
+                                const Layout& layout, const at::Tensor& value) const {
+  const std::vector<std::int64_t>& shape = layout.shape();
+  const std::int64_t begin = layout.begin();
+  if (const std::optional<Box>& box = layout.box()) {
+    const at::Tensor whole = at::empty(shape, value.options());
+    PENSTOCK_TRY_STATUS(Read(config, parameter, Layout(shape), whole));
+    const at::Tensor own = whole.narrow(box->dimension, box->first, box->count).flatten();
+    value.copy_(own.narrow(0, begin, value.numel()).view_as(value));
+    return {};
+  }
   PENSTOCK_TRY(const HuggingFaceName name, NameOf(config, parameter));
   switch (name.layout) {
     case TensorLayout::kPerExpert:

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "checkpoint/layout.h"
 #include "checkpoint/readable_file.h"
 #include "checkpoint/safetensors_header.h"
 #include "model_spec/huggingface_config.h"
@@ -25,12 +26,11 @@ class HuggingFaceWeights {
   // invalid one.
   static Result<HuggingFaceWeights> Open(const std::string& folder);
 
-  // Sets `value` to elements of the model's parameter, from `begin` on in the order of memory, and
-  // reads only these. `shape` is the whole parameter's. Converts F32, F16, BF16 and F64 to the
-  // dtype of `value`. Errors: kInvalidArgument, naming the tensor, if it is missing or has another
-  // shape or dtype.
-  Status Read(const ModelConfig& config, const std::string& parameter,
-              std::span<const std::int64_t> shape, std::int64_t begin,
+  // Sets `value` to the first elements that a layout has of the model's parameter, and reads only
+  // these, or for a box the whole parameter. Converts F32, F16, BF16 and F64 to the dtype of
+  // `value`. Errors: kInvalidArgument, naming the tensor, if it is missing or has another shape or
+  // dtype.
+  Status Read(const ModelConfig& config, const std::string& parameter, const Layout& layout,
               const at::Tensor& value) const;
 
   // Whether the model's embedding is also its head, but the files have a head of other values.

@@ -158,8 +158,7 @@ Status LoadWeights(const TrainConfig& config, const Pipeline& pipeline) {
   for (const auto& stage : pipeline.stages) {
     if (stage == nullptr) continue;
     for (const NamedParameter& each : stage->Restored()) {
-      PENSTOCK_TRY_STATUS(weights.Read(config.model, each.name, each.layout.shape(),
-                                       each.layout.begin(), each.value));
+      PENSTOCK_TRY_STATUS(weights.Read(config.model, each.name, each.layout, each.value));
       if (at::isfinite(each.value).all().item<bool>()) continue;
       return InvalidParameter("weights",
                               ": {}: {} is not finite (NaN or Inf): its training diverged, or the "

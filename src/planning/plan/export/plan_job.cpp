@@ -82,16 +82,17 @@ bool SitesDivideReplicas(const PlanJob& job) {
          job.scenario.across_sites.value_or("pipeline") == "data";
 }
 
-Status CheckSites(const PlanJob& job, std::string_view framework, Outermost outermost) {
+Status CheckSites(const PlanJob& job, std::string_view framework, const AxisOrder& order) {
+  const bool has_replicas_outermost = order.front() == Axis::kData;
   const bool has_sites = job.scenario.sites.value_or(1) > 1;
   const bool has_both = job.division.pipeline > 1 && job.division.copies() > 1;
   if (!has_sites || !has_both) return {};
-  if (SitesDivideReplicas(job) == (outermost == Outermost::kReplicas)) return {};
+  if (SitesDivideReplicas(job) == has_replicas_outermost) return {};
   return InvalidParameter(
       "across_sites", "{}: {} gives consecutive devices to {}; give {}, or fix one of both at 1",
       job.scenario.across_sites.value_or("pipeline"), framework,
-      outermost == Outermost::kReplicas ? "the ranks of a pipeline" : "the replicas of a stage",
-      outermost == Outermost::kReplicas ? "data" : "pipeline");
+      has_replicas_outermost ? "the ranks of a pipeline" : "the replicas of a stage",
+      has_replicas_outermost ? "data" : "pipeline");
 }
 
 }  // namespace penstock

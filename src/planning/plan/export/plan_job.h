@@ -12,6 +12,7 @@
 #include "model_spec/layer_range.h"
 #include "plan/search/framework_limits.h"
 #include "plan/search/training_plan.h"
+#include "schedule/mesh.h"
 #include "schedule/schedule.h"
 
 namespace penstock {
@@ -41,14 +42,11 @@ Result<PlanJob> JobOf(const TrainingPlan& plan);
 Status RefuseOtherSettings(const PlanJob& job, std::string_view framework,
                            std::initializer_list<std::string_view> expressed);
 
-// What a framework's order of devices puts outermost, so that sites, each with consecutive devices,
-// divide it.
-enum class Outermost { kPipeline, kReplicas };
-
 // Whether sites divide the replicas of pipelines that have several ranks.
 bool SitesDivideReplicas(const PlanJob& job);
 
-// Refuses sites that divide what the framework does not put outermost.
-Status CheckSites(const PlanJob& job, std::string_view framework, Outermost outermost);
+// Refuses sites, each with consecutive devices, that do not divide the outermost axis of the
+// framework's order of devices.
+Status CheckSites(const PlanJob& job, std::string_view framework, const AxisOrder& order);
 
 }  // namespace penstock

@@ -67,7 +67,7 @@ Result<const KnownModel*> ModelOf(const PlanJob& job) {
 
 Status CheckDimensions(const PlanJob& job) {
   PENSTOCK_TRY_STATUS(RefuseOtherSettings(job, kTitan, {"context_exchange"}));
-  PENSTOCK_TRY_STATUS(CheckSites(job, kTitan, Outermost::kPipeline));
+  PENSTOCK_TRY_STATUS(CheckSites(job, kTitan, kPipelineOutermost));
   const JobDivision& division = job.division;
   if (division.tensor > 1 && !job.model.batch.sequence_parallel) {
     return InvalidParameter("sequence_parallel", "false: {} divides the sequence with `tensor`",

@@ -52,7 +52,7 @@ std::string DifferentLines(const TrainConfig& config) {
 
 Result<std::string> TrainText(const PlanJob& job, const std::string& csv) {
   PENSTOCK_TRY_STATUS(RefuseOtherSettings(job, kEngine, {}));
-  PENSTOCK_TRY_STATUS(CheckSites(job, kEngine, Outermost::kReplicas));
+  PENSTOCK_TRY_STATUS(CheckSites(job, kEngine, kReplicasOutermost));
   PENSTOCK_TRY_STATUS(CheckPenstock(job.divided()));
   PENSTOCK_TRY(const TrainConfig config, ConfigOf(job, csv));
   const std::string text =

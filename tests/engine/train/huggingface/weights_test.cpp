@@ -30,7 +30,7 @@ void Write(const std::string& path, const std::string& name, const at::Tensor& v
 std::string ErrorOf(const TempFolder& folder) {
   const auto weights = HuggingFaceWeights::Open(folder.path());
   if (!weights) return weights.error().line();
-  const Status read = weights->Read(ModelConfig(), kOurs, kShape, 0, at::zeros(kShape));
+  const Status read = weights->Read(ModelConfig(), kOurs, Layout(kShape), at::zeros(kShape));
   return read ? "no error" : read.error().line();
 }
 
@@ -40,10 +40,14 @@ TEST(HuggingFaceWeights, ReadsRangesOfAnyDtype) {
     Write(folder / kHuggingFaceWeights, kTheirs, Values(dtype));
     const HuggingFaceWeights weights = HuggingFaceWeights::Open(folder.path()).value();
     const at::Tensor whole = at::zeros(kShape), part = at::zeros({5}, at::kBFloat16);
-    ASSERT_TRUE(weights.Read(ModelConfig(), kOurs, kShape, 0, whole));
-    ASSERT_TRUE(weights.Read(ModelConfig(), kOurs, kShape, 7, part));
+    const at::Tensor of_columns = at::zeros({5});
+    const Layout columns(kShape, {.dimension = 1, .first = 2, .count = 3});
+    ASSERT_TRUE(weights.Read(ModelConfig(), kOurs, Layout(kShape), whole));
+    ASSERT_TRUE(weights.Read(ModelConfig(), kOurs, Layout(kShape).From(7), part));
+    ASSERT_TRUE(weights.Read(ModelConfig(), kOurs, columns.From(1), of_columns));
     EXPECT_TRUE(at::equal(whole, Values()));
     EXPECT_TRUE(at::equal(part, (at::arange(5) + 7).to(at::kBFloat16)));
+    EXPECT_TRUE(at::equal(of_columns, at::tensor({3, 4, 8, 9, 10}).to(at::kFloat)));
   }
 }
 
