@@ -54,7 +54,7 @@ def peer(options, shape, more, steps):
 
 
 def ours(options, shape, more, steps, folder):
-    settings = dict(shape, steps=steps + WARM_UP, ranks=2, folder=folder, name="run", **more)
+    settings = dict(shape, steps=steps + WARM_UP, ranks=2, folder=folder, name="run") | more
     command = [options.program, "train", os.path.join(ROOT, "bench", "train.yaml"), "--json"]
     _, resident = run(command + ["%s=%s" % item for item in settings.items()])
     with open(os.path.join(folder, "run", "metrics.jsonl")) as file:
