@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "playground/priced.h"
 #include "playground/question.h"
 
 namespace penstock::playground {

@@ -7,7 +7,6 @@
 
 #include "base/kept_files.h"
 #include "base/text/nearest.h"
-#include "base/text/numbers.h"
 #include "base/text/quote.h"
 #include "cost_model/published_models.h"
 #include "cost_model/request/model_sizes.h"

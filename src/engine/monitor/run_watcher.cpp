@@ -5,8 +5,6 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <csignal>
-#include <filesystem>
 #include <string_view>
 
 #include "base/files.h"

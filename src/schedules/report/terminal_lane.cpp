@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "base/index.h"
-#include "report/table.h"
 #include "schedule/text/text.h"
 
 namespace penstock {

@@ -1,9 +1,7 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstdlib>
 #include <filesystem>
-#include <system_error>
 
 #include "base/files.h"
 #include "base/text/nearest.h"

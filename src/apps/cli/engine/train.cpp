@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/system/machine_load.h"
 #include "cli/definitions/definitions.h"
-#include "cli/help/help.h"
 #include "cli/processes/run_on_processes.h"
 #include "cli/signals/train_signals.h"
 

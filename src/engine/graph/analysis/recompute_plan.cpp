@@ -4,7 +4,6 @@
 #include <functional>
 #include <map>
 
-#include "base/result.h"
 #include "graph/analysis/min_cut.h"
 #include "graph/ir/flops.h"
 #include "graph/ops/collective.h"

@@ -6,11 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <ctime>
 #include <new>
-
-#include "base/index.h"
 
 namespace penstock {
 namespace {

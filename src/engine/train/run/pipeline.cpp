@@ -5,7 +5,6 @@
 #include <set>
 
 #include "base/index.h"
-#include "base/mix_bits.h"
 #include "config/replicas.h"
 #include "config/sequence_lengths.h"
 #include "config/stage_ranges.h"

@@ -12,7 +12,6 @@
 #include "base/exception_line.h"
 #include "base/log.h"
 #include "base/system/cores.h"
-#include "base/units.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "config/run_schedule.h"
 #include "config/sequence_lengths.h"

@@ -1,7 +1,6 @@
 // Runs with the constants that they share, as a problem of least squares.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 

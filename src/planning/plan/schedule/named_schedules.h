@@ -1,7 +1,6 @@
 // The schedules of the catalog that a plan may choose.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 

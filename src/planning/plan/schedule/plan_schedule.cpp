@@ -4,10 +4,8 @@
 #include <cmath>
 #include <deque>
 #include <map>
-#include <set>
 #include <tuple>
 
-#include "base/index.h"
 #include "base/mutex.h"
 #include "base/system/on_all_cores.h"
 #include "plan/bound/makespan_bound.h"

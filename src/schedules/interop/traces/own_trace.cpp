@@ -5,7 +5,6 @@
 #include <set>
 #include <utility>
 
-#include "base/index.h"
 #include "base/text/quote.h"
 #include "base/text/strict_json.h"
 #include "schedule/text/text.h"

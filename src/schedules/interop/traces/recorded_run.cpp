@@ -5,11 +5,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
-#include <map>
 #include <utility>
 
-#include "base/index.h"
-#include "base/text/quote.h"
 #include "interop/measured_costs.h"
 #include "interop/primus/dump.h"
 #include "interop/traces/all_ranks.h"

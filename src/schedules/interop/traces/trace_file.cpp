@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "base/files.h"
-#include "base/index.h"
 #include "interop/traces/gunzip.h"
 
 namespace penstock {

@@ -2,7 +2,6 @@
 // such that they are free for every microbatch.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
