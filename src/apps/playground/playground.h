@@ -1,7 +1,7 @@
 // The playground: answers what its page asks, so that the page's figures are the program's.
 //
 // Question and answer are JSON (question.h). By "ask":
-//   catalog    the schedules and fields that the page offers (compare.h)
+//   catalog    the schedules and fields that the page offers
 //   show       figures and timeline of a schedule, or the faults of a text (answer.h)
 //   figures    figures of a schedule in a comparison
 //   places     where an action may move ("rank", "from"; edit.h)

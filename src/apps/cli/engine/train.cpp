@@ -2,17 +2,42 @@
 #include "train/train.h"
 
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "base/result.h"
 #include "base/system/machine_load.h"
 #include "cli/definitions/definitions.h"
-#include "cli/processes/run_on_processes.h"
+#include "cli/output/print_error.h"
+#include "cli/processes/processes.h"
 #include "cli/signals/train_signals.h"
 
 namespace penstock {
 namespace {
+
+// Calls `run` and returns its exit code. On several processes, an error of any process ends the
+// command on all of them with the same exit code, and only one of them prints it. Returns after all
+// processes have ended the command, so that no launcher ends that process before it has printed the
+// error.
+Result<int> RunOnProcesses(Processes processes, const std::function<Result<int>()>& run) {
+  ProcessGroup* const group = processes.group.get();
+  Result<int> code = run();
+  if (group == nullptr) return code;
+  if (!code) {
+    const Error error = code.error();
+    group->Abort(error);
+    const int reporter = group->lost() == 0 ? 1 : 0;
+    if (group->process() == reporter) PrintError(error.line());
+    code = ExitCodeOf(group->reason());
+    // Nothing is left to stop, so a launcher may end this process at once.
+    std::signal(SIGTERM, SIG_DFL);
+  }
+  group->Leave();
+  return code;
+}
 
 nlohmann::ordered_json ToJson(const TrainSummary& summary, const std::string& busy) {
   nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
