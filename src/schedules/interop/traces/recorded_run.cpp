@@ -3,22 +3,133 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <map>
+#include <set>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "interop/measured_costs.h"
 #include "interop/primus/dump.h"
-#include "interop/traces/all_ranks.h"
 #include "interop/traces/one_step.h"
 #include "interop/traces/own_trace.h"
 #include "interop/traces/rank_actions.h"
-#include "interop/traces/steps.h"
 #include "interop/traces/trace_file.h"
 #include "interop/traces/trace_rule.h"
 
 namespace penstock {
 namespace {
+
+constexpr int kNoStep = -1;
+
+void DivideByEvents(RankActions& rank) {
+  std::vector<RecordedStep>& steps = rank.steps;
+  std::ranges::sort(steps, {}, [](const RecordedStep& step) { return step.span.start; });
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (steps[i].number < 0) steps[i].number = static_cast<int>(i);
+  }
+  for (RecordedAction& action : rank.actions) {
+    action.step = kNoStep;
+    for (const RecordedStep& step : steps) {
+      const double start = action.span.start;
+      if (start >= step.span.start && start < step.span.end) action.step = step.number;
+    }
+  }
+}
+
+// A forward begins the next step of its stage and microbatch; what follows is of that step.
+void DivideByRepetition(RankActions& rank) {
+  std::map<std::tuple<int, int, int>, int> forwards;  // by stage or chunk, and microbatch
+  for (RecordedAction& action : rank.actions) {
+    action.step = kNoStep;
+    ForEachPart(action.action, [&](const Part& part) {
+      int& count = forwards[{action.has_stage ? part.stage : -1, action.chunk, part.microbatch}];
+      if (part.op == Op::kForward) ++count;
+      action.step = count - 1;
+    });
+  }
+}
+
+void DivideByCount(RankActions& rank, std::optional<std::int64_t> forwards) {
+  std::map<Op, std::int64_t> counts;
+  for (RecordedAction& action : rank.actions) {
+    const std::int64_t count = counts[action.action.first.op]++;
+    action.step = forwards ? static_cast<int>(count / *forwards) : 0;
+  }
+}
+
+// Sets the step of each action, and leaves out actions of no step: by the events that contain
+// steps; without any, a step ends where an action repeats. Actions that do not name their
+// microbatch are then of one step, or of `forwards` forwards per rank and step.
+void DivideIntoSteps(std::vector<RankActions>& ranks, std::optional<std::int64_t> forwards) {
+  const bool has_steps =
+      std::ranges::all_of(ranks, [](const RankActions& rank) { return !rank.steps.empty(); });
+  for (RankActions& rank : ranks) {
+    if (has_steps) {
+      DivideByEvents(rank);
+    } else if (std::ranges::all_of(rank.actions, &RecordedAction::has_microbatch)) {
+      DivideByRepetition(rank);
+    } else {
+      DivideByCount(rank, forwards);
+    }
+    std::erase_if(rank.actions, [](const RecordedAction& each) { return each.step == kNoStep; });
+  }
+}
+
+// The steps that every rank has actions of, in ascending order.
+std::vector<int> CommonSteps(const std::vector<RankActions>& ranks) {
+  std::set<int> common;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    std::set<int> own;
+    for (const RecordedAction& action : ranks[r].actions) {
+      if (r == 0 || common.contains(action.step)) own.insert(action.step);
+    }
+    common = std::move(own);
+  }
+  return {common.begin(), common.end()};
+}
+
+// The ranks of the files in the numbering of the whole job; empty if a file does not say its own.
+std::vector<int> RanksOf(const std::vector<TraceFile>& files) {
+  std::vector<int> ranks;
+  for (const TraceFile& file : files) {
+    if (!file.rank) return {};
+    ranks.push_back(*file.rank);
+  }
+  std::ranges::sort(ranks);
+  return ranks;
+}
+
+// A pipeline is a process group, or a whole number of pipelines is the job.
+bool CanBePipeline(const std::vector<int>& ranks, const TraceFile& file) {
+  const int count = static_cast<int>(ranks.size());
+  if (count == 1 || file.groups.empty()) return file.world_size % count == 0 && count > 1;
+  return std::ranges::any_of(file.groups, [&](std::vector<int> group) {
+    std::ranges::sort(group);
+    return group == ranks;
+  });
+}
+
+// Refuses the traces of some ranks only, as far as the files tell: one rank of several would
+// otherwise be read as a pipeline of one rank.
+Status RequireAllRanks(const std::vector<TraceFile>& files, const std::vector<RankActions>& ranks) {
+  const TraceFile& first = files.front();
+  if (first.world_size == 1 || (ranks.size() > 1 && files.size() == 1)) return {};
+  const std::vector<int> recorded = RanksOf(files);
+  if (!recorded.empty() && first.world_size > 1 && !CanBePipeline(recorded, first)) {
+    return InvalidArgument(
+        "rank{} {} of {}: not all ranks of a pipeline; give a folder with the trace of each",
+        recorded.size() == 1 ? "" : "s", fmt::join(recorded, ", "), first.world_size);
+  }
+  if (ranks.size() > 1) return {};
+  return InvalidArgument(
+      "all actions are of one rank ({}); give a folder with a trace of each rank, or a rule "
+      "that says what distinguishes ranks",
+      ranks.front().source);
+}
 
 namespace fs = std::filesystem;
 
