@@ -1,22 +1,93 @@
 #include "train/c10d/device_edges.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <chrono>
 #include <exception>
 #include <functional>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
+#include <vector>
 
 #include "base/exception_line.h"
 #include "base/index.h"
 #include "graph/device/device_plugin.h"
 #include "runtime/processes/collectives.h"
+#include "runtime/processes/direct_transfers.h"
 #include "runtime/processes/process_timeout.h"
 #include "train/c10d/c10d_process_group.h"
-#include "train/c10d/direct_backend.h"
 #include "train/c10d/frame_edges.h"
 #include "train/c10d/frame_stores.h"
 
 namespace penstock {
 namespace {
+
+void AwaitStream(c10::Device device) {
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  guard.synchronizeStream(guard.getStream(device));
+}
+
+class DirectWork final : public c10d::Work {
+ public:
+  DirectWork(at::Tensor tensor, std::unique_ptr<DirectTransfers::Transfer> transfer)
+      : tensor_(std::move(tensor)), transfer_(std::move(transfer)) {}
+
+  bool isCompleted() override { return transfer_->IsDone(); }
+  bool isSuccess() const override { return true; }  // otherwise the transfer throws
+  // Without a timeout: the group knows better which processes are lost.
+  bool wait(std::chrono::milliseconds /*timeout*/) override {
+    constexpr int kYields = 1000;
+    constexpr std::chrono::microseconds kLook{20};
+    for (int looks = 0; !transfer_->IsDone(); ++looks) {
+      looks < kYields ? std::this_thread::yield() : std::this_thread::sleep_for(kLook);
+    }
+    return true;
+  }
+
+ private:
+  const at::Tensor tensor_;
+  const std::unique_ptr<DirectTransfers::Transfer> transfer_;
+};
+
+class DirectBackend final : public c10d::Backend {
+ public:
+  DirectBackend(DirectTransfers& transfers, int other, int rank)
+      : Backend(rank, 2), transfers_(transfers), other_(other) {}
+
+  const std::string getBackendName() const override { return "direct"; }
+  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int /*peer*/,
+                                      int /*tag*/) override {
+    const at::Tensor& tensor = tensors.front();
+    AwaitStream(tensor.device());
+    const auto* const data = static_cast<const std::byte*>(tensor.const_data_ptr());
+    return c10::make_intrusive<DirectWork>(tensor,
+                                           transfers_.Send(other_, {data, tensor.nbytes()}));
+  }
+  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int /*peer*/,
+                                      int /*tag*/) override {
+    const at::Tensor& tensor = tensors.front();
+    AwaitStream(tensor.device());
+    auto* const data = static_cast<std::byte*>(tensor.mutable_data_ptr());
+    return c10::make_intrusive<DirectWork>(tensor,
+                                           transfers_.Receive(other_, {data, tensor.nbytes()}));
+  }
+
+ private:
+  DirectTransfers& transfers_;
+  const int other_;
+};
+
+// Returns a backend over this process's two edges with process `other`; this process has `rank` in
+// it. The host waits, on the calling thread, until the thread's stream has computed what is sent,
+// or used before what is received into; and waits for transfers in Work::wait. Tensors must be
+// contiguous. `transfers` must outlive the backend.
+c10::intrusive_ptr<c10d::Backend> MakeDirectBackend(DirectTransfers& transfers, int other,
+                                                    int rank) {
+  return c10::make_intrusive<DirectBackend>(transfers, other, rank);
+}
 
 using Store = c10::intrusive_ptr<c10d::Store>;
 
