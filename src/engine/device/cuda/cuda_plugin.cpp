@@ -7,10 +7,15 @@
 
 #include <algorithm>
 #include <memory>
+#include <stdexcept>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 #include <vector>
+#ifdef USE_C10D_NCCL
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#endif
 
-#include "device/cuda/cuda_edges.h"
 #include "graph/device/device_graphs.h"
 #include "graph/device/device_plugin.h"
 
@@ -124,6 +129,24 @@ class CudaGraphPool final : public GraphPool {
 
 // Records on the thread's stream, which must not be the default one.
 std::unique_ptr<GraphPool> MakeCudaGraphPool() { return std::make_unique<CudaGraphPool>(); }
+
+// As DevicePlugin::MakeBackend. Throws std::runtime_error if nccl.h was not there when the plugin
+// was built.
+#ifdef USE_C10D_NCCL
+c10::intrusive_ptr<c10d::Backend> MakeCudaBackend(const c10::intrusive_ptr<c10d::Store>& store,
+                                                  int rank, int size) {
+  // Messages are small next to the work of the ranks, which wait for them.
+  const auto options = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/true);
+  return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, options);
+}
+#else
+c10::intrusive_ptr<c10d::Backend> MakeCudaBackend(const c10::intrusive_ptr<c10d::Store>& /*store*/,
+                                                  int /*rank*/, int /*size*/) {
+  throw std::runtime_error(
+      "the plugin was built without NCCL: install nccl.h (pip install nvidia-nccl-cu13) and build "
+      "it again");
+}
+#endif
 
 class CudaPlugin final : public DevicePlugin {
  public:
