@@ -1,4 +1,6 @@
 // Evaluate() and GenerateText().
+#include <ATen/ops/isfinite.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -9,6 +11,7 @@
 
 #include "base/result.h"
 #include "base/system/cores.h"
+#include "base/text/quote.h"
 #include "graph/device/device_queue.h"
 #include "model_spec/huggingface_config.h"
 #include "tokens/files/token_folder.h"
@@ -18,7 +21,6 @@
 #include "train/data/data.h"
 #include "train/data/run_tokenizer.h"
 #include "train/data/training_data.h"
-#include "train/evaluation/finite.h"
 #include "train/evaluation/language_model.h"
 #include "train/evaluation/write_text.h"
 #include "train/guard.h"
@@ -29,6 +31,27 @@
 
 namespace penstock {
 namespace {
+
+constexpr const char* kRemedy =
+    "its training diverged; take an earlier checkpoint, or train again with a smaller optimizer.lr";
+
+// Errors: kUnavailable, naming `where` and a parameter with values that are not finite.
+Status CheckFiniteWeights(const LanguageModel& model, const std::string& where) {
+  for (const auto& [name, value] : model.Parameters()) {
+    if (at::isfinite(value).all().item<bool>()) continue;
+    return MakeError(ErrorCode::kUnavailable,
+                     "{}: the weights of {} are not finite (NaN or Inf): {}", Printable(where),
+                     name, kRemedy);
+  }
+  return {};
+}
+
+// Errors: kUnavailable, naming `where`, if the loss is not finite.
+Status CheckFiniteLoss(double loss, const std::string& where) {
+  if (std::isfinite(loss)) return {};
+  return MakeError(ErrorCode::kUnavailable, "{}: the loss is {}, not finite: {}", Printable(where),
+                   loss, kRemedy);
+}
 
 // A model in Hugging Face's format with its tokenizer, for evaluation and generation.
 class ModelFolder {

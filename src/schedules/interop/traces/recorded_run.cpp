@@ -36,7 +36,6 @@ struct OwnTrace {
 using Json = nlohmann::json;
 
 constexpr const char* kDescription = "otherData.penstock";
-
 constexpr std::uint64_t kMostMicroseconds = 4'000'000'000'000'000;  // a hundred years
 
 Result<std::optional<int>> Count(const Json& run, const char* key) {
