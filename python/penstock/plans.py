@@ -48,17 +48,17 @@ def plan(**fields: Unpack[PlanFields]) -> Plan:
         KeyboardInterrupt: Ctrl-C ended the search.
     """
     given: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
-    words = _core.PlanWords()
-    words.chunks = [count("chunks", each, 1) for each in _list(given.pop("chunks", ()))]
-    words.framework = given.pop("framework", None)
+    request = _core.PlanRequest()
+    request.chunks = [count("chunks", each, 1) for each in _list(given.pop("chunks", ()))]
+    request.framework = given.pop("framework", None)
     if "costs" in given:
-        words.costs = os.fspath(given.pop("costs"))
+        request.costs = os.fspath(given.pop("costs"))
     for name, least in (("global_batch", 1), ("samples", 1), ("seed", 0)):
         if name in given:
-            setattr(words, name, count(name, given.pop(name), least))
+            setattr(request, name, count(name, given.pop(name), least))
     for name in ("schedule", "exclude", "precisions", "uncertainty"):
-        setattr(words, name, _words(given.pop(name, ())))
-    text, schedule = _core.plan(as_fields(_texts(given)), words)
+        setattr(request, name, _words(given.pop(name, ())))
+    text, schedule = _core.plan(as_fields(_texts(given)), request)
     warn_of_former_names()
     found = Plan(json.loads(text))
     found.schedule = Schedule._of(schedule)

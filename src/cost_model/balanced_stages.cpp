@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/index.h"
-
 namespace penstock {
 namespace {
 

@@ -1,7 +1,5 @@
 #include "cost_model/kept_tensors.h"
 
-#include <iterator>
-
 #include "cost_model/layer_work.h"
 #include "cost_model/rank_sizes.h"
 

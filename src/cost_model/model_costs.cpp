@@ -6,13 +6,42 @@
 
 #include "base/index.h"
 #include "base/text/quote.h"
+#include "cost_model/layer_work.h"
+#include "cost_model/microbatch.h"
+#include "cost_model/parameters.h"
+#include "cost_model/rank_sizes.h"
 #include "cost_model/roofline.h"
-#include "cost_model/vocabulary_work.h"
 #include "model_spec/layout.h"
+#include "model_spec/model_shape.h"
 #include "schedule/pricing/collective_time.h"
 
 namespace penstock {
 namespace {
+
+// The work of one of `ranks` equal shares of the rows of embedding and head.
+struct VocabularyWork {
+  Kernels embed, softmax, weight, embed_gradient;  // of EMBED, S, T and EMBED_GRAD
+  double softmax_bytes = 0;                        // from S to T: fp32 logits
+  double parameters = 0;
+};
+
+VocabularyWork WorkOfVocabulary(const ModelShape& shape, const Microbatch& batch, int ranks) {
+  ModelShape of_rank = shape;
+  of_rank.vocabulary = (shape.vocabulary + ranks - 1) / ranks;
+  const Work logits = LogitsWork(of_rank, batch), embedding = EmbeddingWork(of_rank, batch);
+  VocabularyWork shard;
+  shard.embed = embedding.forward;
+  shard.embed_gradient = embedding.backward_weight;
+  shard.softmax = logits.forward;
+  shard.softmax.insert(shard.softmax.end(), logits.backward_input.begin(),
+                       logits.backward_input.end());
+  shard.weight = logits.backward_weight;
+  shard.softmax_bytes = batch.tokens() * RankSizes(of_rank, batch).vocabulary * kFp32ElementBytes;
+  const double norm = static_cast<double>(shape.dim);  // on the last stage
+  shard.parameters = (EmbeddingParameters(shape) + HeadParameters(shape) - norm) /
+                     static_cast<double>(batch.tensor) / ranks;
+  return shard;
+}
 
 Microbatch SliceOf(const Microbatch& batch, int slices, int slice) {
   Microbatch of_slice = batch;

@@ -1,12 +1,10 @@
 // The costs of a model's stages on a cluster of devices (roofline.h).
 #pragma once
 
-#include <algorithm>
 #include <vector>
 
 #include "cost_model/model_on_cluster.h"
 #include "cost_model/stage_layers.h"
-#include "cost_model/state_bytes.h"
 #include "schedule/costs.h"
 #include "schedule/topology.h"
 

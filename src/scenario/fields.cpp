@@ -7,12 +7,8 @@
 
 #include "base/notes.h"
 #include "base/text/deprecated_names.h"
-#include "cost_model/implementation.h"
-#include "cost_model/model_on_cluster.h"
 #include "cost_model/published_models.h"
-#include "cost_model/recompute.h"
 #include "cost_model/request/model_sizes.h"
-#include "schedule/cost_files/topology_config.h"
 #include "schedule/text/cost_text.h"
 #include "schedule/text/text.h"
 #include "simulate/runs/monte_carlo.h"

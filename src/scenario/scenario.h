@@ -20,7 +20,6 @@
 #include "schedule/cost_files/stage_profile.h"
 #include "schedule/costs.h"
 #include "schedule/placement.h"
-#include "schedule/topology.h"
 
 namespace penstock {
 

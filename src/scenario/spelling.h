@@ -3,7 +3,6 @@
 // place if a file gave it.
 #pragma once
 
-#include <string>
 #include <string_view>
 
 #include "base/result.h"

@@ -76,9 +76,9 @@ FrozenSchedule Lower(const FrozenSchedule& self, bool for_torch) {
   return FreezeValid(std::move(lowered), waits);
 }
 
-std::vector<std::string> SupportedNames(const Algorithm& algorithm) {
+std::vector<std::string_view> SupportedNames(const Algorithm& algorithm) {
   const SupportedParameters& supported = algorithm.supported;
-  const std::pair<const char*, bool> all[] = {
+  const std::pair<std::string_view, bool> all[] = {
       {"chunks", supported.min_chunks != supported.max_chunks},
       {"group", supported.group},
       {"slices", supported.slices},
@@ -87,58 +87,39 @@ std::vector<std::string> SupportedNames(const Algorithm& algorithm) {
       {"split", supported.split},
       {"memory_limit", supported.memory_limit},
       {"objective", supported.objective}};
-  std::vector<std::string> names;
+  std::vector<std::string_view> names;
   for (const auto& [name, reads] : all) {
-    if (reads) names.emplace_back(name);
+    if (reads) names.push_back(name);
   }
   return names;
-}
-
-// Copies, because the catalog's entries have no owner that Python knows.
-struct Listed {
-  std::string name, summary, when, constraint, makespan, memory, source;
-  std::vector<std::string> aliases, parameters;
-};
-
-Listed ListedOf(const Algorithm& algorithm) {
-  Listed listed{std::string(algorithm.name),     std::string(algorithm.summary),
-                std::string(algorithm.when),     std::string(algorithm.constraint),
-                std::string(algorithm.makespan), std::string(algorithm.memory),
-                std::string(algorithm.source),   {},
-                SupportedNames(algorithm)};
-  for (const std::string_view alias : algorithm.aliases) listed.aliases.emplace_back(alias);
-  return listed;
 }
 
 }  // namespace
 
 void AddCatalog(nb::module_& module) {
-  nb::class_<Listed>(module, "Algorithm", "A schedule of the catalog.")
-      .def_ro("name", &Listed::name)
-      .def_ro("aliases", &Listed::aliases)
-      .def_ro("summary", &Listed::summary, "One line.")
-      .def_ro("when", &Listed::when, "When to use it; may be empty.")
-      .def_ro("constraint", &Listed::constraint, "On the parameters; empty if there is none.")
-      .def_ro("makespan", &Listed::makespan, "Closed form, as text.")
-      .def_ro("memory", &Listed::memory, "Closed form of the peak, as text.")
-      .def_ro("source", &Listed::source, "Paper and section.")
-      .def_ro("parameters", &Listed::parameters,
-              "What it reads in addition to ranks, microbatches and costs.")
+  nb::class_<Algorithm>(module, "Algorithm", "A schedule of the catalog.")
+      .def_ro("name", &Algorithm::name)
+      .def_ro("aliases", &Algorithm::aliases)
+      .def_ro("summary", &Algorithm::summary, "One line.")
+      .def_ro("when", &Algorithm::when, "When to use it; may be empty.")
+      .def_ro("constraint", &Algorithm::constraint, "On the parameters; empty if there is none.")
+      .def_ro("makespan", &Algorithm::makespan, "Closed form, as text.")
+      .def_ro("memory", &Algorithm::memory, "Closed form of the peak, as text.")
+      .def_ro("source", &Algorithm::source, "Paper and section.")
+      .def_prop_ro("parameters", &SupportedNames,
+                   "What it reads in addition to ranks, microbatches and costs.")
       .def("__repr__",
-           [](const Listed& self) { return fmt::format("<penstock.Algorithm {}>", self.name); });
+           [](const Algorithm& self) { return fmt::format("<penstock.Algorithm {}>", self.name); });
   nb::class_<SchedulePass>(module, "Pass", "A pass over schedules.")
-      .def_prop_ro("name", [](const SchedulePass& self) { return std::string(self.name); })
-      .def_prop_ro(
-          "arguments", [](const SchedulePass& self) { return std::string(self.arguments); },
-          "Their form, such as \"[N][:keep]\"; empty if it takes none.")
-      .def_prop_ro("summary", [](const SchedulePass& self) { return std::string(self.summary); })
+      .def_ro("name", &SchedulePass::name)
+      .def_ro("arguments", &SchedulePass::arguments,
+              "Their form, such as \"[N][:keep]\"; empty if it takes none.")
+      .def_ro("summary", &SchedulePass::summary)
       .def("__repr__",
            [](const SchedulePass& self) { return fmt::format("<penstock.Pass {}>", self.name); });
-  module.def("algorithms", [] {
-    std::vector<Listed> all;
-    for (const Algorithm& algorithm : Catalog()) all.push_back(ListedOf(algorithm));
-    return all;
-  });
+  // Copies, because the catalog's entries have no owner that Python knows.
+  module.def("algorithms",
+             [] { return std::vector<Algorithm>(Catalog().begin(), Catalog().end()); });
   module.def("passes", [] {
     return std::vector<SchedulePass>(SchedulePasses().begin(), SchedulePasses().end());
   });

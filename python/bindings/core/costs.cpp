@@ -3,6 +3,7 @@
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include "base/files.h"
@@ -65,22 +66,14 @@ void AddCostTypes(nb::module_& module) {
           },
           "schedule"_a);
   nb::class_<StageCost>(module, "StageCost", "One cost of a stage.")
-      .def_prop_ro("name", [](const StageCost& cost) { return std::string(cost.name); })
-      .def_prop_ro("meaning", [](const StageCost& cost) { return std::string(cost.meaning); })
+      .def_ro("name", &StageCost::name)
+      .def_ro("meaning", &StageCost::meaning)
       .def_prop_ro("is_memory", &StageCost::is_memory)
       .def_ro("in_files", &StageCost::in_files);
   module.def("stage_costs",
              [] { return std::vector<StageCost>(std::begin(kStageCosts), std::end(kStageCosts)); });
-  module.def("models", [] {
-    std::vector<std::string> names;
-    for (const std::string_view name : PublishedModelNames()) names.emplace_back(name);
-    return names;
-  });
-  module.def("devices", [] {
-    std::vector<std::string> names;
-    for (const std::string_view name : DeviceNames()) names.emplace_back(name);
-    return names;
-  });
+  module.def("models", &PublishedModelNames);
+  module.def("devices", &DeviceNames);
 }
 
 }  // namespace penstock::python

@@ -74,28 +74,10 @@ Found PlanCosts(const PlanRequest& request) {
   return {FiguresOf(*plan, improvements, SecondsSince(begin)), plan->best().schedule};
 }
 
-// What fields of the scenario do not say.
-struct PlanWords {
-  std::vector<int> chunks;
-  std::optional<int> global_batch, samples, seed;
-  std::vector<std::string> schedule, exclude, precisions, uncertainty;
-  std::optional<std::string> framework, costs;
-};
-
-// Returns the figures as JSON, and the best schedule.
-std::pair<std::string, FrozenSchedule> Plan(const std::string& fields, const PlanWords& words) {
+// Adds the fields of a JSON object to the scenario of the request. Returns the figures as JSON, and
+// the best schedule.
+std::pair<std::string, FrozenSchedule> Plan(const std::string& fields, PlanRequest request) {
   const nb::gil_scoped_release release;
-  PlanRequest request;
-  request.chunks = words.chunks;
-  request.global_batch = words.global_batch;
-  request.schedules = words.schedule;
-  request.excluded = words.exclude;
-  request.precisions = words.precisions;
-  request.framework = words.framework;
-  request.costs = words.costs;
-  request.samples = words.samples;
-  request.seed = words.seed;
-  request.uncertainty = words.uncertainty;
   const Status status = ReadFields(fields, {}, request.scenario);
   if (!status) ThrowWithoutLine(status.error());
   Found found = request.scenario.model ? PlanModel(request) : PlanCosts(request);
@@ -106,19 +88,19 @@ std::pair<std::string, FrozenSchedule> Plan(const std::string& fields, const Pla
 }  // namespace
 
 void AddPlans(nb::module_& module) {
-  nb::class_<PlanWords>(module, "PlanWords")
+  nb::class_<PlanRequest>(module, "PlanRequest")
       .def(nb::init<>())
-      .def_rw("chunks", &PlanWords::chunks)
-      .def_rw("global_batch", &PlanWords::global_batch)
-      .def_rw("samples", &PlanWords::samples)
-      .def_rw("seed", &PlanWords::seed)
-      .def_rw("schedule", &PlanWords::schedule)
-      .def_rw("exclude", &PlanWords::exclude)
-      .def_rw("precisions", &PlanWords::precisions)
-      .def_rw("uncertainty", &PlanWords::uncertainty)
-      .def_rw("framework", &PlanWords::framework)
-      .def_rw("costs", &PlanWords::costs);
-  module.def("plan", &Plan, "fields"_a, "words"_a);
+      .def_rw("chunks", &PlanRequest::chunks)
+      .def_rw("global_batch", &PlanRequest::global_batch)
+      .def_rw("samples", &PlanRequest::samples)
+      .def_rw("seed", &PlanRequest::seed)
+      .def_rw("schedule", &PlanRequest::schedules)
+      .def_rw("exclude", &PlanRequest::excluded)
+      .def_rw("precisions", &PlanRequest::precisions)
+      .def_rw("uncertainty", &PlanRequest::uncertainty)
+      .def_rw("framework", &PlanRequest::framework)
+      .def_rw("costs", &PlanRequest::costs);
+  module.def("plan", &Plan, "fields"_a, "request"_a);
 }
 
 }  // namespace penstock::python

@@ -12,10 +12,7 @@
 namespace penstock::python {
 namespace {
 
-struct DrawnRun {
-  std::string label;
-  const Run* run = nullptr;
-};
+using Runs = std::vector<std::pair<std::string, const Run*>>;  // by label
 
 struct ReportStyle {
   std::string title, subtitle;
@@ -26,12 +23,13 @@ struct ReportStyle {
   std::vector<std::vector<std::string>> rows;
 };
 
-Plot MakespanAndMemory(const std::vector<DrawnRun>& runs) {
+Plot MakespanAndMemory(const Runs& runs) {
   Plot plot;
   plot.title = "Makespan and activations";
-  const bool in_bytes = runs.front().run->memory_unit == "B";
+  const Run& first = *runs.front().second;
+  const bool in_bytes = first.memory_unit == "B";
   plot.x_name = in_bytes ? "peak activations, GiB" : "peak activations";
-  plot.y_name = runs.front().run->time_unit == "s" ? "makespan, s" : "makespan";
+  plot.y_name = first.time_unit == "s" ? "makespan, s" : "makespan";
   for (const auto& [label, run] : runs) {
     const double memory = run->result.peak_memory * (in_bytes ? 0x1p-30 : 1);
     plot.series.push_back({label, {{memory, run->result.makespan}}});
@@ -61,8 +59,24 @@ void AddDetails(const Run& run, ReportRun& drawn) {
       MemoryByKind({*drawn.schedule, run.timeline(), run.messages(), *run.costs, per_byte});
 }
 
-ReportInput InputOf(const std::vector<DrawnRun>& runs, const ReportStyle& style) {
-  const Run& first = *runs.front().run;
+// Refuses runs whose times or memory cannot be drawn on one axis.
+void CheckUnits(const Runs& runs) {
+  if (runs.empty()) Refuse("report: no timeline is given");
+  const Run& first = *runs.front().second;
+  for (const auto& [label, run] : runs) {
+    if (run->time_unit != first.time_unit) {
+      Refuse(
+          "report: {} is in seconds and {} is not; give both costs with time_unit 's', or "
+          "from_times the unit of the costs",
+          first.time_unit.empty() ? label : runs.front().first,
+          first.time_unit.empty() ? runs.front().first : label);
+    }
+  }
+}
+
+ReportInput InputOf(const Runs& runs, const ReportStyle& style) {
+  CheckUnits(runs);
+  const Run& first = *runs.front().second;
   ReportInput input;
   input.title = style.title;
   input.subtitle = style.subtitle;
@@ -85,26 +99,6 @@ ReportInput InputOf(const std::vector<DrawnRun>& runs, const ReportStyle& style)
   }
   return input;
 }
-
-// Refuses runs whose times or memory cannot be drawn on one axis.
-std::vector<DrawnRun> Drawable(const std::vector<std::pair<std::string, const Run*>>& runs) {
-  if (runs.empty()) Refuse("report: no timeline is given");
-  std::vector<DrawnRun> drawn;
-  const Run& first = *runs.front().second;
-  for (const auto& [label, run] : runs) {
-    if (run->time_unit != first.time_unit) {
-      Refuse(
-          "report: {} is in seconds and {} is not; give both costs with time_unit 's', or "
-          "from_times the unit of the costs",
-          first.time_unit.empty() ? label : runs.front().first,
-          first.time_unit.empty() ? runs.front().first : label);
-    }
-    drawn.push_back({label, run});
-  }
-  return drawn;
-}
-
-using Runs = std::vector<std::pair<std::string, const Run*>>;
 
 std::string Terminal(const Run& run, int width, int colors, bool unicode) {
   const TerminalStyle style{width,
@@ -130,13 +124,13 @@ void AddReports(nb::module_& module) {
   module.def(
       "write_report",
       [](const Runs& runs, const ReportStyle& style, const std::string& path) {
-        Require(WriteReport(InputOf(Drawable(runs), style), path));
+        Require(WriteReport(InputOf(runs, style), path));
       },
       "runs"_a, "style"_a, "path"_a, nb::call_guard<nb::gil_scoped_release>());
   module.def(
       "svg",
       [](const Runs& runs, const ReportStyle& style) {
-        return ValueOf(RenderSvg(InputOf(Drawable(runs), style)));
+        return ValueOf(RenderSvg(InputOf(runs, style)));
       },
       "runs"_a, "style"_a, nb::call_guard<nb::gil_scoped_release>());
   module.def("terminal", &Terminal, "run"_a, "width"_a, "colors"_a, "unicode"_a,

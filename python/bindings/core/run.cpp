@@ -13,7 +13,6 @@
 #include "bindings/core/binding.h"
 #include "bindings/core/frozen_schedule.h"
 #include "bindings/core/scenario_costs.h"
-#include "simulate/memory/memory_by_kind.h"
 #include "simulate/memory/memory_over_time.h"
 #include "simulate/summary.h"
 

@@ -47,6 +47,14 @@ nb::dict SpreadOf(const Spread& spread) {
   return figures;
 }
 
+void AddResult(const SimulationResult& result, nb::dict& figures) {
+  figures["makespan"] = result.makespan;
+  figures["bubble"] = result.bubble;
+  figures["span_bubble"] = result.span_bubble;
+  figures["peak_memory"] = result.peak_memory;
+  figures["messages"] = result.messages;
+}
+
 nb::dict FiguresOf(const Simulated& simulated) {
   const PricedSchedule& chosen = simulated.chosen;
   nb::dict figures;
@@ -54,11 +62,7 @@ nb::dict FiguresOf(const Simulated& simulated) {
   figures["ranks"] = chosen.schedule.ranks();
   figures["chunks"] = chosen.schedule.placement.chunks();
   figures["microbatches"] = chosen.schedule.microbatches;
-  figures["makespan"] = simulated.result.makespan;
-  figures["bubble"] = simulated.result.bubble;
-  figures["span_bubble"] = simulated.result.span_bubble;
-  figures["peak_memory"] = simulated.result.peak_memory;
-  figures["messages"] = simulated.result.messages;
+  AddResult(simulated.result, figures);
   figures["time_unit"] = chosen.time_unit;
   figures["memory_unit"] = chosen.memory_unit;
   if (chosen.memory_limit) {
@@ -130,11 +134,7 @@ nb::list MemoryOf(const Simulated& simulated) {
 
 nb::dict MeasuredOf(const EmulatedRun& run) {
   nb::dict figures;
-  figures["makespan"] = run.measured.makespan;
-  figures["bubble"] = run.measured.bubble;
-  figures["span_bubble"] = run.measured.span_bubble;
-  figures["peak_memory"] = run.measured.peak_memory;
-  figures["messages"] = run.measured.messages;
+  AddResult(run.measured, figures);
   figures["unit_seconds"] = run.unit;
   figures["makespan_seconds"] = run.makespan;
   figures["cpu_seconds"] = run.cpu;

@@ -236,13 +236,12 @@ void AddAdamW(nb::module_& module) {
       .def("add_group",
            [](FusedAdamW& self, std::vector<std::string> names, Tensors values,
               Tensors first_moments, Tensors second_moments, Tensors steps) {
-             AdamGroup group;
-             group.names = std::move(names);
-             group.values = std::move(values);
-             group.first_moments = std::move(first_moments);
-             group.second_moments = std::move(second_moments);
-             group.steps = std::move(steps);
-             self.AddGroup(std::move(group));
+             self.AddGroup({{},
+                            std::move(names),
+                            std::move(values),
+                            std::move(first_moments),
+                            std::move(second_moments),
+                            std::move(steps)});
            })
       .def("clear", &FusedAdamW::Clear)
       .def("begin_run", &FusedAdamW::BeginRun)

@@ -6,13 +6,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
 #include <mutex>
 
 #include "base/index.h"
 #include "base/system/allocator.h"
 #include "bindings/engine/throw_errors.h"
-#include "runtime/measure/measure.h"
 
 namespace penstock::python {
 namespace {

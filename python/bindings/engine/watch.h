@@ -5,13 +5,72 @@
 // Threads: any that holds the GIL.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <vector>
 
-#include "bindings/engine/watch_entries.h"
+#include "bindings/engine/tensor_caster.h"
 
 namespace penstock::python {
+
+namespace nb = nanobind;
+
+// What a Watch compares.
+class WatchEntry {
+ public:
+  explicit WatchEntry(int number) : number_(number) {}
+  virtual ~WatchEntry() = default;
+  WatchEntry(const WatchEntry&) = delete;
+  WatchEntry& operator=(const WatchEntry&) = delete;
+
+  virtual bool IsUnchanged() = 0;
+  // Appends the numbers of what has changed.
+  virtual void AppendChanged(std::vector<int>& numbers) {
+    if (!IsUnchanged()) numbers.push_back(number_);
+  }
+
+ private:
+  const int number_;
+};
+
+// Entries of one dict, or of the namespace of a class.
+class DictEntries final : public WatchEntry {
+ public:
+  explicit DictEntries(nb::object holder);
+  // `value` is invalid if the dict does not have the key.
+  void AddItem(int number, nb::object key, nb::object value);
+  // The dict has these of the keys that `read`, a set, contains; None: all keys, in order.
+  void AddKeys(int number, nb::object read);
+
+  bool IsUnchanged() override;
+  void AppendChanged(std::vector<int>& numbers) override;
+
+ private:
+  struct Item {
+    int number;
+    nb::object key, value;
+    bool IsUnchanged(PyObject* dict);
+  };
+  struct Keys {
+    int number;
+    nb::object read;
+    std::vector<nb::object> keys;
+  };
+  std::vector<nb::object> KeysIn(const nb::object& read) const;
+  bool IsUnchanged(const Keys& keys) const;
+  // Whether nothing at all has changed since the last comparison, if this Python tells.
+  bool IsUntouched() const;
+  void Touch();
+
+  nb::object holder_;
+  nb::object dict_;
+  std::uint64_t version_ = 0;
+  std::vector<Item> items_;
+  std::vector<Keys> keys_;
+};
 
 class Watch {
  public:
@@ -59,7 +118,9 @@ class Watch {
   using Comparisons = std::map<c10::DeviceIndex, at::Tensor>;
 
   DictEntries& EntriesOf(const nb::object& holder);
-  int Add(std::unique_ptr<WatchEntry> entry);
+  // Adds Entry(number, value).
+  template <class Entry, class Value>
+  int Add(Value value);
   // Checks all but what is on devices, where it starts to compare.
   bool IsUnchangedHere(Comparisons& on_devices) const;
 

@@ -1,15 +1,23 @@
 // The program: finds the command that the first argument names, runs it, and maps errors to exit
 // codes.
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <exception>
+#include <filesystem>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "base/exception_line.h"
 #include "base/notes.h"
+#include "base/result.h"
 #include "base/system/allocator.h"
 #include "base/text/deprecated_names.h"
 #include "base/text/nearest.h"
@@ -19,10 +27,42 @@
 #include "cli/help/help.h"
 #include "cli/help/other_names.h"
 #include "cli/output/print_error.h"
-#include "cli/start_engine/start_engine.h"
 
 namespace penstock {
 namespace {
+
+// Returns this process's rank in the MPI job that mpirun, srun or another MPI launcher has started,
+// judged by the variables that Open MPI, PMIx and PMI set. Empty if there is none.
+std::optional<int> RankInMpiJob() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
+    if (const char* const rank = std::getenv(name)) return std::atoi(rank);
+  }
+  return std::nullopt;
+}
+
+// Replaces this process by penstock-engine, from the same folder and with these arguments; the
+// first is the command. Returns only if there is no such program.
+Result<int> BecomeEngine(std::vector<std::string> words) {
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return NotFound("cannot find the folder of this program: {}", error.message());
+  const std::string command = words.front();
+  const bool on_mpi = command == "train" && RankInMpiJob().has_value();
+  std::string program =
+      (self.parent_path() / (on_mpi ? "penstock-engine-mpi" : "penstock-engine")).string();
+  std::vector<char*> pointers = {program.data()};
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  ::execv(program.c_str(), pointers.data());
+  if (on_mpi && errno == ENOENT) {
+    return NotFound(
+        "this process was started by an MPI launcher, but {} does not exist: install an MPI "
+        "library (libopenmpi-dev, openmpi-bin) and build again",
+        program);
+  }
+  return NotFound("cannot start {}, which 'penstock {}' needs: {}", program, command,
+                  std::strerror(errno));
+}
 
 using CommandList = std::vector<std::unique_ptr<Command>>;
 

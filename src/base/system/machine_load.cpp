@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdlib>
-
 namespace penstock {
 
 std::string BusyText(double load, int cores) {

@@ -1,7 +1,5 @@
 #include "cost_model/implementations/megatron_overhead.h"
 
-#include <algorithm>
-
 #include "cost_model/rank_sizes.h"
 
 namespace penstock {

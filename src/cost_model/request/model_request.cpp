@@ -4,21 +4,300 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "base/kept_files.h"
 #include "base/text/nearest.h"
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
+#include "base/text/split.h"
+#include "base/units.h"
+#include "cost_model/implementation.h"
+#include "cost_model/microbatch.h"
+#include "cost_model/model_on_cluster.h"
 #include "cost_model/published_models.h"
 #include "cost_model/request/model_sizes.h"
 #include "cost_model/request/named_file.h"
-#include "cost_model/request/read_cluster.h"
 #include "cost_model/request/read_name.h"
-#include "cost_model/request/read_profile.h"
 #include "model_spec/huggingface_config.h"
 
 namespace penstock {
 namespace {
+
+constexpr int kMostDevices = 1 << 20;
+
+constexpr double kUsualRestart = 600;  // seconds
+
+constexpr double kUsualStorageBandwidth = 1e9;  // bytes per second of a device
+constexpr double kUsualSiteBandwidth = 1.25e9;  // 10 Gbit/s
+
+constexpr double kUsualSiteLatency = 10e-3;  // seconds
+
+Result<Device> LoadDevice(const std::string& device) {
+  auto found = FindDevice(device);
+  if (found) return found;
+  static auto& kept = *new KeptFiles<Device>;
+  if (NamesFile(device)) return kept.Get(device, ReadDevice);
+  return tl::unexpected(About("device", device, std::move(found).error()));
+}
+
+// "8x8". A number alone may mean nodes or devices.
+Status ReadNodes(const std::string& text, Cluster& cluster) {
+  const std::size_t by = text.find('x');
+  if (const auto number = ParseInt(text); by == std::string::npos && number && *number >= 1) {
+    return InvalidParameter(
+        "nodes",
+        "{}: give nodes and devices per node: {}x{} for {} nodes of {} devices, or 1x{} "
+        "for "
+        "one node of {}",
+        text, *number, Cluster{}.devices_per_node, *number, Cluster{}.devices_per_node, *number,
+        *number);
+  }
+  const auto nodes = ParseInt(text.substr(0, by));
+  const auto devices = ParseInt(by == std::string::npos ? "" : text.substr(by + 1));
+  const bool fits = nodes && devices && *nodes >= 1 && *devices >= 1 && *nodes <= kMostDevices &&
+                    *devices <= kMostDevices / *nodes;
+  if (!fits) {
+    return InvalidParameter("nodes", "{}: give nodes and devices per node (8x8), at most {} in all",
+                            Quote(text), kMostDevices);
+  }
+  cluster.nodes = *nodes;
+  cluster.devices_per_node = *devices;
+  return {};
+}
+
+// "h100+a100" with "4x8+2x8".
+Status ReadGroups(const std::vector<std::string>& devices, const ModelRequest& request,
+                  Cluster& cluster) {
+  const std::vector<std::string> nodes = SplitAt(request.nodes.value_or(""), '+');
+  if (nodes.size() != devices.size()) {
+    return InvalidParameter("nodes", "{}: give the nodes of each of the {} devices (4x8+2x8)",
+                            Quote(request.nodes.value_or("")), devices.size());
+  }
+  int all = 0;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    Cluster own;
+    PENSTOCK_TRY(own.device, LoadDevice(devices[i]));
+    PENSTOCK_TRY_STATUS(ReadNodes(nodes[i], own));
+    if (i > 0 && own.devices_per_node != cluster.devices_per_node) {
+      return InvalidParameter("nodes", "{}: nodes with equally many devices are needed",
+                              Quote(*request.nodes));
+    }
+    cluster.devices_per_node = own.devices_per_node;
+    all += own.nodes;
+    cluster.groups.push_back({.device = own.device, .nodes = own.nodes});
+  }
+  if (all > kMostDevices / cluster.devices_per_node) {
+    return InvalidParameter("nodes", "{}: give at most {} devices in all", Quote(*request.nodes),
+                            kMostDevices);
+  }
+  cluster.device = cluster.groups.front().device;
+  cluster.nodes = all;
+  return {};
+}
+
+// Sets `value` to what the field says, if it is given.
+Status ReadWithUnit(const char* field, const std::optional<std::string>& text,
+                    Result<double> (*parse)(std::string_view), double& value) {
+  if (!text) return {};
+  const Result<double> parsed = parse(*text);
+  if (!parsed) return InvalidParameter(field, ": {}", parsed.error().line());
+  value = *parsed;
+  return {};
+}
+
+// Refuses fields that have no effect without another one.
+Status RefuseWithout(const char* needed,
+                     std::initializer_list<std::pair<const char*, bool>> given) {
+  for (const auto& [field, is_given] : given) {
+    if (!is_given) continue;
+    return InvalidParameter(field, "has no effect here: there is no `{}`; leave it out", needed);
+  }
+  return {};
+}
+
+Status ReadSites(const ModelRequest& request, Cluster& cluster) {
+  if (!request.sites) {
+    return RefuseWithout("sites", {{"across_sites", request.across_sites.has_value()},
+                                   {"site_bandwidth", request.site_bandwidth.has_value()},
+                                   {"site_latency", request.site_latency.has_value()}});
+  }
+  Sites& sites = cluster.sites;
+  sites.count = *request.sites;
+  if (sites.count < 1 || cluster.nodes % sites.count != 0) {
+    return InvalidParameter("sites", "{}: they do not divide the {} `nodes`", sites.count,
+                            cluster.nodes);
+  }
+  PENSTOCK_TRY(sites.across,
+               ReadName<AcrossSites>("across_sites", request.across_sites.value_or("pipeline"),
+                                     kAcrossSitesNames));
+  sites.bandwidth = kUsualSiteBandwidth;
+  sites.latency = kUsualSiteLatency;
+  PENSTOCK_TRY_STATUS(
+      ReadWithUnit("site_bandwidth", request.site_bandwidth, ParseBandwidth, sites.bandwidth));
+  return ReadWithUnit("site_latency", request.site_latency, ParseSeconds, sites.latency);
+}
+
+Status ReadFailures(const ModelRequest& request, Failures& failures) {
+  if (!request.failures) {
+    return RefuseWithout("failures",
+                         {{"restart", request.restart.has_value()},
+                          {"storage_bandwidth", request.storage_bandwidth.has_value()}});
+  }
+  PENSTOCK_TRY_STATUS(ReadWithUnit("failures", request.failures, ParseSeconds, failures.device));
+  if (failures.device == 0) {
+    return InvalidParameter("failures", "{}: more than 0 is needed", Quote(*request.failures));
+  }
+  failures.restart = kUsualRestart;
+  failures.storage_bandwidth = kUsualStorageBandwidth;
+  PENSTOCK_TRY_STATUS(ReadWithUnit("restart", request.restart, ParseSeconds, failures.restart));
+  return ReadWithUnit("storage_bandwidth", request.storage_bandwidth, ParseBandwidth,
+                      failures.storage_bandwidth);
+}
+
+// Returns the cluster without its speeds. Errors: kInvalidArgument about the field.
+Result<Cluster> ReadCluster(const ModelRequest& request) {
+  Cluster cluster;
+  const std::vector<std::string> devices = SplitAt(request.device.value_or(kUsualDevice), '+');
+  if (devices.size() > 1) {
+    PENSTOCK_TRY_STATUS(ReadGroups(devices, request, cluster));
+  } else {
+    PENSTOCK_TRY(cluster.device, LoadDevice(devices.front()));
+    if (request.nodes) PENSTOCK_TRY_STATUS(ReadNodes(*request.nodes, cluster));
+  }
+  PENSTOCK_TRY_STATUS(ReadSites(request, cluster));
+  PENSTOCK_TRY_STATUS(ReadFailures(request, cluster.failures));
+  return cluster;
+}
+
+Status CheckPart(const char* name, const std::optional<double>& value, bool may_be_zero) {
+  if (!value || (*value <= 1 && (*value > 0 || (may_be_zero && *value == 0)))) return {};
+  if (may_be_zero) return InvalidParameter(name, "{}: 0 to 1 is needed", *value);
+  return InvalidParameter(name, "{}: more than 0 and at most 1 is needed", *value);
+}
+
+Status CheckParts(const ModelRequest& request) {
+  PENSTOCK_TRY_STATUS(CheckPart("flops_efficiency", request.flops_efficiency, false));
+  PENSTOCK_TRY_STATUS(CheckPart("bandwidth_efficiency", request.bandwidth_efficiency, false));
+  PENSTOCK_TRY_STATUS(CheckPart("link_efficiency", request.link_efficiency, false));
+  PENSTOCK_TRY_STATUS(CheckPart("network_efficiency", request.network_efficiency, false));
+  PENSTOCK_TRY_STATUS(CheckPart("hidden_communication", request.hidden_communication, true));
+  return CheckPart("hidden_gradients", request.hidden_gradients, true);
+}
+
+// "2026-04" or, with the number of a patch, "2026-04-01".
+bool IsRelease(std::string_view text) {
+  constexpr std::string_view kForm = "0000-00-00";
+  if (text.size() != 7 && text.size() != kForm.size()) return false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool is_digit = text[i] >= '0' && text[i] <= '9';
+    if (kForm[i] == '0' ? !is_digit : text[i] != '-') return false;
+  }
+  return true;
+}
+
+Status SetTime(const char* field, const std::optional<std::string>& text, double& seconds) {
+  if (!text) return {};
+  const Result<double> parsed = ParseSeconds(*text);
+  if (!parsed || *parsed < 0) {
+    return InvalidParameter(field, "{}: give a time with its unit (5us)", Quote(*text));
+  }
+  seconds = *parsed;
+  return {};
+}
+
+// Returns a part of a whole times a factor; 0, which stands for another part, stays 0.
+double Scaled(double part, double factor) { return std::min(part * factor, std::max(part, 1.0)); }
+
+double HiddenPart(double hidden, double exposed_factor) {
+  if (exposed_factor == 1) return hidden;  // without rounding
+  return 1 - std::min((1 - hidden) * exposed_factor, 1.0);
+}
+
+void Multiply(const SpeedFactors& factors, Speeds& speeds) {
+  for (double& part : speeds.matmul) part = Scaled(part, factors.matmul);
+  speeds.memory = Scaled(speeds.memory, factors.memory);
+  speeds.link = Scaled(speeds.link, factors.link);
+  speeds.expert_link = Scaled(speeds.expert_link, factors.link);
+  speeds.network = Scaled(speeds.network, factors.network);
+  speeds.expert_network = Scaled(speeds.expert_network, factors.network);
+  speeds.hidden_tensor = HiddenPart(speeds.hidden_tensor, factors.exposed_communication);
+  speeds.hidden_expert = HiddenPart(speeds.hidden_expert, factors.exposed_communication);
+  speeds.hidden_gradients = HiddenPart(speeds.hidden_gradients, factors.exposed_gradients);
+  speeds.device_launch *= factors.device_launch;
+  speeds.host_launch *= factors.host_launch;
+}
+
+// Errors: kInvalidArgument about the field.
+Result<Profile> ReadProfile(const ModelRequest& request) {
+  Profile profile;
+  if (request.implementation) {
+    auto found = FindImplementation(*request.implementation);
+    if (!found) return InvalidParameter("implementation", "{}", found.error().line());
+    profile.implementation = *found;
+  }
+  PENSTOCK_TRY(
+      profile.attention,
+      ReadName<AttentionKernel>("attention", request.attention.value_or("auto"), kAttentionNames));
+  PENSTOCK_TRY(
+      profile.graphs,
+      ReadName<CudaGraphs>("cuda_graphs", request.cuda_graphs.value_or("none"), kCudaGraphsNames));
+  PENSTOCK_TRY(profile.dispatcher,
+               ReadName<Dispatcher>("dispatcher", request.dispatcher.value_or("all-to-all"),
+                                    kDispatcherNames));
+  for (const auto& [given, flag] : {std::pair(&request.dropout, &profile.dropout),
+                                    {&request.deterministic, &profile.deterministic},
+                                    {&request.fused_loss, &profile.fused_loss},
+                                    {&request.fused_experts, &profile.fused_experts},
+                                    {&request.overlapped_experts, &profile.overlapped_experts},
+                                    {&request.fp8_attention, &profile.fp8_attention},
+                                    {&request.linear_biases, &profile.linear_biases},
+                                    {&request.grouped_experts, &profile.grouped_experts},
+                                    {&request.attention_mask, &profile.attention_mask},
+                                    {&request.drops_tokens, &profile.drops_tokens},
+                                    {&request.lora, &profile.lora}}) {
+    *flag = given->value_or(*flag);
+  }
+  PENSTOCK_TRY_STATUS(CheckPart("fragmentation", request.fragmentation, true));
+  profile.fragmentation = request.fragmentation.value_or(0);
+  profile.deferred_head = request.deferred_head.value_or(0);
+  profile.layers_at_end_in_bf16 = request.layers_at_end_in_bf16.value_or(0);
+  profile.offloaded_layers = request.offloaded_layers.value_or(0);
+  if (request.release && !IsRelease(*request.release)) {
+    return InvalidParameter("release", "{}: YYYY-MM is needed", Quote(*request.release));
+  }
+  profile.release = request.release.value_or("");
+  return profile;
+}
+
+// Returns the implementation's speeds, where the request has none of its own. Requires:
+// `batch.profile` and `batch.precision` are set. Errors: kInvalidArgument about the field.
+Result<Speeds> ReadSpeeds(const ModelRequest& request, const Microbatch& batch) {
+  PENSTOCK_TRY_STATUS(CheckParts(request));
+  Speeds speeds = batch.profile.get().speeds;
+  if (request.flops_efficiency) {
+    // Quantized and plain matmuls keep their relation.
+    const double factor = *request.flops_efficiency / speeds.of(batch.precision);
+    for (double& part : speeds.matmul) part *= factor;
+  }
+  if (request.bandwidth_efficiency) {
+    speeds.memory = speeds.link = speeds.network = *request.bandwidth_efficiency;
+  }
+  // A given efficiency also applies to the exchanges of experts.
+  if (request.bandwidth_efficiency || request.link_efficiency) speeds.expert_link = 0;
+  if (request.bandwidth_efficiency || request.network_efficiency) speeds.expert_network = 0;
+  speeds.link = request.link_efficiency.value_or(speeds.link);
+  speeds.network = request.network_efficiency.value_or(speeds.network);
+  if (request.hidden_communication) {
+    speeds.hidden_tensor = speeds.hidden_expert = *request.hidden_communication;
+  }
+  speeds.hidden_gradients = request.hidden_gradients.value_or(speeds.hidden_gradients);
+  PENSTOCK_TRY_STATUS(SetTime("device_launch", request.device_launch, speeds.device_launch));
+  PENSTOCK_TRY_STATUS(SetTime("host_launch", request.host_launch, speeds.host_launch));
+  Multiply(request.speed_factors, speeds);
+  return speeds;
+}
 
 constexpr int kDefaultSequence = 4096;
 constexpr int kGptPositions = 1024;

@@ -6,7 +6,6 @@
 // Threads: any.
 #pragma once
 
-#include <memory>
 #include <span>
 #include <vector>
 

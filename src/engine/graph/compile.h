@@ -4,7 +4,6 @@
 // between actions. GraphProgram (interpret.h) then lowers the graphs to instruction lists.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "base/result.h"

@@ -6,7 +6,6 @@
 #include <charconv>
 #include <chrono>
 #include <csignal>
-#include <filesystem>
 #include <string_view>
 
 #include "base/files.h"

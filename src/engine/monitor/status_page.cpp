@@ -8,7 +8,6 @@
 
 #include "base/files.h"
 #include "monitor/status_text.h"
-#include "report/markup.h"
 #include "report/page/page_parts.h"
 
 namespace penstock {

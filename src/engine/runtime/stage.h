@@ -7,8 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
-#include <string>
 
 #include "base/result.h"
 #include "runtime/message.h"

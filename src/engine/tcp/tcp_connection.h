@@ -13,8 +13,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <thread>
 
 #include "base/mutex.h"

@@ -1,7 +1,6 @@
 #include "tcp/tcp_handshake.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace penstock {
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/index.h"
 #include "base/system/on_all_cores.h"
 #include "scenario/fields.h"
 #include "scenario/machine/machine_file.h"

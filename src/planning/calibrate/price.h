@@ -1,7 +1,6 @@
 // Predictions of measured runs.
 #pragma once
 
-#include <string>
 #include <string_view>
 #include <vector>
 

@@ -2,7 +2,6 @@
 
 #include <tuple>
 
-#include "base/text/quote.h"
 #include "interop/primus/dump.h"
 #include "interop/traces/recorded_run.h"
 #include "scenario/fields.h"

@@ -8,7 +8,6 @@
 #include "interop/primus/dump.h"
 #include "interop/traces/recorded_run.h"
 #include "scenario/fields.h"
-#include "scenario/price/params.h"
 #include "schedule/catalog.h"
 
 namespace penstock {

@@ -5,8 +5,6 @@
 // all take equally long.
 #pragma once
 
-#include <vector>
-
 #include "base/result.h"
 #include "scenario/price/stage_costs.h"
 #include "scenario/scenario.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <initializer_list>
 
 #include "base/text/quote.h"
 #include "interop/primus/dump.h"

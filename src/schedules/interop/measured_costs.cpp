@@ -1,6 +1,5 @@
 #include "interop/measured_costs.h"
 
-#include <algorithm>
 #include <array>
 #include <vector>
 

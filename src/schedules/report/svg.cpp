@@ -6,7 +6,6 @@
 #include "report/markup.h"
 #include "report/paper.h"
 #include "report/report.h"
-#include "schedule/text/text.h"
 
 namespace penstock {
 namespace {

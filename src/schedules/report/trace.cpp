@@ -75,7 +75,7 @@ class TraceWriter {
     fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
   }
 
-  // What reads the trace back (interop/traces/own_trace.h), as JSON.
+  // What reads the trace back (interop/traces/recorded_run.cpp), as JSON.
   std::string Description() const {
     nlohmann::ordered_json runs = nlohmann::ordered_json::array();
     for (const ReportRun& run : input_.runs) {

@@ -5,7 +5,6 @@
 // where L = stages()/K. No other file asks whether a placement is a vee.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "base/result.h"

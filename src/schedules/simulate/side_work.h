@@ -14,8 +14,6 @@
 
 #include <array>
 #include <cstdint>
-#include <limits>
-#include <string>
 #include <vector>
 
 #include "base/index.h"

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "base/text/quote.h"
-
 namespace penstock {
 namespace {
 

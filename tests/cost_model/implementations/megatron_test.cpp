@@ -3,7 +3,6 @@
 
 #include <numeric>
 
-#include "cost_model/implementations/implementations.h"
 #include "cost_model/request/model_request.h"
 #include "tests/results.h"
 

@@ -1,7 +1,6 @@
 // How times by TransformerEngine depend on formats, fusion, dispatchers, graphs and devices.
 #include <gtest/gtest.h>
 
-#include "cost_model/implementations/implementations.h"
 #include "cost_model/published_models.h"
 #include "cost_model/request/model_request.h"
 #include "tests/cost_model/work_of_stage.h"

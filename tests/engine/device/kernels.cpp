@@ -8,7 +8,6 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
-#include <cstring>
 #include <set>
 
 #include "base/index.h"

@@ -11,7 +11,6 @@
 
 #include "base/files.h"
 #include "schedule/catalog.h"
-#include "schedule/passes/passes.h"
 #include "schedule/text/text.h"
 #include "simulate/pass_context.h"
 #include "tests/engine/device/device.h"

@@ -2,9 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <future>
-#include <optional>
-
 #include "tests/engine/tcp/tcp_loopback.h"
 
 namespace penstock {

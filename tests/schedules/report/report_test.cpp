@@ -9,7 +9,6 @@
 
 #include "base/files.h"
 #include "base/index.h"
-#include "report/markup.h"
 #include "report/paper.h"
 #include "schedule/catalog.h"
 #include "schedule/passes/passes.h"

@@ -2,7 +2,6 @@
 // fuzzer with its interface.
 #pragma once
 
-#include <random>
 #include <string>
 #include <vector>
 

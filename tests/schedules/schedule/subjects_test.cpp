@@ -5,7 +5,6 @@
 
 #include "base/text/yaml_map.h"
 #include "schedule/catalog.h"
-#include "schedule/cost_files/cost_list.h"
 #include "schedule/pricing/action_prices.h"
 #include "schedule/pricing/microbatch_lengths.h"
 #include "schedule/text/text.h"

@@ -6,7 +6,6 @@
 #include <random>
 
 #include "schedule/passes/passes.h"
-#include "schedule/validate/validate.h"
 #include "simulate/simulate.h"
 #include "tests/cases.h"
 #include "tests/schedules/schedule/draw.h"

@@ -1,8 +1,6 @@
 // Schedules after their simulation.
 #pragma once
 
-#include <utility>
-
 #include "simulate/simulate.h"
 #include "tests/results.h"
 

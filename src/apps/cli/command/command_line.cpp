@@ -1,8 +1,5 @@
 #include "cli/command/command_line.h"
 
-#include <algorithm>
-#include <string_view>
-
 #include "base/text/shell_word.h"
 
 namespace penstock {

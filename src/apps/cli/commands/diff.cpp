@@ -7,7 +7,6 @@
 #include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
 #include "explain/difference.h"
-#include "report/palette.h"
 #include "report/table.h"
 #include "report/time_use.h"
 #include "schedule/text/text.h"

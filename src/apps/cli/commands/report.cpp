@@ -4,11 +4,9 @@
 #include <filesystem>
 
 #include "base/files.h"
-#include "base/index.h"
 #include "cli/command/command.h"
 #include "cli/command/command_line.h"
 #include "cli/figures/comparison.h"
-#include "cli/figures/memory_figures.h"
 #include "cli/options/option_values.h"
 #include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"

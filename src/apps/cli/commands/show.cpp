@@ -2,6 +2,12 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
 #include "cli/command/command.h"
@@ -9,13 +15,41 @@
 #include "cli/options/option_values.h"
 #include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
-#include "cli/output/terminal.h"
 #include "report/table.h"
 #include "report/terminal.h"
+#include "report/terminal_colors.h"
 #include "scenario/figures/simulated_json.h"
 
 namespace penstock {
 namespace {
+
+// Whether standard output is a terminal with colors and bold text: one that is not dumb, unless
+// NO_COLOR is set (no-color.org).
+bool OutputHasColor() {
+  const char* const refused = std::getenv("NO_COLOR");
+  const char* const terminal = std::getenv("TERM");
+  return isatty(STDOUT_FILENO) == 1 && (refused == nullptr || *refused == '\0') &&
+         terminal != nullptr && std::string_view(terminal) != "dumb";
+}
+
+// The colors of that terminal, by COLORTERM.
+ColorDepth TerminalDepth() {
+  const char* const depth = std::getenv("COLORTERM");
+  const std::string_view text = depth == nullptr ? "" : depth;
+  return text == "truecolor" || text == "24bit" ? ColorDepth::kTrue : ColorDepth::k256;
+}
+
+// Whether the locale's character set is UTF-8.
+bool OutputHasUnicode() {
+  for (const char* const name : {"LC_ALL", "LC_CTYPE", "LANG"}) {  // the first one that is set
+    const char* const value = std::getenv(name);
+    if (value == nullptr || *value == '\0') continue;
+    std::string text = value;
+    std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+    return text.find("utf-8") != std::string::npos || text.find("utf8") != std::string::npos;
+  }
+  return false;
+}
 
 constexpr std::array<std::string_view, 3> kColorNames = {"auto", "always", "never"};
 constexpr int kLeastWidth = 20;

@@ -1,15 +1,18 @@
 // penstock simulate: prices one schedule or compares several.
 #include <algorithm>
 #include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "base/text/quote.h"
+#include "base/units.h"
 #include "cli/command/command.h"
 #include "cli/commands/emulated_run.h"
 #include "cli/figures/comparison.h"
-#include "cli/figures/json_table.h"
 #include "cli/figures/memory_figures.h"
-#include "cli/figures/step_table.h"
 #include "cli/help/offered_values.h"
 #include "cli/options/option_values.h"
 #include "cli/options/output_format.h"
@@ -21,6 +24,7 @@
 #include "cli/sweep/sweep_page.h"
 #include "interop/primus/dump.h"
 #include "report/table.h"
+#include "scenario/price/simulated.h"
 #include "scenario/sweep/plan.h"
 #include "scenario/sweep/run_sweep.h"
 #include "scenario/sweep_axes.h"
@@ -28,6 +32,85 @@
 
 namespace penstock {
 namespace {
+
+void AddCheckpointCells(const StepEstimate& step, std::vector<std::string>& cells) {
+  cells.push_back(step.checkpoints ? fmt::format("{} steps", step.checkpoints->steps) : "-");
+  cells.push_back(step.checkpoints ? fmt::format("{:.1f}%", 100 * step.checkpoints->training_part)
+                                   : "-");
+  cells.push_back(fmt::format("{:.0f}", step.expected_tokens_per_second()));
+}
+
+// Whether all schedules have the time of a step.
+bool HaveSteps(const std::vector<Simulated>& all) {
+  return !all.empty() && std::ranges::all_of(all, [](const Simulated& simulated) {
+    return simulated.step.has_value();
+  });
+}
+
+// One row per schedule: the time of a step with what follows the pipeline, throughput, and the peak
+// memory of the worst rank with its states. Requires: HaveSteps.
+Table StepTable(const std::vector<Simulated>& all) {
+  Table table;
+  table.title = "Training step";
+  table.columns = {"schedule", "step time",         "gradient sums",      "optimizer",
+                   "weights",  "tokens per second", "TFLOP/s per device", "memory with states"};
+  const bool fails = std::ranges::any_of(
+      all, [](const Simulated& simulated) { return simulated.step->checkpoints.has_value(); });
+  if (fails) {
+    for (const char* column :
+         {"checkpoint every", "time that trains", "expected tokens per second"}) {
+      table.columns.emplace_back(column);
+    }
+  }
+  for (const Simulated& simulated : all) {
+    const StepEstimate& step = *simulated.step;
+    table.rows.push_back({simulated.chosen.label, FormatSeconds(step.step_time),
+                          FormatSeconds(step.reduce), FormatSeconds(step.update),
+                          FormatSeconds(step.gather),
+                          fmt::format("{:.0f}", step.tokens_per_second()),
+                          fmt::format("{:.1f}", step.flops_per_device() / 1e12),
+                          FormatBytes(static_cast<std::int64_t>(step.device_bytes()))});
+    if (fails) AddCheckpointCells(step, table.rows.back());
+  }
+  return table;
+}
+
+using Json = nlohmann::ordered_json;
+
+std::string CellOf(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+// Calls `add` with the name and value of each column; columns of nested objects come last.
+template <class Add>
+void ForEachColumn(const Json& object, const Add& add, const std::string& prefix = "") {
+  for (const auto& [key, value] : object.items()) {
+    if (!value.is_structured()) add(prefix + key, value);
+  }
+  for (const auto& [key, value] : object.items()) {
+    if (value.is_object()) ForEachColumn(value, add, prefix + key + "_");
+  }
+}
+
+// One row per object, with its values unrounded under the same names; null where an object lacks
+// one. The fields of nested objects become columns after these: {"a": {"b": 1}} has "a_b". Arrays
+// are left out.
+Table TableOf(const Json& objects) {
+  Table table;
+  std::map<std::string, std::size_t> column_of;
+  for (const Json& object : objects) {
+    ForEachColumn(object, [&](const std::string& name, const Json& /*value*/) {
+      if (column_of.try_emplace(name, table.columns.size()).second) table.columns.push_back(name);
+    });
+  }
+  for (const Json& object : objects) {
+    std::vector<std::string>& row = table.rows.emplace_back(table.columns.size(), "null");
+    ForEachColumn(object, [&](const std::string& name, const Json& value) {
+      row[column_of.at(name)] = CellOf(value);
+    });
+  }
+  return table;
+}
 
 nlohmann::ordered_json ToJson(const std::vector<Simulated>& all,
                               const std::vector<EmulatedRun>& runs, bool with_steps) {

@@ -1,7 +1,6 @@
 // penstock check-device: whether a device trains as the CPU does.
 
 #include <nlohmann/json.hpp>
-#include <vector>
 
 #include "cli/definitions/definitions.h"
 #include "cli/output/print_json.h"

@@ -4,9 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
-#include "base/log.h"
 #include "base/system/machine_load.h"
-#include "base/text/quote.h"
 #include "base/units.h"
 #include "cli/definitions/definitions.h"
 #include "cli/output/print_json.h"

@@ -1,19 +1,87 @@
 // penstock train: trains a model over pipeline ranks and writes the run's files to runs/NAME.
 #include "train/train.h"
 
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "base/log.h"
+#include "base/result.h"
 #include "base/system/machine_load.h"
+#include "base/system/repeated_signal.h"
 #include "cli/definitions/definitions.h"
-#include "cli/help/help.h"
-#include "cli/processes/run_on_processes.h"
-#include "cli/signals/train_signals.h"
+#include "cli/output/print_error.h"
+#include "cli/processes/processes.h"
 
 namespace penstock {
 namespace {
+
+// The signals of a training run. SIGINT, SIGTERM and SIGUSR2: the first requests a stop, the second
+// ends the process; SIGUSR2 is for Open MPI's mpirun, which passes it on at once and without a time
+// limit. SIGUSR1 requests the timeline of the current step.
+std::atomic<bool> stop_requested{false};
+std::atomic<int> stop_signal{0};  // the first one; 0: none came
+StopSignals stop_signals;
+
+// Installs the handlers of the others. Returns the flag that the first signal sets.
+const std::atomic<bool>& CatchStopSignals() {
+  const auto handler = [](int signal) {
+    const StopSignal kind = stop_signals.Classify();
+    if (kind == StopSignal::kSecond) EndBySignal(signal);
+    if (kind != StopSignal::kFirst) return;
+    stop_signal = signal;
+    stop_requested = true;
+    // Programs send SIGTERM, such as mpirun after a failure, whose one line is enough.
+    if (signal == SIGTERM) return;
+    constexpr std::string_view kNotice =
+        "\npenstock: stopping after the current step; a second signal stops at once\n";
+    const int error = errno;
+    // If this fails, there is nobody to report it to.
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kNotice.data(), kNotice.size());
+    errno = error;
+  };
+  std::signal(SIGINT, handler);
+  std::signal(SIGTERM, handler);
+  std::signal(SIGUSR2, handler);
+  return stop_requested;
+}
+
+std::atomic<bool> trace_requested{false};
+
+// Installs the handler of SIGUSR1. Returns the flag that the signal sets.
+std::atomic<bool>& CatchTraceSignal() {
+  static_assert(std::atomic<bool>::is_always_lock_free);  // so a handler may set it
+  std::signal(SIGUSR1, [](int) { trace_requested = true; });
+  return trace_requested;
+}
+
+// Calls `run` and returns its exit code. On several processes, an error of any process ends the
+// command on all of them with the same exit code, and only one of them prints it. Returns after all
+// processes have ended the command, so that no launcher ends that process before it has printed the
+// error.
+Result<int> RunOnProcesses(Processes processes, const std::function<Result<int>()>& run) {
+  ProcessGroup* const group = processes.group.get();
+  Result<int> code = run();
+  if (group == nullptr) return code;
+  if (!code) {
+    const Error error = code.error();
+    group->Abort(error);
+    const int reporter = group->lost() == 0 ? 1 : 0;
+    if (group->process() == reporter) PrintError(error.line());
+    code = ExitCodeOf(group->reason());
+    // Nothing is left to stop, so a launcher may end this process at once.
+    std::signal(SIGTERM, SIG_DFL);
+  }
+  group->Leave();
+  return code;
+}
 
 nlohmann::ordered_json ToJson(const TrainSummary& summary, const std::string& busy) {
   nlohmann::ordered_json ranks = nlohmann::ordered_json::array();

@@ -4,9 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "base/result.h"
 #include "report/table.h"
-#include "scenario/figures/simulated_json.h"
+#include "scenario/price/simulated.h"
 
 namespace penstock {
 

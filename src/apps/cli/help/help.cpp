@@ -1,17 +1,164 @@
 #include "cli/help/help.h"
 
+#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
 #include <cstdio>
+#include <iterator>
 #include <string_view>
 
-#include "cli/help/examples.h"
-#include "cli/values/value_checks.h"
+#include "base/text/numbers.h"
+#include "base/text/quote.h"
 
 namespace penstock {
 namespace {
+
+// A command to copy, which --help and the manual pages show.
+struct Example {
+  std::string_view command;  // whose help shows it
+  std::string_view line;     // what to type
+  std::string_view meaning;
+};
+
+constexpr Example kExamples[] = {
+    {"", "penstock simulate 1f1b zb-h1 zbv -p 8 -m 32", "Compare three schedules"},
+    {"", "penstock show zbv -p 4 -m 8", "Draw one in the terminal"},
+    {"", "penstock train examples/english.yaml", "Train a small model on this machine"},
+
+    {"schedules", "penstock schedules", "List all schedules"},
+    {"schedules", "penstock schedules 1f1b zbv -p 8 -m 32",
+     "Their closed forms and simulated figures"},
+    {"schedules", "penstock schedules --passes", "List the passes and prices"},
+
+    {"schedule", "penstock schedule zbv -p 4 -m 8 -o zbv.csv", "Write a schedule as CSV"},
+    {"schedule", "penstock schedule 1f1b --pass recompute --lower",
+     "Print one with all communication"},
+    {"schedule", "penstock schedule interleaved -v 2 --torch -o a.csv",
+     "Write what torch.distributed.pipelining reads"},
+
+    {"validate", "penstock validate mine.csv", "Check a schedule of your own"},
+    {"validate", "penstock validate zbv -p 4 -m 8 --json", "Print the faults for programs"},
+
+    {"simulate", "penstock simulate 1f1b zb-h1 zbv -p 8 -m 32", "Compare three schedules"},
+    {"simulate", "penstock simulate 1f1b zbv --model llama-3-70b --device h100",
+     "Price a model on real devices"},
+    {"simulate", "penstock simulate 1f1b --sweep ranks=4,8 comm=0,0.5", "Vary two options"},
+    {"simulate", "penstock simulate 1f1b --run --unit 5ms",
+     "Execute the schedule on emulated devices, too"},
+
+    {"show", "penstock show zbv -p 4 -m 8", "Draw a timeline"},
+    {"show", "penstock show 1f1b --explain", "Say why ranks are idle"},
+
+    {"diff", "penstock diff 1f1b zb-h1 -p 8 -m 32", "Say what one schedule does otherwise"},
+    {"diff", "penstock diff 1f1b gpipe --moves 5", "List the actions that moved farthest"},
+
+    {"report", "penstock report 1f1b zb-h1 -p 4 -m 8 -o a.html", "Write a page with timelines"},
+    {"report", "penstock report zbv -o zbv.svg", "Write a picture"},
+
+    {"plan", "penstock plan --model llama-3-8b --nodes 1x8 --global-batch 64",
+     "Find how to train a model on 8 devices"},
+    {"plan", "penstock plan -p 8 -m 32 --comm 0.2 --memory-limit 6 -o best.csv",
+     "Find the best schedule for a memory limit"},
+    {"calibrate", "penstock calibrate runs.csv", "Compare predictions with measured runs"},
+    {"calibrate", "penstock calibrate runs.csv --fit auto -o machine.yaml",
+     "Fit constants of the machine, which --machine then reads"},
+
+    {"train", "penstock train examples/english.yaml", "Train a small model"},
+    {"train", "penstock train my.yaml --schedule zbv --ranks 4 steps=200",
+     "Override keys of the configuration"},
+    {"train", "penstock train my.yaml --resume auto checkpoint.every=500",
+     "Continue from the newest checkpoint"},
+
+    {"watch", "penstock watch english", "Follow runs/english until it ends"},
+    {"watch", "penstock watch english --page english.html", "Write a page, too"},
+    {"watch", "penstock watch english --json", "Print the present figures for programs"},
+
+    {"checkpoint", "penstock checkpoint english", "List the checkpoints of runs/english"},
+    {"checkpoint", "penstock checkpoint english --verify", "Read them and verify all checksums"},
+    {"checkpoint", "penstock checkpoint english --merge model.safetensors",
+     "Write the newest as one file"},
+
+    {"generate", "penstock generate english --prompt \"The \"", "Continue a text"},
+    {"generate", "penstock generate english --temperature 0", "Take the likeliest tokens"},
+
+    {"eval", "penstock eval english", "The held-out loss of runs/english"},
+    {"eval", "penstock eval MODEL-FOLDER --data text.txt", "The loss of a model from elsewhere"},
+
+    {"export", "penstock export english -o exported", "Write a folder that transformers reads"},
+
+    {"check-device", "penstock check-device cuda", "What to run first on a new device"},
+
+    {"profile", "penstock profile my.yaml -o machine.yaml", "Measure the model's layers here"},
+    {"compile", "penstock compile my.yaml -o stages", "Compile the stages ahead of a run"},
+
+    {"graph", "penstock graph my.yaml --stage 1 --graph forward", "Print the forward of a stage"},
+    {"graph", "penstock graph my.yaml --timing", "How long each pass takes"},
+
+    {"tokenize", "penstock tokenize a.txt --tokenizer tokenizer.json -o data",
+     "Write a text as tokens"},
+    {"tokenize", "penstock tokenize *.jsonl --tokenizer MODEL-FOLDER -o data",
+     "Each line of the files is a document"},
+
+    {"launch", "penstock launch --restarts 3 -- penstock train my.yaml",
+     "Start a run again if it fails"},
+    {"launch", "penstock launch -- mpirun -n 4 penstock train my.yaml ranks=4",
+     "A run on several processes"},
+
+    {"completion", "source <(penstock completion bash)", "Complete words in this shell"},
+
+    {"man", "penstock man simulate | man -l -", "Read a page"},
+    {"man", "penstock man --directory pages", "Write all pages"},
+};
+
+// Returns the examples of one command, or of the program for an empty name.
+std::vector<Example> ExamplesOf(std::string_view command) {
+  std::vector<Example> examples;
+  std::ranges::copy_if(kExamples, std::back_inserter(examples),
+                       [&](const Example& each) { return each.command == command; });
+  return examples;
+}
+
+// Options whose value may be empty.
+constexpr std::array<std::string_view, 2> kMayBeEmpty = {"prompt", "document-separator"};
+
+bool IsWhole(std::string_view text) {
+  std::uint64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stop == end;
+}
+
+// The types that CLI11 names as C++ does; others check their values themselves. No whole number of
+// an option is negative.
+std::string NeededValue(std::string_view type, const std::string& text) {
+  if ((type == "UINT" || type == "INT" || type == "N") && !IsWhole(text))
+    return "a whole number of at least 0";
+  if (type == "FLOAT" && !ParseNumber(text)) return "a finite number";
+  return "";
+}
+
+// Refuses values that CLI11 would read as something else: numbers that are not whole or not finite
+// ("1e20", "nan"), or negative (-1 as 2^64 - 1), and empty values of options.
+void CheckOptionValues(CLI::App& app) {
+  for (CLI::Option* const option : app.get_options()) {
+    if (option->get_items_expected_max() == 0) continue;
+    const std::string name = option->get_single_name();
+    const bool may_be_empty =
+        option->get_positional() || std::ranges::find(kMayBeEmpty, name) != kMayBeEmpty.end();
+    const std::string full_type = option->get_type_name();
+    const std::string type = full_type.substr(0, full_type.find(':'));
+    option->check([may_be_empty, type](const std::string& text) -> std::string {
+      if (text.empty()) return may_be_empty ? "" : "needs a value that is not empty";
+      const std::string needed = NeededValue(type, text);
+      return needed.empty() ? "" : fmt::format("{} is not {}", Quote(text), needed);
+    });
+  }
+}
 
 constexpr std::size_t kTextColumn = 30;  // where descriptions start
 constexpr std::size_t kCommandColumn = 16;

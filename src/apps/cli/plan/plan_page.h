@@ -10,7 +10,6 @@
 #include "plan/schedule/plan_schedule.h"
 #include "plan/search/search.h"
 #include "report/table.h"
-#include "scenario/scenario.h"
 
 namespace penstock {
 

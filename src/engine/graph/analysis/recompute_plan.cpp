@@ -4,13 +4,90 @@
 #include <functional>
 #include <map>
 
-#include "base/result.h"
-#include "graph/analysis/min_cut.h"
 #include "graph/ir/flops.h"
 #include "graph/ops/collective.h"
 
 namespace penstock {
 namespace {
+
+// Dinic's algorithm (1970): breadth-first levels, then blocking flows along them. A graph of a few
+// thousand edges takes milliseconds.
+class MinCut {
+ public:
+  // The capacity of an edge that is never cut.
+  static constexpr std::int64_t kNever = std::int64_t{1} << 60;
+
+  // The vertices are 0 to `vertices` - 1.
+  explicit MinCut(int vertices) : edges_of_(vertices) {}
+
+  // Adds an edge that costs the cut `capacity` if `from` is on the source's side and `to` on the
+  // sink's.
+  void AddEdge(int from, int to, std::int64_t capacity);
+  // Returns, by vertex, whether it is on the source's side of a minimum cut.
+  std::vector<bool> SourceSide(int source, int sink);
+
+ private:
+  struct Edge {
+    int to;
+    std::int64_t left;  // residual capacity
+  };
+
+  bool FindLevels(int source, int sink);
+  std::int64_t Push(int vertex, int sink, std::int64_t most);
+
+  std::vector<Edge> edges_;  // each followed by its reverse
+  std::vector<std::vector<std::size_t>> edges_of_;
+  std::vector<int> level_;
+  std::vector<std::size_t> next_;  // by vertex: the first edge that can still carry flow
+};
+
+void MinCut::AddEdge(int from, int to, std::int64_t capacity) {
+  edges_of_[from].push_back(edges_.size());
+  edges_.push_back({to, capacity});
+  edges_of_[to].push_back(edges_.size());
+  edges_.push_back({from, 0});
+}
+
+std::vector<bool> MinCut::SourceSide(int source, int sink) {
+  while (FindLevels(source, sink)) {
+    next_.assign(edges_of_.size(), 0);
+    while (Push(source, sink, kNever) > 0) {
+    }
+  }
+  std::vector<bool> side(edges_of_.size());
+  for (std::size_t i = 0; i < side.size(); ++i) side[i] = level_[i] >= 0;
+  return side;
+}
+
+bool MinCut::FindLevels(int source, int sink) {
+  level_.assign(edges_of_.size(), -1);
+  level_[source] = 0;
+  std::vector<int> queue = {source};
+  for (std::size_t i = 0; i < queue.size(); ++i) {
+    for (const std::size_t edge : edges_of_[queue[i]]) {
+      const int to = edges_[edge].to;
+      if (edges_[edge].left == 0 || level_[to] >= 0) continue;
+      level_[to] = level_[queue[i]] + 1;
+      queue.push_back(to);
+    }
+  }
+  return level_[sink] >= 0;
+}
+
+std::int64_t MinCut::Push(int vertex, int sink, std::int64_t most) {
+  if (vertex == sink) return most;
+  const std::vector<std::size_t>& edges = edges_of_[vertex];
+  for (std::size_t& i = next_[vertex]; i < edges.size(); ++i) {
+    Edge& edge = edges_[edges[i]];
+    if (edge.left == 0 || level_[edge.to] != level_[vertex] + 1) continue;
+    const std::int64_t pushed = Push(edge.to, sink, std::min(most, edge.left));
+    if (pushed == 0) continue;
+    edge.left -= pushed;
+    edges_[edges[i] ^ 1].left += pushed;
+    return pushed;
+  }
+  return 0;
+}
 
 // On one core, a matmul computes about 50 FLOPs in the time of reading one byte from memory, and
 // about ten thousand in the time of one call.

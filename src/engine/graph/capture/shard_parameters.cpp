@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "graph/ir/graph_tools.h"
-#include "graph/ops/collective.h"
 #include "graph/ops/pack.h"
 
 namespace penstock {

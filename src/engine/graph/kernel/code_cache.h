@@ -6,7 +6,6 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "base/result.h"
 #include "graph/kernel/owned_folder.h"

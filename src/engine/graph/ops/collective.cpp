@@ -14,7 +14,6 @@
 #include <string>
 
 #include "base/index.h"
-#include "base/result.h"
 #include "graph/ir/graph_tools.h"
 #include "graph/ops/collective_endpoint.h"
 

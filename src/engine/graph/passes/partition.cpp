@@ -8,7 +8,6 @@
 // Rule: saves the values that forward produces and backward reads. Saves the root of a view, whose
 // memory the view would keep alive anyway; backward creates the view again for free. Parameters and
 // constants are not saved.
-#include <vector>
 
 #include "graph/ir/graph_tools.h"
 #include "graph/passes/passes.h"

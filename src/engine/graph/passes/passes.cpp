@@ -6,7 +6,6 @@
 
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
-#include "graph/ir/flops.h"
 #include "graph/ir/verify.h"
 #include "graph/passes/pass_observer.h"
 

@@ -2,7 +2,6 @@
 // to the emulation.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <vector>
 

@@ -1,9 +1,6 @@
 // Collects the traces of all processes.
 #pragma once
 
-#include <span>
-#include <string>
-
 #include "base/byte_stream.h"
 #include "base/result.h"
 #include "runtime/measure/trace.h"

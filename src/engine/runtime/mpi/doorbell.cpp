@@ -10,8 +10,6 @@
 #include <ctime>
 #include <new>
 
-#include "base/index.h"
-
 namespace penstock {
 namespace {
 

@@ -6,7 +6,6 @@
 #include <string>
 #include <string_view>
 #include <thread>
-#include <utility>
 
 #include "base/byte_stream.h"
 #include "base/index.h"

@@ -10,14 +10,12 @@
 #include <vector>
 
 #include "base/exception_line.h"
-#include "base/index.h"
 #include "config/run_schedule.h"
 #include "graph/device/device_plugin.h"
 #include "graph/device/device_queue.h"
 #include "graph/run/program_replays.h"
 #include "model_spec/model_config.h"
 #include "runtime/executor/run.h"
-#include "runtime/measure/measure.h"
 #include "train/run/pipeline.h"
 
 namespace penstock {

@@ -5,7 +5,6 @@
 // of a microbatch, the constants as tensors, and the key of the program.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>

@@ -1,7 +1,6 @@
 #include "train/data/data_progress.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace penstock {
 

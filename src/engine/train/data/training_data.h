@@ -1,9 +1,7 @@
 // TrainingData: what a run trains on and is evaluated on, with its tokenizer. No torch here.
 #pragma once
 
-#include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 

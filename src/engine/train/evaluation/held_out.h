@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <span>
 
 #include "train/evaluation/distributed_model.h"
 

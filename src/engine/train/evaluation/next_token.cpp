@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <tuple>
 
 namespace penstock {
 namespace {

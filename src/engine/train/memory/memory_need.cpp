@@ -15,7 +15,6 @@
 #include "model/model.h"
 #include "model_spec/state_bytes.h"
 #include "runtime/versions.h"
-#include "schedule/update_rule.h"
 #include "simulate/simulate.h"
 #include "train/compiled/compile_stages.h"
 #include "train/memory/shard_bytes.h"

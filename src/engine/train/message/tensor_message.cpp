@@ -5,7 +5,6 @@
 #include <c10/util/SmallVector.h>
 #include <fmt/format.h>
 
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <stdexcept>

@@ -1,25 +1,171 @@
 #include "train/profile/profile.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <numeric>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/index.h"
 #include "base/log.h"
+#include "base/median.h"
 #include "base/system/cores.h"
 #include "config/profiled_run.h"
 #include "config/run_schedule.h"
 #include "model_spec/model_spec.h"
+#include "runtime/executor/run.h"
+#include "runtime/measure/trace.h"
+#include "runtime/processes/local_ranks.h"
+#include "schedule/costs.h"
+#include "schedule/schedule.h"
 #include "train/data/run_tokenizer.h"
+#include "train/data/sample_source.h"
 #include "train/data/training_data.h"
 #include "train/guard.h"
-#include "train/profile/measured_pipeline.h"
+#include "train/memory/memory_need.h"
+#include "train/run/pipeline.h"
 
 namespace penstock {
 namespace {
+
+// A pipeline of a profile, with the medians of its runs.
+class MeasuredPipeline {
+ public:
+  // Builds the stages. `config` has the schedule and the layers of this pipeline, and each rank has
+  // `threads` threads.
+  static Result<std::unique_ptr<MeasuredPipeline>> Make(
+      TrainConfig config, int threads, const std::shared_ptr<const SampleSource>& samples);
+
+  // Runs some steps; the first is not measured. Requires: steps >= 2.
+  Status Run(int steps);
+
+  // Return the medians of all runs: of the stages' costs, and of what a step takes on the first
+  // stage's rank outside its actions. Require: Run has succeeded.
+  Costs MedianCosts() const;
+  double MedianBetweenSteps() const;
+  double message_bytes() const;
+
+ private:
+  MeasuredPipeline(TrainConfig config, Schedule schedule, int threads)
+      : config_(std::move(config)),
+        schedule_(std::move(schedule)),
+        ranks_(schedule_.ranks()),
+        threads_(threads) {}
+
+  void SetStates(Costs& costs) const;
+  void SetSteps(const std::vector<double>& by_rank, Costs& costs) const;
+
+  TrainConfig config_;
+  Schedule schedule_;
+  LocalRanks ranks_;
+  int threads_;
+  Pipeline pipeline_;
+  std::int64_t done_ = 0;              // steps
+  std::vector<Costs> costs_;           // by run
+  std::vector<double> between_steps_;  // by run
+};
+
+double BytesOfAll(const std::vector<NamedParameter>& parameters, at::Tensor NamedParameter::*part) {
+  double bytes = 0;
+  for (const NamedParameter& parameter : parameters) {
+    const at::Tensor& tensor = parameter.*part;
+    if (tensor.defined()) bytes += static_cast<double>(tensor.nbytes());
+  }
+  return bytes;
+}
+
+Result<std::unique_ptr<MeasuredPipeline>> MeasuredPipeline::Make(
+    TrainConfig config, int threads, const std::shared_ptr<const SampleSource>& samples) {
+  PENSTOCK_TRY(Schedule schedule, ChooseSchedule(config, threads));
+  PENSTOCK_TRY([[maybe_unused]] const std::string need,
+               CheckMemoryNeed(config, schedule, LocalRanks(schedule.ranks())));
+  std::unique_ptr<MeasuredPipeline> made(
+      new MeasuredPipeline(std::move(config), std::move(schedule), threads));
+  PENSTOCK_TRY(made->pipeline_, BuildPipeline(made->config_, made->schedule_,
+                                              MakeBatchSource(samples, made->config_)));
+  return made;
+}
+
+Status MeasuredPipeline::Run(int steps) {
+  PENSTOCK_TRY(Trace trace, Trace::Make(schedule_, steps));
+  RunOptions options;
+  options.steps = steps;
+  options.first_step = done_;
+  options.update = UpdateRuleOf(config_.optimizer);
+  options.update.zero = pipeline_.zero;
+  options.on_thread_start = [this](int) { at::set_num_threads(threads_); };
+  options.ranks = &ranks_;
+  options.trace = &trace;
+  const std::vector<Stage*> stages = pipeline_.pointers();
+  PENSTOCK_TRY_STATUS(RunRanks(schedule_, stages, options));
+  done_ += steps;
+  const RunMeasure measure = MeasureRun(trace, 1);
+  Costs costs = MeasuredCosts(trace, 1);
+  std::vector<double> updates;
+  for (const RankMeasure& rank : measure.ranks) updates.push_back(rank.optimizer);
+  const double first = updates[Index(schedule_.placement.rank_of(0))];
+  SetStates(costs);
+  SetSteps(updates, costs);
+  between_steps_.push_back(std::max(0.0, measure.step_time - measure.makespan - first));
+  costs_.push_back(std::move(costs));
+  return {};
+}
+
+// Sets the memory that no microbatch changes.
+void MeasuredPipeline::SetStates(Costs& costs) const {
+  for (std::size_t stage = 0; stage < pipeline_.stages.size(); ++stage) {
+    const std::vector<NamedParameter>& parameters = pipeline_.stages[stage]->Parameters();
+    StageCosts& of = costs.stages[stage];
+    of.weights = BytesOfAll(parameters, &NamedParameter::value);
+    of.version = of.weights;
+    of.gradients = BytesOfAll(parameters, &NamedParameter::gradient);
+    of.optimizer = static_cast<double>(pipeline_.optimizers[stage]->Bytes());
+  }
+}
+
+// A rank measures its update as a whole. Its stages have shares by the size of their parameters.
+void MeasuredPipeline::SetSteps(const std::vector<double>& by_rank, Costs& costs) const {
+  for (int rank = 0; rank < schedule_.ranks(); ++rank) {
+    double bytes = 0;
+    for (const int stage : schedule_.placement.stages_of(rank)) {
+      bytes += costs.stages[Index(stage)].weights;
+    }
+    for (const int stage : schedule_.placement.stages_of(rank)) {
+      StageCosts& of = costs.stages[Index(stage)];
+      of.step = bytes > 0 ? by_rank[Index(rank)] * of.weights / bytes : 0;
+    }
+  }
+}
+
+Costs MeasuredPipeline::MedianCosts() const {
+  Costs median = costs_.front();
+  for (std::size_t stage = 0; stage < median.stages.size(); ++stage) {
+    for (const StageCost& cost : kStageCosts) {
+      std::vector<double> values;
+      for (const Costs& run : costs_) values.push_back(run.stages[stage].*cost.value);
+      median.stages[stage].*cost.value = Median(std::move(values));
+    }
+  }
+  std::vector<double> latencies;
+  for (const Costs& run : costs_) latencies.push_back(run.comm);
+  median.comm = Median(std::move(latencies));
+  return median;
+}
+
+double MeasuredPipeline::MedianBetweenSteps() const { return Median(between_steps_); }
+
+double MeasuredPipeline::message_bytes() const {
+  double bytes = 0;
+  for (const at::Tensor& output : pipeline_.stages.front()->ExampleOutputs()) {
+    bytes += static_cast<double>(output.nbytes());
+  }
+  return bytes;
+}
 
 constexpr int kMicrobatchesPerRank = 4;
 constexpr std::int64_t kMostLayers = 6;                                     // of a measured stage

@@ -1,27 +1,135 @@
 // Evaluate() and GenerateText().
+#include <ATen/ops/isfinite.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <filesystem>
 #include <optional>
+#include <string>
+#include <vector>
 
+#include "base/result.h"
 #include "base/system/cores.h"
+#include "base/text/quote.h"
 #include "graph/device/device_queue.h"
 #include "model_spec/huggingface_config.h"
 #include "tokens/files/token_folder.h"
+#include "tokens/kinds/open_tokenizer.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/data/bigram.h"
 #include "train/data/data.h"
 #include "train/data/run_tokenizer.h"
 #include "train/data/training_data.h"
-#include "train/evaluation/finite.h"
 #include "train/evaluation/language_model.h"
 #include "train/evaluation/write_text.h"
 #include "train/guard.h"
-#include "train/huggingface/model_folder.h"
+#include "train/huggingface/follow_weights.h"
+#include "train/huggingface/weights.h"
 #include "train/model_fits.h"
 #include "train/train.h"
 
 namespace penstock {
 namespace {
+
+constexpr const char* kRemedy =
+    "its training diverged; take an earlier checkpoint, or train again with a smaller optimizer.lr";
+
+// Errors: kUnavailable, naming `where` and a parameter with values that are not finite.
+Status CheckFiniteWeights(const LanguageModel& model, const std::string& where) {
+  for (const auto& [name, value] : model.Parameters()) {
+    if (at::isfinite(value).all().item<bool>()) continue;
+    return MakeError(ErrorCode::kUnavailable,
+                     "{}: the weights of {} are not finite (NaN or Inf): {}", Printable(where),
+                     name, kRemedy);
+  }
+  return {};
+}
+
+// Errors: kUnavailable, naming `where`, if the loss is not finite.
+Status CheckFiniteLoss(double loss, const std::string& where) {
+  if (std::isfinite(loss)) return {};
+  return MakeError(ErrorCode::kUnavailable, "{}: the loss is {}, not finite: {}", Printable(where),
+                   loss, kRemedy);
+}
+
+// A model in Hugging Face's format with its tokenizer, for evaluation and generation.
+class ModelFolder {
+ public:
+  // Reads the configuration, the tokenizer, which is bytes if the folder has none, and the headers
+  // of the weights. Errors: kNotFound or kInvalidArgument, also if the tokenizer has more tokens
+  // than the model.
+  static Result<ModelFolder> Open(const std::string& folder);
+
+  const OpenedTokenizer& tokenizer() const { return tokenizer_; }
+  // Returns lines for the user, as FitModel.
+  const std::vector<std::string>& notes() const { return notes_; }
+  // Returns the number of learned positions, which no sequence can exceed; nothing if the model has
+  // none.
+  std::optional<std::int64_t> positions() const { return weights_.Positions(config_); }
+  // Returns the tokens that end a text, from generation_config.json or else config.json.
+  const std::vector<std::int64_t>& ends_of_text() const { return ends_of_text_; }
+
+  // Checks that the model and a forward of `sequence` tokens fit in memory.
+  Status CheckFits(std::int64_t sequence) const;
+  // Builds the model for sequences of up to `sequence` tokens and reads its weights. Errors:
+  // kInvalidArgument if they do not fit; kUnavailable if they are not finite.
+  Result<LanguageModel> Load(std::int64_t sequence) const;
+
+ private:
+  ModelFolder(std::string folder, ModelConfig config, HuggingFaceWeights weights)
+      : folder_(std::move(folder)), config_(std::move(config)), weights_(std::move(weights)) {}
+
+  std::string folder_;
+  ModelConfig config_;
+  HuggingFaceWeights weights_;
+  OpenedTokenizer tokenizer_;
+  std::vector<std::string> notes_;
+  std::vector<std::int64_t> ends_of_text_;
+};
+
+// As the transformers package, reads generation_config.json and without it config.json.
+Result<std::vector<std::int64_t>> EndsOfText(const std::filesystem::path& folder) {
+  std::error_code error;
+  const auto generation = folder / "generation_config.json";
+  const bool has_own = std::filesystem::exists(generation, error);
+  return EosTokenIds((has_own ? generation : folder / "config.json").string());
+}
+
+Result<ModelFolder> ModelFolder::Open(const std::string& folder) {
+  PENSTOCK_TRY(ModelConfig config, ReadHuggingFaceConfig(folder));
+  PENSTOCK_TRY(HuggingFaceWeights weights, HuggingFaceWeights::Open(folder));
+  ModelFolder opened(folder, std::move(config), std::move(weights));
+  PENSTOCK_TRY(const std::string tokenizer, TokenizerOfFolder(folder));
+  PENSTOCK_TRY(opened.tokenizer_,
+               OpenTokenizer(tokenizer.empty() ? std::string(kByteTokenizer) : tokenizer));
+  const std::int64_t tokens = opened.tokenizer_.tokenizer->vocabulary_size();
+  if (tokens > opened.config_.vocabulary) {
+    return InvalidArgument("{}: the tokenizer {} has {} tokens, but the model only {}", folder,
+                           opened.tokenizer_.name(), tokens, opened.config_.vocabulary);
+  }
+  PENSTOCK_TRY(opened.ends_of_text_, EndsOfText(folder));
+  PENSTOCK_TRY(opened.notes_, FitModel(opened.weights_, folder, opened.config_));
+  return opened;
+}
+
+Status ModelFolder::CheckFits(std::int64_t sequence) const {
+  ModelConfig config = config_;
+  config.sequence = sequence;
+  PENSTOCK_TRY(const std::vector<LayerRange> ranges, SplitLayers(config.layers, 1, {}));
+  return CheckModelFits(config, ranges, sequence);
+}
+
+Result<LanguageModel> ModelFolder::Load(std::int64_t sequence) const {
+  ModelConfig config = config_;
+  config.sequence = sequence;
+  PENSTOCK_TRY(LanguageModel model, LanguageModel::Build(config));
+  for (const auto& [name, value] : model.AllCopies()) {
+    PENSTOCK_TRY_STATUS(weights_.Read(config, name, Layout(value.sizes().vec()), value));
+  }
+  PENSTOCK_TRY_STATUS(CheckFiniteWeights(model, folder_));
+  return model;
+}
 
 constexpr std::int64_t kDefaultWindow = 128;  // tokens
 constexpr int kMostGenerated = 1'000'000;     // tokens

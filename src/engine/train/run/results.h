@@ -1,7 +1,6 @@
 // The results of a run: predicted and measured figures, and files.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "base/result.h"

@@ -6,20 +6,26 @@
 #include <map>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/byte_stream.h"
 #include "base/exception_line.h"
+#include "base/files.h"
 #include "base/log.h"
+#include "base/result.h"
 #include "base/system/cores.h"
-#include "base/units.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/crc32.h"
 #include "config/run_schedule.h"
 #include "config/sequence_lengths.h"
+#include "config/train_config.h"
 #include "graph/device/device_queue.h"
 #include "graph/ops/bf16_kernels.h"
 #include "runtime/measure/gather_trace.h"
 #include "runtime/processes/collectives.h"
+#include "schedule/schedule.h"
 #include "schedule/text/text.h"
 #include "train/c10d/device_edges.h"
 #include "train/data/bigram.h"
@@ -39,13 +45,61 @@
 #include "train/run/run_checks.h"
 #include "train/run/run_context.h"
 #include "train/run/run_folder.h"
-#include "train/run/same_run.h"
 #include "train/run/step_log.h"
 #include "train/run/step_runner.h"
 #include "train/run/superseded.h"
 
 namespace penstock {
 namespace {
+
+// Returns the checksum of this process's executable file.
+Result<std::string> ProgramChecksum() {
+  PENSTOCK_TRY(const std::string program, ReadFile("/proc/self/exe"));
+  return FormatCrc32(Crc32(program));
+}
+
+std::string NameOf(const Collectives& processes, int process) {
+  return processes.group()->NameOf(process);
+}
+
+// Returns an error on all processes if they run different builds of this program: they might not
+// compute the same bits. Called on all processes, before anything else is exchanged.
+Status CheckSameProgram(Collectives& processes) {
+  if (processes.processes() == 1) return {};
+  // A process that cannot read its program is not refused.
+  PENSTOCK_TRY(const std::vector<std::string> all,
+               processes.AllGather(ProgramChecksum().value_or("")));
+  for (int process = 1; process < processes.processes(); ++process) {
+    if (all[process] == all[0] || all[process].empty() || all[0].empty()) continue;
+    return InvalidArgument(
+        "{} runs another build of Penstock than {} (checksums {} and {}): install the same on all "
+        "processes",
+        NameOf(processes, process), NameOf(processes, 0), all[process], all[0]);
+  }
+  return {};
+}
+
+// Returns an error on all processes if they have different configurations or schedules.
+Status CheckSameRun(Collectives& processes, const TrainConfig& config, const Schedule& schedule) {
+  if (processes.processes() == 1) return {};
+  PENSTOCK_TRY(const std::vector<std::string> configs, processes.AllGather(ToYaml(config)));
+  PENSTOCK_TRY(const std::vector<std::string> schedules, processes.AllGather(WriteCsv(schedule)));
+  for (int process = 1; process < processes.processes(); ++process) {
+    PENSTOCK_TRY(const TrainConfig first,
+                 ParseTrainConfig(configs[0], "process 0's configuration"));
+    PENSTOCK_TRY(const TrainConfig other,
+                 ParseTrainConfig(configs[process], "a process's configuration"));
+    for (const KeyDifference& differs : DifferentKeys(first, other)) {
+      return InvalidArgument("{} is {} on {} and {} on {}: start all processes with the same",
+                             differs.key, differs.before, NameOf(processes, 0), differs.now,
+                             NameOf(processes, process));
+    }
+    if (schedules[process] == schedules[0]) continue;
+    return InvalidArgument("{} and {} have different schedules: start all processes with the same",
+                           NameOf(processes, 0), NameOf(processes, process));
+  }
+  return {};
+}
 
 constexpr const char* kBf16InFp32 =
     "bf16: this processor has no bf16 instructions; matmuls and attention are computed in fp32 and "

@@ -6,7 +6,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "base/index.h"
 #include "train/memory_of.h"
 
 namespace penstock {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "config/replicas.h"
 #include "config/sequence_lengths.h"

@@ -1,7 +1,5 @@
 #include "plan/export/known_models.h"
 
-#include <string>
-
 #include "cost_model/published_models.h"
 
 namespace penstock {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cost_model/model_costs.h"
 #include "model_spec/layer_range.h"
 #include "plan/search/framework_limits.h"
 #include "plan/search/training_plan.h"

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "plan/export/framework_texts.h"
 #include "plan/export/known_models.h"
 #include "plan/export/stage_text.h"

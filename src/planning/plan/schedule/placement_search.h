@@ -6,7 +6,6 @@
 
 #include "schedule/catalog.h"
 #include "schedule/placement.h"
-#include "schedule/search/problem/problem.h"
 
 namespace penstock {
 

@@ -8,9 +8,7 @@
 // shows that it cannot help.
 #pragma once
 
-#include <atomic>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -6,11 +6,9 @@
 #include <limits>
 #include <numeric>
 #include <optional>
-#include <tuple>
 
 #include "base/index.h"
 #include "base/system/on_all_cores.h"
-#include "base/text/numbers.h"
 #include "plan/search/pricing.h"
 
 namespace penstock {

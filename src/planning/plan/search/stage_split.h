@@ -4,7 +4,6 @@
 #include <functional>
 #include <vector>
 
-#include "base/result.h"
 #include "plan/search/training_plan.h"
 #include "schedule/placement.h"
 

@@ -51,7 +51,7 @@ UncertainConstant* Find(std::string_view name, std::vector<UncertainConstant>& c
   return found == constants.end() ? nullptr : &*found;
 }
 
-// Links have the efficiency of memory where only that is given (read_profile.h).
+// Links have the efficiency of memory where only that is given (ReadSpeeds).
 void JoinBandwidths(const Scenario& filled, std::vector<UncertainConstant>& constants) {
   if (!filled.bandwidth_efficiency) return;
   UncertainConstant& bandwidth = *Find("bandwidth_efficiency", constants);

@@ -8,12 +8,99 @@
 #include "base/index.h"
 #include "base/text/quote.h"
 #include "interop/megatron_order.h"
-#include "interop/traces/clocks.h"
-#include "interop/traces/step_inputs.h"
+#include "schedule/compute_times.h"
 #include "schedule/text/text.h"
 
 namespace penstock {
 namespace {
+
+struct StepInput {
+  Span made;  // of the action that computes the input
+  int from = 0;
+  Span* read = nullptr;  // of the action that reads it
+  int to = 0;
+};
+
+// Calls visit(const StepInput&) for each input of F, I and B that another rank computes.
+template <class Visit>
+void ForEachInput(OneStep& step, const Visit& visit) {
+  const Placement& placement = step.schedule.placement;
+  const ComputeTimes times(step.schedule, step.timeline);
+  for (std::size_t rank = 0; rank < step.schedule.lanes.size(); ++rank) {
+    for (std::size_t i = 0; i < step.schedule.lanes[rank].size(); ++i) {
+      ForEachPart(step.schedule.lanes[rank][i], [&](const Part& part) {
+        if (part.op == Op::kBackwardWeight) return;
+        const bool forward = part.op == Op::kForward;
+        const int stage = forward ? placement.previous(part.stage) : placement.next(part.stage);
+        if (stage < 0 || placement.rank_of(stage) == static_cast<int>(rank)) return;
+        const ValueKind kind = forward ? ValueKind::kActivation : ValueKind::kGradient;
+        visit(StepInput{times.Of(kind, Index(stage), Index(part.microbatch)),
+                        placement.rank_of(stage), &step.timeline.spans[rank][i],
+                        static_cast<int>(rank)});
+      });
+    }
+  }
+}
+
+// From one rank to another: the least that the second rank's clock must be set forward relative to
+// the first rank's, so that every input is computed before its reader starts, or before it ends.
+struct ClockBounds {
+  double before_start = 0;
+  double before_end = 0;
+};
+
+using BoundsOfRanks = std::map<std::pair<int, int>, ClockBounds>;
+
+BoundsOfRanks BoundsOf(OneStep& step) {
+  BoundsOfRanks bounds;
+  ForEachInput(step, [&](const StepInput& input) {
+    const ClockBounds now = {input.made.end - input.read->start, input.made.end - input.read->end};
+    const auto [at, added] = bounds.try_emplace({input.from, input.to}, now);
+    at->second.before_start = std::max(at->second.before_start, now.before_start);
+    at->second.before_end = std::max(at->second.before_end, now.before_end);
+  });
+  return bounds;
+}
+
+// By how much to set the second clock forward.
+double MiddleOf(const ClockBounds& there, const ClockBounds& back) {
+  // Ranges that include waits start too early for the tighter bounds.
+  const bool tight = there.before_start <= -back.before_start;
+  return tight ? (there.before_start - back.before_start) / 2
+               : (there.before_end - back.before_end) / 2;
+}
+
+// Shifts the times of ranks if some action ends before its input is computed, which only happens
+// where clocks differ. Messages of both directions between two ranks bound the difference of their
+// clocks from below and above; the middle is taken, as NTP does.
+void AlignClocks(OneStep& step) {
+  constexpr double kMicroseconds = 1;
+  const BoundsOfRanks bounds = BoundsOf(step);
+  if (std::ranges::none_of(
+          bounds, [](const auto& entry) { return entry.second.before_end > kMicroseconds; })) {
+    return;
+  }
+  const std::size_t ranks = step.timeline.spans.size();
+  std::vector<std::optional<double>> shift(ranks);
+  std::vector<int> reached = {0};
+  shift[0] = 0;
+  for (std::size_t next = 0; next < reached.size(); ++next) {
+    const int from = reached[next];
+    for (int to = 0; to < static_cast<int>(ranks); ++to) {
+      const auto there = bounds.find({from, to});
+      const auto back = bounds.find({to, from});
+      if (shift[Index(to)] || there == bounds.end() || back == bounds.end()) continue;
+      shift[Index(to)] = *shift[Index(from)] + MiddleOf(there->second, back->second);
+      reached.push_back(to);
+    }
+  }
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    for (Span& span : step.timeline.spans[rank]) {
+      span.start += shift[rank].value_or(0);
+      span.end += shift[rank].value_or(0);
+    }
+  }
+}
 
 // One rank's actions of the step. Until the placement is known, the stage of an action that names
 // none is its chunk.

@@ -9,7 +9,6 @@
 #include <tuple>
 #include <utility>
 
-#include "base/index.h"
 #include "base/text/quote.h"
 #include "schedule/text/text.h"
 

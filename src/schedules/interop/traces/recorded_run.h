@@ -1,7 +1,7 @@
 // A run of a pipeline that another system recorded as Chrome traces, read as a schedule with
 // measured times: a file with all ranks, or a folder with a file per rank (trace_file.h). A rule
 // says which events are actions (trace_rule.h). Penstock's own traces, and the folders of its
-// training runs, are read as well (own_trace.h).
+// training runs, are read as well.
 //
 // Units: seconds, or for an own trace the unit of its costs; memory in activations of one rank and
 // microbatch. Errors: kNotFound for a missing file, kInvalidArgument for unexpected contents.

@@ -35,7 +35,7 @@ struct TraceFile {
   std::optional<int> rank;
   int world_size = 0;  // 0 if unknown
   std::vector<std::vector<int>> groups;
-  std::string own;  // JSON: what Penstock says of a trace that it wrote itself (own_trace.h)
+  std::string own;                    // JSON: what Penstock says of a trace that it wrote itself
   std::int64_t base_nanoseconds = 0;  // when time 0 of the events was; the PyTorch profiler's
   std::vector<std::string> texts;     // each once; the first is empty
   std::vector<TraceEvent> events;     // in the order of the file

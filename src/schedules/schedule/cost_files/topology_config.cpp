@@ -1,6 +1,5 @@
 #include "schedule/cost_files/topology_config.h"
 
-#include <optional>
 #include <string>
 
 #include "base/text/nearest.h"

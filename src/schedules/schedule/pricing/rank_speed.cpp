@@ -2,8 +2,6 @@
 
 #include <cmath>
 
-#include "base/index.h"
-
 namespace penstock {
 
 void AddLaunches(Costs& costs, double launch) {

@@ -1,6 +1,5 @@
 #include "schedule/text/cost_text.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "base/text/nearest.h"

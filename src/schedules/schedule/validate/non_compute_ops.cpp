@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "base/index.h"
-#include "schedule/text/text.h"
 #include "schedule/validate/state.h"
 
 namespace penstock::validation {

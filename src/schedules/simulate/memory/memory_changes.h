@@ -3,7 +3,6 @@
 #pragma once
 
 #include "schedule/costs.h"
-#include "schedule/schedule.h"
 #include "simulate/memory/holdings.h"
 
 namespace penstock {

@@ -1,7 +1,6 @@
 #include "tokens/files/tokenize.h"
 
 #include <algorithm>
-#include <exception>
 #include <future>
 #include <memory>
 

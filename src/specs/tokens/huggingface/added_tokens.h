@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>

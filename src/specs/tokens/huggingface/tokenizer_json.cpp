@@ -1,6 +1,8 @@
 #include "tokens/huggingface/tokenizer_json.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
 
 #include "base/text/quote.h"
 #include "base/text/strict_json.h"
@@ -10,13 +12,74 @@
 #include "tokens/huggingface/json_parts.h"
 #include "tokens/huggingface/normalizer.h"
 #include "tokens/huggingface/pre_tokenizer.h"
-#include "tokens/huggingface/template.h"
 #include "tokens/text/utf8.h"
 
 namespace penstock {
 namespace {
 
+// The tokens that a tokenizer puts before and after every text.
+struct Template {
+  std::vector<TokenId> before;
+  std::vector<TokenId> after;
+
+  // Reads the member "post_processor" of the file. Errors: kInvalidArgument for what is not
+  // supported.
+  static Result<Template> Read(const nlohmann::json& file);
+};
+
 using nlohmann::json;
+
+constexpr const char* kPostProcessor = "post_processor";
+
+// Returns the ids of a special token that the template names.
+Result<std::vector<TokenId>> IdsOfSpecial(const json& part, const std::string& name) {
+  PENSTOCK_TRY(const json* const all, MemberOf(part, "special_tokens", kPostProcessor));
+  PENSTOCK_TRY(const json* const token, MemberOf(*all, name.c_str(), kPostProcessor));
+  PENSTOCK_TRY(const json* const values, MemberOf(*token, "ids", kPostProcessor));
+  std::vector<TokenId> ids;
+  for (const json& value : *values) {
+    PENSTOCK_TRY(const TokenId id, ReadId(value, kPostProcessor));
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+Status AddTemplate(const json& part, Template& to) {
+  PENSTOCK_TRY(const json* const items, MemberOf(part, "single", kPostProcessor));
+  std::vector<TokenId> before;
+  std::vector<TokenId> after;
+  bool has_text = false;
+  if (!items->is_array()) return InvalidArgument("{}: 'single' is not a list", kPostProcessor);
+  for (const json& item : *items) {
+    if (item.is_object() && item.contains("Sequence")) {
+      if (has_text) return InvalidArgument("{}: the text appears twice", kPostProcessor);
+      has_text = true;
+      continue;
+    }
+    PENSTOCK_TRY(const json* const special, MemberOf(item, "SpecialToken", kPostProcessor));
+    PENSTOCK_TRY(const std::string name, TextMember(*special, "id", kPostProcessor));
+    PENSTOCK_TRY(const std::vector<TokenId> ids, IdsOfSpecial(part, name));
+    std::vector<TokenId>& side = has_text ? after : before;
+    side.insert(side.end(), ids.begin(), ids.end());
+  }
+  if (!has_text) return InvalidArgument("{}: the template lacks the text", kPostProcessor);
+  to.before.insert(to.before.begin(), before.begin(), before.end());
+  to.after.insert(to.after.end(), after.begin(), after.end());
+  return {};
+}
+
+Result<Template> Template::Read(const json& file) {
+  Template read;
+  PENSTOCK_TRY_STATUS(ForEachPart(file, kPostProcessor, "processors",
+                                  [&](const json& part, const std::string& type) -> Status {
+                                    if (type == "TemplateProcessing")
+                                      return AddTemplate(part, read);
+                                    // It changes only offsets.
+                                    if (type == "ByteLevel") return {};
+                                    return UnsupportedType(kPostProcessor, type);
+                                  }));
+  return read;
+}
 
 constexpr int kDeepest = 16;
 constexpr std::size_t kLongestText = std::size_t{1} << 30U;  // ICU's lengths are 32 bits

@@ -3,7 +3,6 @@
 #include <unicode/uchar.h>
 
 #include <algorithm>
-#include <array>
 #include <vector>
 
 #include "tokens/text/utf8.h"

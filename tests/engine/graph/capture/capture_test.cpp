@@ -7,7 +7,6 @@
 #include <future>
 
 #include "graph/ir/print.h"
-#include "graph/passes/passes.h"
 #include "tests/engine/graph/small_stage.h"
 #include "tests/results.h"
 

@@ -10,7 +10,6 @@
 #include "graph/ir/print.h"
 #include "graph/kernel/fused_op.h"
 #include "graph/kernel/library.h"
-#include "graph/passes/passes.h"
 #include "tests/engine/graph/kernel/kernel_cache.h"
 #include "tests/engine/graph/small_stage.h"
 #include "tests/results.h"

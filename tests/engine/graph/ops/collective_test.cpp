@@ -7,7 +7,6 @@
 
 #include "collective/local_group.h"
 #include "graph/capture/shapes_only.h"
-#include "graph/compile.h"
 #include "graph/ir/parse.h"
 #include "tests/engine/graph/small_stage.h"
 #include "tests/results.h"

@@ -12,7 +12,6 @@
 #include "graph/ops/collective.h"
 #include "graph/ops/grouped_linear.h"
 #include "graph/ops/routing.h"
-#include "graph/passes/passes.h"
 #include "tests/engine/graph/small_stage.h"
 #include "tests/results.h"
 

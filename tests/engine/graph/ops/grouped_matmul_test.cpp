@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "graph/ir/flops.h"
-#include "graph/passes/passes.h"
 #include "tests/engine/graph/small_stage.h"
 #include "tests/results.h"
 

@@ -4,9 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
-#include <numeric>
 
-#include "base/index.h"
 #include "graph/ops/collective.h"
 #include "graph/ops/routing.h"
 

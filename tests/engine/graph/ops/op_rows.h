@@ -5,7 +5,6 @@
 #include <ATen/core/stack.h>
 
 #include <functional>
-#include <string>
 #include <vector>
 
 namespace penstock::testing {

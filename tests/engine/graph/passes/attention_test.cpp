@@ -2,7 +2,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "graph/passes/passes.h"
 #include "tests/engine/graph/small_stage.h"
 #include "tests/results.h"
 

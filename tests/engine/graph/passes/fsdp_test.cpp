@@ -6,7 +6,6 @@
 
 #include "collective/local_group.h"
 #include "graph/ir/graph_tools.h"
-#include "graph/ir/print.h"
 #include "graph/ops/collective.h"
 #include "graph/run/collective_program.h"
 #include "tests/engine/graph/small_stage.h"

@@ -1,5 +1,4 @@
 // Each pass produces fewer or cheaper nodes with the same results.
-#include "graph/passes/passes.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -9,7 +9,6 @@
 #include "graph/ir/parse.h"
 #include "graph/ir/print.h"
 #include "graph/ops/module_scope.h"
-#include "graph/passes/passes.h"
 #include "tests/engine/graph/small_stage.h"
 #include "tests/results.h"
 

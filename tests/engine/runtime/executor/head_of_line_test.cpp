@@ -14,7 +14,6 @@
 #include "schedule/catalog.h"
 #include "schedule/passes/passes.h"
 #include "tests/engine/runtime/probe_stage.h"
-#include "tests/engine/runtime/random_schedule.h"
 
 namespace penstock {
 namespace {

@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "runtime/program.h"
-#include "runtime/transports/threads.h"
 #include "schedule/passes/passes.h"
 #include "schedule/validate/validate.h"
 #include "tests/engine/runtime/probe_stage.h"

@@ -5,7 +5,6 @@
 #include <thread>
 
 #include "runtime/processes/local_ranks.h"
-#include "schedule/validate/validate.h"
 #include "tests/engine/runtime/probe_stage.h"
 #include "tests/engine/runtime/processes/on_processes.h"
 #include "tests/engine/runtime/random_schedule.h"

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstring>
 #include <thread>
 
 #include "runtime/executor/run.h"

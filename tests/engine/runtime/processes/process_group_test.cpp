@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <future>
-#include <optional>
 
 #include "runtime/processes/collectives.h"
 #include "runtime/processes/local_ranks.h"

@@ -5,7 +5,6 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <limits>
 #include <map>
 

@@ -4,10 +4,11 @@
 #include <random>
 
 #include "base/index.h"
-#include "cost_model/state_bytes.h"
+#include "cost_model/microbatch.h"
 #include "graph/capture/shapes_only.h"
 #include "graph/ir/flops.h"
 #include "model_spec/huggingface_config.h"
+#include "model_spec/state_bytes.h"
 #include "schedule/catalog.h"
 #include "schedule/data_parallel.h"
 #include "tests/cost_model/work_of_stage.h"
@@ -183,7 +184,8 @@ void ExpectPredictedStates(TrainConfig config, int zero) {
     SCOPED_TRACE(TextOf(config, i));
     const LayerRange stage = SplitLayers(shape.layers, config.pipeline.ranks).value()[Index(i)];
     const double parameters = ParametersOfStage(shape, stage, {}).all();
-    const StateBytes states = StatesOf(parameters, precision, {zero, 2});
+    const StateBytes states =
+        StatesOf(ElementsOf(parameters, {zero, 2}), AdamWFormat(ElementBytes(precision)));
     const RankBytes& bytes = predicted[Index(i)];
     // A tensor begins at a multiple of 256 bytes. A layer has at most 12.
     const double rounding = 256 * 12 * static_cast<double>(stage.end - stage.begin + 1);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "schedule/data_parallel.h"
 #include "tests/engine/train/run/trained_model.h"
 
 namespace penstock {

@@ -1,7 +1,6 @@
 // Muon, groups and averages compute the same bits for every layout, and resume on any other.
 #include <gtest/gtest.h>
 
-#include "checkpoint/checkpoint_folder.h"
 #include "tests/engine/train/run/processes_run.h"
 #include "tests/results.h"
 

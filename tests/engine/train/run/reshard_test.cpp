@@ -1,7 +1,6 @@
 // A run resumes from a checkpoint of another layout: stages, ranks, chunks, schedule and processes.
 #include <gtest/gtest.h>
 
-#include "base/index.h"
 #include "config/run_schedule.h"
 #include "tests/engine/train/run/processes_run.h"
 #include "tests/results.h"

@@ -13,7 +13,6 @@
 #include "base/index.h"
 #include "config/run_schedule.h"
 #include "runtime/executor/run.h"
-#include "runtime/measure/measure.h"
 #include "tests/engine/train/tiny_run.h"
 #include "train/run/pipeline.h"
 

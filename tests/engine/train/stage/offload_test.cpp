@@ -6,9 +6,7 @@
 #include <filesystem>
 
 #include "runtime/executor/run.h"
-#include "runtime/measure/measure.h"
 #include "schedule/catalog.h"
-#include "schedule/passes/passes.h"
 #include "schedule/text/text.h"
 #include "simulate/pass_context.h"
 #include "simulate/simulate.h"

@@ -14,7 +14,6 @@
 #include "config/sequence_lengths.h"
 #include "runtime/executor/run.h"
 #include "schedule/catalog.h"
-#include "schedule/passes/passes.h"
 #include "simulate/simulate.h"
 #include "tests/results.h"
 #include "train/compiled/compile_stages.h"

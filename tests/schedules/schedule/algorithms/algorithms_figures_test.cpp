@@ -2,7 +2,6 @@
 // and names. tests/schedules/simulate/closed_form_test.cpp tests closed forms.
 #include <gtest/gtest.h>
 
-#include "tests/results.h"
 #include "tests/schedules/schedule/figures.h"
 
 namespace penstock::testing {

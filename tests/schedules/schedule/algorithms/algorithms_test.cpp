@@ -5,7 +5,6 @@
 
 #include "schedule/passes/passes.h"
 #include "tests/cases.h"
-#include "tests/results.h"
 #include "tests/schedules/schedule/make_schedules.h"
 
 namespace penstock::testing {

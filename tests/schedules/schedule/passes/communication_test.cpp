@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <set>
 
 #include "schedule/passes/passes.h"
 #include "tests/schedules/schedule/make_schedules.h"

@@ -4,7 +4,6 @@
 #include "base/index.h"
 #include "schedule/passes/passes.h"
 #include "simulate/pass_context.h"
-#include "simulate/simulate.h"
 #include "tests/results.h"
 #include "tests/schedules/schedule/random_catalog.h"
 

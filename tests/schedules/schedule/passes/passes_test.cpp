@@ -7,7 +7,6 @@
 
 #include "schedule/passes/pass_table.h"
 #include "simulate/pass_context.h"
-#include "simulate/simulate.h"
 #include "tests/results.h"
 #include "tests/schedules/schedule/passes/pass_figures.h"
 #include "tests/schedules/schedule/random_catalog.h"

@@ -6,8 +6,6 @@
 #include <cmath>
 #include <random>
 #include <set>
-#include <string>
-#include <vector>
 
 #include "base/index.h"
 #include "schedule/catalog.h"
