@@ -18,20 +18,22 @@ namespace {
 
 class Gpt2Block : public torch::nn::Module {
  public:
-  Gpt2Block(std::int64_t dim, const Gpt2Options& options)
-      : heads_(options.heads), dropout_(options.dropout) {
+  Gpt2Block(std::int64_t dim, const Gpt2Options& options, const LayerRange& range)
+      : heads_(options.heads / range.tensor_ranks),
+        ranks_(range.tensor_ranks),
+        dropout_(options.dropout) {
     const auto norm = [&](const char* name) {
       return register_module(name, std::make_shared<LayerNorm>(dim, options.norm_epsilon));
     };
-    const auto affine = [&](const char* name, std::int64_t in, std::int64_t out) {
-      return register_module(name, std::make_shared<Affine>(in, out));
+    const auto affine = [&](const char* name, std::int64_t in, std::int64_t out, const Cut& cut) {
+      return register_module(name, std::make_shared<Affine>(in, out, cut));
     };
     attention_norm_ = norm("attention_norm");
-    qkv_ = affine("wqkv", dim, 3 * dim);
-    output_ = affine("wo", dim, dim);
+    qkv_ = affine("wqkv", dim, 3 * dim, Cut::Outputs(range, options.heads, /*blocks=*/3));
+    output_ = affine("wo", dim, dim, Cut::Inputs(range));
     feed_forward_norm_ = norm("ffn_norm");
-    up_ = affine("w1", dim, options.HiddenOf(dim));
-    down_ = affine("w2", options.HiddenOf(dim), dim);
+    up_ = affine("w1", dim, options.HiddenOf(dim), Cut::Outputs(range));
+    down_ = affine("w2", options.HiddenOf(dim), dim, Cut::Inputs(range));
   }
 
   torch::Tensor forward(const torch::Tensor& input, SequenceContext& context) {
@@ -47,14 +49,16 @@ class Gpt2Block : public torch::nn::Module {
   }
   torch::Tensor Mlp(const torch::Tensor& input) {
     const ModuleScope scope(ModuleKind::kMlp);
-    const torch::Tensor up = up_->forward(feed_forward_norm_->forward(input));
+    const torch::Tensor up =
+        up_->forward(ShareAmongRanks(feed_forward_norm_->forward(input), ranks_));
     return down_->forward(at::gelu(up, "tanh"));
   }
 
   torch::Tensor Attend(const torch::Tensor& input, SequenceContext& context) {
-    const std::int64_t batch = input.size(0), length = input.size(1), dim = input.size(2);
-    const torch::Tensor all = qkv_->forward(input);  // [B, S, 3 D]
-    const auto part = [&](std::int64_t index) {      // [B, H, S, E]
+    const std::int64_t batch = input.size(0), length = input.size(1);
+    const torch::Tensor all = qkv_->forward(ShareAmongRanks(input, ranks_));  // [B, S, 3 D]
+    const std::int64_t dim = all.size(2) / 3;                                 // of the rank's heads
+    const auto part = [&](std::int64_t index) {                               // [B, H, S, E]
       return all.narrow(-1, index * dim, dim)
           .reshape({batch, length, heads_, dim / heads_})
           .transpose(1, 2);
@@ -69,7 +73,8 @@ class Gpt2Block : public torch::nn::Module {
     return at::dropout(branch, dropout_, is_training());
   }
 
-  std::int64_t heads_;
+  std::int64_t heads_;  // of the rank
+  int ranks_;
   double dropout_;
   std::shared_ptr<LayerNorm> attention_norm_, feed_forward_norm_;
   std::shared_ptr<Affine> qkv_, output_, up_, down_;
@@ -89,7 +94,7 @@ class Gpt2Stage : public StageModule {
       positions_ =
           register_module("positions", std::make_shared<Embedding>(config.sequence, config.dim));
     }
-    blocks_ = RegisterLayers<Gpt2Block>(*this, range, config.dim, options);
+    blocks_ = RegisterLayers<Gpt2Block>(*this, range, config.dim, options, range);
     if (!range.head) return;
     norm_ = register_module("norm", std::make_shared<LayerNorm>(config.dim, options.norm_epsilon));
     if (options.tied || !has_tables) return;

@@ -1,5 +1,7 @@
 #include "train/run/resume.h"
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
 
 #include <algorithm>
@@ -152,14 +154,33 @@ Status OpenNext(const RunContext& run, const OpenedTokenizer* tokenizer, RunStar
   return {};
 }
 
-// Sets the parameters to the configured weights.
-Status LoadWeights(const TrainConfig& config, const Pipeline& pipeline) {
-  PENSTOCK_TRY(const HuggingFaceWeights weights, HuggingFaceWeights::Open(config.weights));
+// Reads a parameter, or the part of it that the stage has.
+Status ReadParameter(const HuggingFaceWeights& weights, const ModelConfig& model,
+                     const NamedParameter& parameter) {
+  const Layout& layout = parameter.layout;
+  if (!layout.box()) {
+    return weights.Read(model, parameter.name, layout.shape(), layout.begin(), parameter.value);
+  }
+  const auto options = parameter.value.options().device(at::kCPU);
+  const at::Tensor whole = at::empty(layout.shape(), options);
+  PENSTOCK_TRY_STATUS(weights.Read(model, parameter.name, layout.shape(), 0, whole));
+  const at::Tensor own = at::empty({parameter.value.numel()}, options);
+  layout.ForRuns(own.numel(), [&](std::int64_t at, std::int64_t begin, std::int64_t count) {
+    own.narrow(0, begin, count).copy_(whole.view({-1}).narrow(0, at, count));
+    return true;
+  });
+  const at::NoGradGuard no_gradients;
+  parameter.value.copy_(own.view(parameter.value.sizes()));
+  return {};
+}
+
+// Sets the parameters of a plane to the configured weights.
+Status LoadWeights(const TrainConfig& config, const HuggingFaceWeights& weights,
+                   const Pipeline& pipeline) {
   for (const auto& stage : pipeline.stages) {
     if (stage == nullptr) continue;
     for (const NamedParameter& each : stage->Restored()) {
-      PENSTOCK_TRY_STATUS(weights.Read(config.model, each.name, each.layout.shape(),
-                                       each.layout.begin(), each.value));
+      PENSTOCK_TRY_STATUS(ReadParameter(weights, config.model, each));
       if (at::isfinite(each.value).all().item<bool>()) continue;
       return InvalidParameter("weights",
                               ": {}: {} is not finite (NaN or Inf): its training diverged, or the "
@@ -167,6 +188,16 @@ Status LoadWeights(const TrainConfig& config, const Pipeline& pipeline) {
                               config.weights, each.name);
     }
     stage->ReadWeights();
+  }
+  return {};
+}
+
+// Sets the parameters to the configured weights.
+Status LoadWeights(const TrainConfig& config, const Pipeline& pipeline) {
+  PENSTOCK_TRY(const HuggingFaceWeights weights, HuggingFaceWeights::Open(config.weights));
+  PENSTOCK_TRY_STATUS(LoadWeights(config, weights, pipeline));
+  for (const Pipeline& plane : pipeline.planes) {
+    PENSTOCK_TRY_STATUS(LoadWeights(config, weights, plane));
   }
   return {};
 }
