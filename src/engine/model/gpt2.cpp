@@ -83,12 +83,15 @@ class Gpt2Block : public torch::nn::Module {
 class Gpt2Stage : public StageModule {
  public:
   Gpt2Stage(const ModelConfig& config, const Gpt2Options& options, const LayerRange& range)
-      : dropout_(options.dropout), is_first_(range.embedding), document_end_(config.document_end) {
+      : dropout_(options.dropout),
+        is_first_(range.embedding),
+        document_end_(config.document_end),
+        vocabulary_(Cut::Vocabulary(range, config.vocabulary)) {
     const bool has_tables = !range.sharded_vocabulary;
     // A tied last stage has a copy of the embedding under the same name.
     if (has_tables && (range.embedding || (range.head && options.tied))) {
-      embedding_ =
-          register_module("embedding", std::make_shared<Embedding>(config.vocabulary, config.dim));
+      embedding_ = register_module(
+          "embedding", std::make_shared<Embedding>(config.vocabulary, config.dim, vocabulary_));
     }
     if (range.embedding) {
       positions_ =
@@ -98,7 +101,8 @@ class Gpt2Stage : public StageModule {
     if (!range.head) return;
     norm_ = register_module("norm", std::make_shared<LayerNorm>(config.dim, options.norm_epsilon));
     if (options.tied || !has_tables) return;
-    head_ = register_module("head", std::make_shared<Projection>(config.dim, config.vocabulary));
+    head_ = register_module(
+        "head", std::make_shared<Projection>(config.dim, config.vocabulary, vocabulary_));
   }
 
   torch::Tensor forward(torch::Tensor input) override { return ForwardAll({&input, 1}).front(); }
@@ -120,6 +124,12 @@ class Gpt2Stage : public StageModule {
     return {output, starts};
   }
 
+  torch::Tensor Loss(std::span<const torch::Tensor> outputs,
+                     const torch::Tensor& targets) override {
+    return vocabulary_.ranks == 1 ? StageModule::Loss(outputs, targets)
+                                  : DividedCrossEntropy(outputs.front(), targets, vocabulary_);
+  }
+
   bool HasForwardSlice() const override { return true; }
   torch::Tensor ForwardSlice(torch::Tensor input, SequenceContext& context) override {
     if (!is_first_) return Blocks(std::move(input), context);
@@ -135,7 +145,7 @@ class Gpt2Stage : public StageModule {
       hidden = block->forward(hidden, context);
     }
     if (!norm_) return hidden;
-    hidden = norm_->forward(hidden);
+    hidden = ShareAmongRanks(norm_->forward(hidden), vocabulary_.ranks);
     if (head_) return head_->forward(hidden);
     return embedding_ ? at::linear(hidden, embedding_->weight()) : hidden;
   }
@@ -150,6 +160,7 @@ class Gpt2Stage : public StageModule {
   double dropout_;
   bool is_first_;
   std::int64_t document_end_;
+  Cut vocabulary_;
   std::shared_ptr<Embedding> embedding_, positions_;
   std::vector<std::shared_ptr<Gpt2Block>> blocks_;
   std::shared_ptr<LayerNorm> norm_;

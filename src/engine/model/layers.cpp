@@ -38,11 +38,16 @@ torch::Tensor Affine::forward(const torch::Tensor& input) {
   return SumOverRanks(at::linear(input, weight_), summed_) + bias_;
 }
 
-Embedding::Embedding(std::int64_t vocabulary, std::int64_t dim)
-    : weight_(register_parameter("weight", at::empty({vocabulary, dim}))) {}
+Embedding::Embedding(std::int64_t vocabulary, std::int64_t dim, const Cut& cut)
+    : cut_(cut), weight_(RegisterPart("weight", {vocabulary, dim}, cut, 0)) {}
 
+// Tokens of other ranks are zeros in the sum.
 torch::Tensor Embedding::forward(const torch::Tensor& tokens) {
-  return at::embedding(weight_, tokens);
+  if (cut_.ranks == 1) return at::embedding(weight_, tokens);
+  const torch::Tensor rows = tokens - cut_.rank * weight_.size(0);
+  const torch::Tensor inside = rows.clamp(0, weight_.size(0) - 1);
+  const torch::Tensor other = rows.ne(inside).unsqueeze(-1);
+  return SumOverRanks(at::embedding(weight_, inside).masked_fill(other, 0), cut_.ranks);
 }
 
 RmsNorm::RmsNorm(std::int64_t dim, double epsilon, const Cut& cut)

@@ -44,14 +44,15 @@ class Affine : public DividedModule {
 };
 
 // Maps token ids [B, S] to [B, S, D].
-class Embedding : public torch::nn::Module {
+class Embedding : public DividedModule {
  public:
-  Embedding(std::int64_t vocabulary, std::int64_t dim);
+  Embedding(std::int64_t vocabulary, std::int64_t dim, const Cut& cut = {});
   torch::Tensor forward(const torch::Tensor& tokens);
   const torch::Tensor& weight() const { return weight_; }
 
  private:
-  torch::Tensor weight_;  // [vocabulary, D]
+  Cut cut_;
+  torch::Tensor weight_;  // [vocabulary, D], or the rank's rows
 };
 
 // x / sqrt(mean(x^2) + epsilon) * weight, over the last dimension (Zhang and Sennrich 2019).

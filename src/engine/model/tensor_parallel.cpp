@@ -1,8 +1,18 @@
 #include "model/tensor_parallel.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/amax.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/clamp.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/gather.h>
+#include <ATen/ops/log.h>
+#include <ATen/ops/masked_fill.h>
+#include <ATen/ops/ne.h>
+#include <ATen/ops/scatter_add.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/sum.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -32,6 +42,37 @@ struct ShareFunction : torch::autograd::Function<ShareFunction> {
   static torch::Tensor forward(AutogradContext*, const torch::Tensor& x) { return x; }
   static variable_list backward(AutogradContext*, const variable_list& gradients) {
     return {AllReduce(gradients[0].contiguous(), kTensorGroup)};
+  }
+};
+
+// The cross-entropy of each row of logits [N, vocabulary / ranks], whose first column is token
+// `first`: log(sum(exp(logits))) - logits[target], both sums over the ranks.
+struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
+  static torch::Tensor forward(AutogradContext* context, const torch::Tensor& logits,
+                               const torch::Tensor& targets, std::int64_t first,
+                               std::int64_t ranks) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const torch::Tensor own_maximum = at::amax(logits, 1).unsqueeze(0);
+    const torch::Tensor maximum =
+        at::amax(AllGather(own_maximum, static_cast<int>(ranks), kTensorGroup), 0);
+    const torch::Tensor shifted = logits - maximum.unsqueeze(1);
+    const torch::Tensor exponentials = at::exp(shifted);
+    const torch::Tensor columns = targets - first;
+    const torch::Tensor inside = at::clamp(columns, 0, logits.size(1) - 1).unsqueeze(1);
+    const torch::Tensor other = at::ne(columns.unsqueeze(1), inside);
+    const torch::Tensor target = at::masked_fill(at::gather(shifted, 1, inside), other, 0);
+    const torch::Tensor sums =
+        AllReduce(at::stack({at::sum(exponentials, 1), target.squeeze(1)}), kTensorGroup);
+    const torch::Tensor sum = sums.select(0, 0);
+    context->save_for_backward({exponentials / sum.unsqueeze(1), inside, other});
+    return at::log(sum) - sums.select(0, 1);
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const torch::Tensor gradient = gradients[0].unsqueeze(1);
+    const torch::Tensor of_target = at::masked_fill(-gradient, saved[2], 0);
+    return {at::scatter_add(saved[0] * gradient, 1, saved[1], of_target), torch::Tensor(),
+            torch::Tensor(), torch::Tensor()};
   }
 };
 
@@ -98,6 +139,15 @@ torch::Tensor SumOverRanks(const torch::Tensor& x, int ranks) {
 
 torch::Tensor ShareAmongRanks(const torch::Tensor& x, int ranks) {
   return ranks == 1 ? x : ShareFunction::apply(x);
+}
+
+torch::Tensor DividedCrossEntropy(const torch::Tensor& logits, const torch::Tensor& targets,
+                                  const Cut& cut) {
+  const torch::Tensor rows = logits.to(at::kFloat).reshape({-1, logits.size(-1)});
+  const torch::Tensor flat = targets.reshape({-1});
+  const torch::Tensor losses =
+      CrossEntropyFunction::apply(rows, flat, cut.rank * logits.size(-1), std::int64_t{cut.ranks});
+  return losses.masked_fill(flat.lt(0), 0).sum() / flat.ge(0).sum();
 }
 
 }  // namespace penstock

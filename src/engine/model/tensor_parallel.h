@@ -64,6 +64,12 @@ struct Cut {
     return {Of::kNothing, range.tensor_ranks, range.tensor_rank};
   }
 
+  // Ranks that divide a vocabulary of this size. All have the whole one unless they divide it
+  // evenly.
+  static Cut Vocabulary(const LayerRange& range, std::int64_t size) {
+    return size % range.tensor_ranks == 0 ? Outputs(range) : Cut();
+  }
+
   // Returns the part of a dimension of this size that the rank has.
   ParameterPart PartOf(std::int64_t dimension, std::int64_t size) const;
 };
@@ -92,5 +98,9 @@ torch::Tensor SumOverRanks(const torch::Tensor& x, int ranks);
 // Returns x, which all ranks have, for use in their parts of a layer. Its gradient is the sum of
 // what they compute.
 torch::Tensor ShareAmongRanks(const torch::Tensor& x, int ranks);
+// Returns the mean cross-entropy of logits, of which each rank has an equal part of the vocabulary:
+// [.., vocabulary / ranks]. Targets below 0 do not count. No rank has a whole row of logits.
+torch::Tensor DividedCrossEntropy(const torch::Tensor& logits, const torch::Tensor& targets,
+                                  const Cut& cut);
 
 }  // namespace penstock
