@@ -18,20 +18,22 @@ namespace {
 
 class Gpt2Block : public torch::nn::Module {
  public:
-  Gpt2Block(std::int64_t dim, const Gpt2Options& options)
-      : heads_(options.heads), dropout_(options.dropout) {
+  Gpt2Block(std::int64_t dim, const Gpt2Options& options, const LayerRange& range)
+      : heads_(options.heads / range.tensor_ranks),
+        ranks_(range.tensor_ranks),
+        dropout_(options.dropout) {
     const auto norm = [&](const char* name) {
       return register_module(name, std::make_shared<LayerNorm>(dim, options.norm_epsilon));
     };
-    const auto affine = [&](const char* name, std::int64_t in, std::int64_t out) {
-      return register_module(name, std::make_shared<Affine>(in, out));
+    const auto affine = [&](const char* name, std::int64_t in, std::int64_t out, const Cut& cut) {
+      return register_module(name, std::make_shared<Affine>(in, out, cut));
     };
     attention_norm_ = norm("attention_norm");
-    qkv_ = affine("wqkv", dim, 3 * dim);
-    output_ = affine("wo", dim, dim);
+    qkv_ = affine("wqkv", dim, 3 * dim, Cut::Outputs(range, options.heads, /*blocks=*/3));
+    output_ = affine("wo", dim, dim, Cut::Inputs(range));
     feed_forward_norm_ = norm("ffn_norm");
-    up_ = affine("w1", dim, options.HiddenOf(dim));
-    down_ = affine("w2", options.HiddenOf(dim), dim);
+    up_ = affine("w1", dim, options.HiddenOf(dim), Cut::Outputs(range));
+    down_ = affine("w2", options.HiddenOf(dim), dim, Cut::Inputs(range));
   }
 
   torch::Tensor forward(const torch::Tensor& input, SequenceContext& context) {
@@ -47,14 +49,16 @@ class Gpt2Block : public torch::nn::Module {
   }
   torch::Tensor Mlp(const torch::Tensor& input) {
     const ModuleScope scope(ModuleKind::kMlp);
-    const torch::Tensor up = up_->forward(feed_forward_norm_->forward(input));
+    const torch::Tensor up =
+        up_->forward(ShareAmongRanks(feed_forward_norm_->forward(input), ranks_));
     return down_->forward(at::gelu(up, "tanh"));
   }
 
   torch::Tensor Attend(const torch::Tensor& input, SequenceContext& context) {
-    const std::int64_t batch = input.size(0), length = input.size(1), dim = input.size(2);
-    const torch::Tensor all = qkv_->forward(input);  // [B, S, 3 D]
-    const auto part = [&](std::int64_t index) {      // [B, H, S, E]
+    const std::int64_t batch = input.size(0), length = input.size(1);
+    const torch::Tensor all = qkv_->forward(ShareAmongRanks(input, ranks_));  // [B, S, 3 D]
+    const std::int64_t dim = all.size(2) / 3;                                 // of the rank's heads
+    const auto part = [&](std::int64_t index) {                               // [B, H, S, E]
       return all.narrow(-1, index * dim, dim)
           .reshape({batch, length, heads_, dim / heads_})
           .transpose(1, 2);
@@ -69,7 +73,8 @@ class Gpt2Block : public torch::nn::Module {
     return at::dropout(branch, dropout_, is_training());
   }
 
-  std::int64_t heads_;
+  std::int64_t heads_;  // of the rank
+  int ranks_;
   double dropout_;
   std::shared_ptr<LayerNorm> attention_norm_, feed_forward_norm_;
   std::shared_ptr<Affine> qkv_, output_, up_, down_;
@@ -78,22 +83,26 @@ class Gpt2Block : public torch::nn::Module {
 class Gpt2Stage : public StageModule {
  public:
   Gpt2Stage(const ModelConfig& config, const Gpt2Options& options, const LayerRange& range)
-      : dropout_(options.dropout), is_first_(range.embedding), document_end_(config.document_end) {
+      : dropout_(options.dropout),
+        is_first_(range.embedding),
+        document_end_(config.document_end),
+        vocabulary_(Cut::Vocabulary(range, config.vocabulary)) {
     const bool has_tables = !range.sharded_vocabulary;
     // A tied last stage has a copy of the embedding under the same name.
     if (has_tables && (range.embedding || (range.head && options.tied))) {
-      embedding_ =
-          register_module("embedding", std::make_shared<Embedding>(config.vocabulary, config.dim));
+      embedding_ = register_module(
+          "embedding", std::make_shared<Embedding>(config.vocabulary, config.dim, vocabulary_));
     }
     if (range.embedding) {
       positions_ =
           register_module("positions", std::make_shared<Embedding>(config.sequence, config.dim));
     }
-    blocks_ = RegisterLayers<Gpt2Block>(*this, range, config.dim, options);
+    blocks_ = RegisterLayers<Gpt2Block>(*this, range, config.dim, options, range);
     if (!range.head) return;
     norm_ = register_module("norm", std::make_shared<LayerNorm>(config.dim, options.norm_epsilon));
     if (options.tied || !has_tables) return;
-    head_ = register_module("head", std::make_shared<Projection>(config.dim, config.vocabulary));
+    head_ = register_module(
+        "head", std::make_shared<Projection>(config.dim, config.vocabulary, vocabulary_));
   }
 
   torch::Tensor forward(torch::Tensor input) override { return ForwardAll({&input, 1}).front(); }
@@ -115,6 +124,12 @@ class Gpt2Stage : public StageModule {
     return {output, starts};
   }
 
+  torch::Tensor Loss(std::span<const torch::Tensor> outputs,
+                     const torch::Tensor& targets) override {
+    return vocabulary_.ranks == 1 ? StageModule::Loss(outputs, targets)
+                                  : DividedCrossEntropy(outputs.front(), targets, vocabulary_);
+  }
+
   bool HasForwardSlice() const override { return true; }
   torch::Tensor ForwardSlice(torch::Tensor input, SequenceContext& context) override {
     if (!is_first_) return Blocks(std::move(input), context);
@@ -130,7 +145,7 @@ class Gpt2Stage : public StageModule {
       hidden = block->forward(hidden, context);
     }
     if (!norm_) return hidden;
-    hidden = norm_->forward(hidden);
+    hidden = ShareAmongRanks(norm_->forward(hidden), vocabulary_.ranks);
     if (head_) return head_->forward(hidden);
     return embedding_ ? at::linear(hidden, embedding_->weight()) : hidden;
   }
@@ -145,6 +160,7 @@ class Gpt2Stage : public StageModule {
   double dropout_;
   bool is_first_;
   std::int64_t document_end_;
+  Cut vocabulary_;
   std::shared_ptr<Embedding> embedding_, positions_;
   std::vector<std::shared_ptr<Gpt2Block>> blocks_;
   std::shared_ptr<LayerNorm> norm_;

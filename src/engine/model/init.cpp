@@ -6,8 +6,10 @@
 #include <cmath>
 #include <string_view>
 
+#include "base/index.h"
 #include "base/mix_bits.h"
 #include "model/model_entry.h"
+#include "model/tensor_parallel.h"
 
 namespace penstock {
 
@@ -41,19 +43,24 @@ void InitializeTransformer(const ModelConfig& config, std::string_view parameter
 void InitializeParameters(const ModelEntry& model, const ModelConfig& config,
                           const LayerRange& range, StageModule& stage) {
   const torch::NoGradGuard no_grad;
+  const std::map<std::string, ParameterPart> parts = PartsOf(stage);
   for (auto& parameter : stage.named_parameters()) {
     const std::string& name = parameter.key();
     torch::Tensor& value = parameter.value();
     const at::Generator generator = GeneratorOf(config.seed, name);
-    if (range.expert_ranks == 1 || !model.is_per_expert(name)) {
+    const bool has_experts = range.expert_ranks > 1 && model.is_per_expert(name);
+    const auto part = parts.find(name);
+    if (!has_experts && part == parts.end()) {
       model.initialize(config, name, value, generator);
       continue;
     }
     std::vector<std::int64_t> sizes = value.sizes().vec();
-    sizes[0] *= range.expert_ranks;
-    torch::Tensor all = at::empty(sizes, value.options());
-    model.initialize(config, name, all, generator);
-    value.copy_(all.narrow(0, range.expert_rank * value.size(0), value.size(0)));
+    if (has_experts) sizes[0] *= range.expert_ranks;
+    if (part != parts.end()) sizes[Index(part->second.dimension)] = part->second.whole;
+    torch::Tensor own = at::empty(sizes, value.options());
+    model.initialize(config, name, own, generator);
+    if (has_experts) own = own.narrow(0, range.expert_rank * value.size(0), value.size(0));
+    value.copy_(part == parts.end() ? own : part->second.Of(own));
   }
 }
 

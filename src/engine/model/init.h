@@ -12,7 +12,7 @@ namespace penstock {
 struct ModelEntry;
 
 // Initializes every parameter of the stage by the model's `initialize`. A stage with a part of the
-// experts gets that part of the values of all.
+// experts or of the matrices gets that part of the values of all.
 void InitializeParameters(const ModelEntry& model, const ModelConfig& config,
                           const LayerRange& range, StageModule& stage);
 

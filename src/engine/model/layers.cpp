@@ -7,30 +7,51 @@
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/silu.h>
 
+#include <algorithm>
+
 namespace penstock {
 
-Projection::Projection(std::int64_t in, std::int64_t out)
-    : weight_(register_parameter("weight", at::empty({out, in}))) {}
+namespace {
 
-torch::Tensor Projection::forward(const torch::Tensor& input) { return at::linear(input, weight_); }
+int SummedRanks(const Cut& cut) { return cut.of == Cut::Of::kInputs ? cut.ranks : 1; }
 
-Affine::Affine(std::int64_t in, std::int64_t out)
-    : weight_(register_parameter("weight", at::empty({out, in}))),
-      bias_(register_parameter("bias", at::empty({out}))) {}
+std::int64_t DividedDimension(const Cut& cut) { return cut.of == Cut::Of::kInputs ? 1 : 0; }
+
+}  // namespace
+
+Projection::Projection(std::int64_t in, std::int64_t out, const Cut& cut)
+    : summed_(SummedRanks(cut)),
+      weight_(RegisterPart("weight", {out, in}, cut, DividedDimension(cut))) {}
+
+torch::Tensor Projection::forward(const torch::Tensor& input) {
+  return SumOverRanks(at::linear(input, weight_), summed_);
+}
+
+// Ranks that divide the inputs all have the bias, and add it to the sum of their results.
+Affine::Affine(std::int64_t in, std::int64_t out, const Cut& cut)
+    : summed_(SummedRanks(cut)),
+      weight_(RegisterPart("weight", {out, in}, cut, DividedDimension(cut))),
+      bias_(RegisterPart("bias", {out}, summed_ > 1 ? Cut() : cut, 0)) {}
 
 torch::Tensor Affine::forward(const torch::Tensor& input) {
-  return at::linear(input, weight_, bias_);
+  if (summed_ == 1) return at::linear(input, weight_, bias_);
+  return SumOverRanks(at::linear(input, weight_), summed_) + bias_;
 }
 
-Embedding::Embedding(std::int64_t vocabulary, std::int64_t dim)
-    : weight_(register_parameter("weight", at::empty({vocabulary, dim}))) {}
+Embedding::Embedding(std::int64_t vocabulary, std::int64_t dim, const Cut& cut)
+    : cut_(cut), weight_(RegisterPart("weight", {vocabulary, dim}, cut, 0)) {}
 
+// Tokens of other ranks are zeros in the sum.
 torch::Tensor Embedding::forward(const torch::Tensor& tokens) {
-  return at::embedding(weight_, tokens);
+  if (cut_.ranks == 1) return at::embedding(weight_, tokens);
+  const torch::Tensor rows = tokens - cut_.rank * weight_.size(0);
+  const torch::Tensor inside = rows.clamp(0, weight_.size(0) - 1);
+  const torch::Tensor other = rows.ne(inside).unsqueeze(-1);
+  return SumOverRanks(at::embedding(weight_, inside).masked_fill(other, 0), cut_.ranks);
 }
 
-RmsNorm::RmsNorm(std::int64_t dim, double epsilon)
-    : weight_(register_parameter("weight", at::empty({dim}))), epsilon_(epsilon) {}
+RmsNorm::RmsNorm(std::int64_t dim, double epsilon, const Cut& cut)
+    : weight_(RegisterPart("weight", {dim}, cut, 0)), epsilon_(epsilon) {}
 
 torch::Tensor RmsNorm::forward(const torch::Tensor& input) {
   const torch::Tensor wide = input.to(at::kFloat);  // for the range of squares
@@ -58,24 +79,31 @@ torch::Tensor CausalAttention(const torch::Tensor& query, const KeysValues& know
                                           /*dropout_p=*/0.0, /*is_causal=*/!mask, scale);
 }
 
-Attention::Attention(torch::nn::Module& block, const AttentionSizes& sizes) : sizes_(sizes) {
+Attention::Attention(torch::nn::Module& block, const AttentionSizes& sizes, const LayerRange& range)
+    : sizes_(sizes), ranks_(range.tensor_ranks) {
   const std::int64_t kv_dim = sizes.head_dim * sizes.kv_heads;
   const std::int64_t all_dim = sizes.head_dim * sizes.heads;
-  wq_ = block.register_module("wq", std::make_shared<Projection>(sizes.dim, all_dim));
-  wk_ = block.register_module("wk", std::make_shared<Projection>(sizes.dim, kv_dim));
-  wv_ = block.register_module("wv", std::make_shared<Projection>(sizes.dim, kv_dim));
-  wo_ = block.register_module("wo", std::make_shared<Projection>(all_dim, sizes.dim));
+  const auto projection = [&](const char* name, std::int64_t in, std::int64_t out, const Cut& cut) {
+    return block.register_module(name, std::make_shared<Projection>(in, out, cut));
+  };
+  wq_ = projection("wq", sizes.dim, all_dim, Cut::Outputs(range, sizes.heads));
+  wk_ = projection("wk", sizes.dim, kv_dim, Cut::Outputs(range, sizes.kv_heads));
+  wv_ = projection("wv", sizes.dim, kv_dim, Cut::Outputs(range, sizes.kv_heads));
+  wo_ = projection("wo", all_dim, sizes.dim, Cut::Inputs(range));
+  sizes_.heads /= ranks_;
+  sizes_.kv_heads = std::max<std::int64_t>(sizes_.kv_heads / ranks_, 1);
   if (sizes.qk_norm_epsilon == 0) return;
   const auto norm = [&](const char* name) {
-    return block.register_module(name,
-                                 std::make_shared<RmsNorm>(sizes.head_dim, sizes.qk_norm_epsilon));
+    return block.register_module(
+        name, std::make_shared<RmsNorm>(sizes.head_dim, sizes.qk_norm_epsilon, Cut::ByHead(range)));
   };
   q_norm_ = norm("q_norm");
   k_norm_ = norm("k_norm");
 }
 
-torch::Tensor Attention::Attend(const torch::Tensor& input, const RotaryTable& rotary,
+torch::Tensor Attention::Attend(const torch::Tensor& whole, const RotaryTable& rotary,
                                 SequenceContext& context) {
+  const torch::Tensor input = ShareAmongRanks(whole, ranks_);
   const std::int64_t batch = input.size(0), length = input.size(1);
   const std::int64_t head_dim = sizes_.head_dim;
   const auto heads_of = [&](const torch::Tensor& value, std::int64_t heads) {
@@ -102,13 +130,19 @@ torch::Tensor Attention::Attend(const torch::Tensor& input, const RotaryTable& r
   return wo_->forward(mixed.transpose(1, 2).reshape({batch, length, sizes_.heads * head_dim}));
 }
 
-SwiGlu::SwiGlu(torch::nn::Module& block, std::int64_t dim, std::int64_t hidden) {
-  w1_ = block.register_module("w1", std::make_shared<Projection>(dim, hidden));
-  w2_ = block.register_module("w2", std::make_shared<Projection>(hidden, dim));
-  w3_ = block.register_module("w3", std::make_shared<Projection>(dim, hidden));
+SwiGlu::SwiGlu(torch::nn::Module& block, std::int64_t dim, std::int64_t hidden,
+               const LayerRange& range)
+    : ranks_(range.tensor_ranks) {
+  const auto projection = [&](const char* name, std::int64_t in, std::int64_t out, const Cut& cut) {
+    return block.register_module(name, std::make_shared<Projection>(in, out, cut));
+  };
+  w1_ = projection("w1", dim, hidden, Cut::Outputs(range));
+  w2_ = projection("w2", hidden, dim, Cut::Inputs(range));
+  w3_ = projection("w3", dim, hidden, Cut::Outputs(range));
 }
 
-torch::Tensor SwiGlu::Run(const torch::Tensor& input) {
+torch::Tensor SwiGlu::Run(const torch::Tensor& whole) {
+  const torch::Tensor input = ShareAmongRanks(whole, ranks_);
   return w2_->forward(at::silu(w1_->forward(input)) * w3_->forward(input));
 }
 

@@ -14,47 +14,51 @@
 
 #include "model/rope.h"
 #include "model/sequence_context.h"
+#include "model/tensor_parallel.h"
 #include "model_spec/attention_sizes.h"
 #include "model_spec/layer_range.h"
 
 namespace penstock {
 
 // x W^T without a bias: maps [.., in] to [.., out].
-class Projection : public torch::nn::Module {
+class Projection : public DividedModule {
  public:
-  Projection(std::int64_t in, std::int64_t out);
+  Projection(std::int64_t in, std::int64_t out, const Cut& cut = {});
   torch::Tensor forward(const torch::Tensor& input);
 
  private:
+  int summed_;            // ranks that add their results
   torch::Tensor weight_;  // [out, in]
 };
 
 // x W^T + b: maps [.., in] to [.., out].
-class Affine : public torch::nn::Module {
+class Affine : public DividedModule {
  public:
-  Affine(std::int64_t in, std::int64_t out);
+  Affine(std::int64_t in, std::int64_t out, const Cut& cut = {});
   torch::Tensor forward(const torch::Tensor& input);
 
  private:
+  int summed_;            // as in Projection
   torch::Tensor weight_;  // [out, in]
   torch::Tensor bias_;    // [out]
 };
 
 // Maps token ids [B, S] to [B, S, D].
-class Embedding : public torch::nn::Module {
+class Embedding : public DividedModule {
  public:
-  Embedding(std::int64_t vocabulary, std::int64_t dim);
+  Embedding(std::int64_t vocabulary, std::int64_t dim, const Cut& cut = {});
   torch::Tensor forward(const torch::Tensor& tokens);
   const torch::Tensor& weight() const { return weight_; }
 
  private:
-  torch::Tensor weight_;  // [vocabulary, D]
+  Cut cut_;
+  torch::Tensor weight_;  // [vocabulary, D], or the rank's rows
 };
 
 // x / sqrt(mean(x^2) + epsilon) * weight, over the last dimension (Zhang and Sennrich 2019).
-class RmsNorm : public torch::nn::Module {
+class RmsNorm : public DividedModule {
  public:
-  RmsNorm(std::int64_t dim, double epsilon);
+  RmsNorm(std::int64_t dim, double epsilon, const Cut& cut = {});
   torch::Tensor forward(const torch::Tensor& input);
 
  private:
@@ -102,12 +106,13 @@ class FeedForward {
 // (wq, wk, wv, wo, and q_norm and k_norm if there are any) in the caller's block.
 class Attention : public AttentionLayer {
  public:
-  Attention(torch::nn::Module& block, const AttentionSizes& sizes);
+  Attention(torch::nn::Module& block, const AttentionSizes& sizes, const LayerRange& range = {});
   torch::Tensor Attend(const torch::Tensor& input, const RotaryTable& rotary,
                        SequenceContext& context) override;
 
  private:
-  AttentionSizes sizes_;
+  AttentionSizes sizes_;  // of the rank
+  int ranks_;
   std::shared_ptr<Projection> wq_, wk_, wv_, wo_;
   std::shared_ptr<RmsNorm> q_norm_, k_norm_;  // of each head; may be null
 };
@@ -115,10 +120,12 @@ class Attention : public AttentionLayer {
 // w2(silu(w1 x) * w3 x) (Shazeer 2020). Registers its parameters in the caller's block.
 class SwiGlu : public FeedForward {
  public:
-  SwiGlu(torch::nn::Module& block, std::int64_t dim, std::int64_t hidden);
+  SwiGlu(torch::nn::Module& block, std::int64_t dim, std::int64_t hidden,
+         const LayerRange& range = {});
   torch::Tensor Run(const torch::Tensor& input) override;
 
  private:
+  int ranks_;
   std::shared_ptr<Projection> w1_, w2_, w3_;
 };
 

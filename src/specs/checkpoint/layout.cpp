@@ -17,8 +17,8 @@ std::int64_t Product(std::vector<std::int64_t>::const_iterator begin,
 
 Layout::Layout(std::vector<std::int64_t> shape, const Box& box) : shape_(std::move(shape)) {
   const auto dimension = shape_.begin() + box.dimension;
-  if (box.count == *dimension) return;
-  if (Product(shape_.begin(), dimension) > 1) {
+  if (box.count * box.blocks == *dimension) return;
+  if (Product(shape_.begin(), dimension) * box.blocks > 1) {
     box_ = box;
   } else {
     begin_ = box.first * Product(dimension + 1, shape_.end());
@@ -33,7 +33,7 @@ Layout Layout::From(std::int64_t begin) const {
 
 std::int64_t Layout::elements() const {
   const std::int64_t all = Product(shape_.begin(), shape_.end());
-  return box_ ? all / shape_[Index(box_->dimension)] * box_->count : all;
+  return box_ ? all / shape_[Index(box_->dimension)] * box_->count * box_->blocks : all;
 }
 
 Layout::Rows Layout::RowsOf() const {
@@ -42,7 +42,8 @@ Layout::Rows Layout::RowsOf() const {
     return {all, 0, all};
   }
   const std::int64_t inner = Product(shape_.begin() + box_->dimension + 1, shape_.end());
-  return {shape_[Index(box_->dimension)] * inner, box_->first * inner, box_->count * inner};
+  return {shape_[Index(box_->dimension)] / box_->blocks * inner, box_->first * inner,
+          box_->count * inner};
 }
 
 }  // namespace penstock

@@ -1,7 +1,8 @@
 // Layout: which elements of a tensor a rank has.
 //
 // A tensor may be divided along one dimension: into rows or columns, experts, rows of the
-// vocabulary. Of such a box, in row-major order, a rank has a range of elements: all of them, or
+// vocabulary; or along equal blocks of one, such as the queries, keys and values of a joint
+// projection. Of such a box, in row-major order, a rank has a range of elements: all of them, or
 // its shard (ZeRO). A box that is contiguous in the flattened tensor is only a range of it.
 #pragma once
 
@@ -13,10 +14,11 @@
 
 namespace penstock {
 
-// The indices [first, first + count) of one dimension.
+// The indices [first, first + count) of one dimension, or of each of its equal blocks.
 struct Box {
   std::int64_t dimension = 0;
   std::int64_t first = 0, count = 0;
+  std::int64_t blocks = 1;
 
   friend bool operator==(const Box&, const Box&) = default;
 };
@@ -25,7 +27,8 @@ class Layout {
  public:
   // All elements.
   explicit Layout(std::vector<std::int64_t> shape) : shape_(std::move(shape)) {}
-  // The indices of a box. Requires: it lies within the shape and is not empty.
+  // The indices of a box. Requires: it lies within the shape and is not empty, and its blocks
+  // divide the dimension evenly.
   Layout(std::vector<std::int64_t> shape, const Box& box);
   // The elements of this layout from `begin` on. Requires: it has them.
   Layout From(std::int64_t begin) const;

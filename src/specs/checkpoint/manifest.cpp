@@ -1,5 +1,6 @@
 #include "checkpoint/manifest.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -17,6 +18,7 @@ using nlohmann::json;
 constexpr const char* kFormat = "penstock-checkpoint";
 constexpr std::uint64_t kVersion = 1;
 constexpr std::uint64_t kBoxVersion = 2;                      // written if a piece has a box
+constexpr std::uint64_t kBlockVersion = 3;                    // written if a box has blocks
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 62;  // per tensor; sums do not overflow
 
 // Parses the whole text as a number of at least 0, in the form that MetadataOf writes.
@@ -65,8 +67,10 @@ Result<ManifestPiece> ParsePiece(const json& entry, const std::string& what) {
   }
   if (!entry.contains("box")) return piece;
   PENSTOCK_TRY(const std::vector<std::int64_t> box, CountsMember(entry, "box", what));
-  if (box.size() != 3) return InvalidArgument("{}: a 'box' does not have 3 numbers", what);
-  piece.box = Box{box[0], box[1], box[2]};
+  if (box.size() != 3 && box.size() != 4) {
+    return InvalidArgument("{}: a 'box' does not have 3 or 4 numbers", what);
+  }
+  piece.box = Box{box[0], box[1], box[2], box.size() == 4 ? box[3] : 1};
   return piece;
 }
 
@@ -87,7 +91,7 @@ class Coverage {
 
   Status Finish(const std::string& what) const {
     PENSTOCK_TRY_STATUS(Close(what));
-    if (!box_ || next_index_ == tensor_.shape[Index(box_->dimension)]) return {};
+    if (!box_ || next_index_ == SizeAlong(*box_)) return {};
     return InvalidArgument("{}: its boxes end at index {} of dimension {}", what, next_index_,
                            box_->dimension);
   }
@@ -95,17 +99,26 @@ class Coverage {
  private:
   Status Open(const std::optional<Box>& box, const std::string& what) {
     if (started_) PENSTOCK_TRY_STATUS(Close(what));
-    const bool follows = !started_ || (box && box_ && box->dimension == box_->dimension);
-    const bool fits = !box || (Index(box->dimension) < tensor_.shape.size() && box->count > 0 &&
-                               box->first == next_index_ &&
-                               box->count <= tensor_.shape[Index(box->dimension)] - box->first &&
-                               Layout(tensor_.shape, *box).box());
+    const bool follows = !started_ || (box && box_ && box->dimension == box_->dimension &&
+                                       box->blocks == box_->blocks);
+    const bool fits =
+        !box || (Index(box->dimension) < tensor_.shape.size() && box->count > 0 &&
+                 HasBlocks(*box) && box->first == next_index_ &&
+                 box->count <= SizeAlong(*box) - box->first && Layout(tensor_.shape, *box).box());
     if (!follows || !fits) return InvalidArgument("{}: its boxes do not divide it", what);
     started_ = true;
     box_ = box;
     next_ = 0;
     if (box) next_index_ = box->first + box->count;
     return {};
+  }
+
+  bool HasBlocks(const Box& box) const {
+    return box.blocks > 0 && tensor_.shape[Index(box.dimension)] % box.blocks == 0;
+  }
+  // Returns the indices of a block.
+  std::int64_t SizeAlong(const Box& box) const {
+    return tensor_.shape[Index(box.dimension)] / box.blocks;
   }
 
   // Checks that the box, or else the tensor, is complete.
@@ -193,9 +206,9 @@ Status CheckVersion(const json& root) {
   PENSTOCK_TRY(const std::string format, TextMember(root, "format", "it"));
   if (format != kFormat) return InvalidArgument("its format is {}", Quote(format));
   PENSTOCK_TRY(const std::uint64_t version, CountMember(root, "version", "it"));
-  if (version == kVersion || version == kBoxVersion) return {};
-  return InvalidArgument("its version is {}, but this program reads versions {} and {}", version,
-                         kVersion, kBoxVersion);
+  if (version >= kVersion && version <= kBlockVersion) return {};
+  return InvalidArgument("its version is {}, but this program reads versions {} to {}", version,
+                         kVersion, kBlockVersion);
 }
 
 json ToJson(const ManifestTensor& tensor) {
@@ -208,8 +221,10 @@ json ToJson(const ManifestTensor& tensor) {
                       {"begin", piece.begin},
                       {"end", piece.end},
                       {"crc32", std::move(checksums)}});
-    if (piece.box)
-      pieces.back()["box"] = {piece.box->dimension, piece.box->first, piece.box->count};
+    if (!piece.box) continue;
+    json& box = pieces.back()["box"];
+    box = {piece.box->dimension, piece.box->first, piece.box->count};
+    if (piece.box->blocks > 1) box.push_back(piece.box->blocks);
   }
   return {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"pieces", std::move(pieces)}};
 }
@@ -251,12 +266,14 @@ std::string FormatManifest(const Manifest& manifest) {
     files[name] = {{"bytes", file.bytes}, {"crc32", FormatCrc32(file.crc32)}};
   }
   json tensors = json::object();
-  bool has_boxes = false;
+  std::uint64_t version = kVersion;
   for (const auto& [name, tensor] : manifest.tensors) {
     tensors[name] = ToJson(tensor);
-    has_boxes = has_boxes || (!tensor.pieces.empty() && tensor.pieces.front().box);
+    if (tensor.pieces.empty() || !tensor.pieces.front().box) continue;
+    version =
+        std::max(version, tensor.pieces.front().box->blocks > 1 ? kBlockVersion : kBoxVersion);
   }
-  json root = {{"format", kFormat},         {"version", has_boxes ? kBoxVersion : kVersion},
+  json root = {{"format", kFormat},         {"version", version},
                {"step", manifest.step},     {"seconds", manifest.seconds},
                {"config", manifest.config}, {"block_bytes", manifest.block_bytes},
                {"files", std::move(files)}, {"tensors", std::move(tensors)},

@@ -53,10 +53,11 @@ Status Choose(const std::string& name, Offers& offers) {
     return std::pair(each.first.box()->dimension, each.first.box()->first);
   });
   const std::int64_t dimension = offers.boxes.front().first.box()->dimension;
+  const std::int64_t blocks = offers.boxes.front().first.box()->blocks;
   std::int64_t next = 0;  // the first index of the dimension that is not chosen yet
   for (const auto& box : offers.boxes) {
     const Box& own = *box.first.box();
-    if (own.dimension != dimension || own.first != next) {
+    if (own.dimension != dimension || own.blocks != blocks || own.first != next) {
       return InvalidArgument(
           "ranks save '{}' in boxes that do not divide it: indices {} of dimension {} come after "
           "{} of dimension {}",
@@ -65,7 +66,7 @@ Status Choose(const std::string& name, Offers& offers) {
     PENSTOCK_TRY_STATUS(cover(box));
     next += own.count;
   }
-  const std::int64_t size = offers.tensor.shape[static_cast<std::size_t>(dimension)];
+  const std::int64_t size = offers.tensor.shape[static_cast<std::size_t>(dimension)] / blocks;
   if (next == size) return {};
   return InvalidArgument("no rank saves '{}' from index {} of dimension {} on; it has {}", name,
                          next, dimension, size);

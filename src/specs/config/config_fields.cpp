@@ -160,7 +160,7 @@ std::vector<Field> ParallelFields(ParallelConfig& c) {
        "Consecutive replicas that divide the experts of each layer; must divide parallel.data",
        kFromOne, "ep expert_parallel_size expert_parallel_degree expert_model_parallel_size"},
       {"parallel.tensor", &c.tensor, kPrograms,
-       "Ranks that divide the matrices of each layer; for now, only 1", kFromOne,
+       "Ranks, threads of one process, that divide the matrices of each layer", kFromOne,
        "tp tensor_parallel_size tensor_parallel_degree tensor_model_parallel_size"},
       {"parallel.context", &c.context, kPrograms,
        "Ranks that divide the tokens of each sample; for now, only 1", kFromOne,

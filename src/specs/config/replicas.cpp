@@ -9,18 +9,27 @@
 namespace penstock {
 
 Mesh MeshOf(const ParallelConfig& parallel, const Schedule& schedule) {
-  return Mesh::Make(
-             {.data = parallel.data,
-              .expert = parallel.expert,
-              .pipeline = schedule.ranks() / (parallel.data * parallel.context * parallel.tensor),
-              .context = parallel.context,
-              .tensor = parallel.tensor})
+  return Mesh::Make({.data = parallel.data,
+                     .expert = parallel.expert,
+                     .pipeline = schedule.ranks() / parallel.data})
       .value();
 }
 
-LayerRange WithExpertPart(LayerRange range, const Mesh& mesh, int rank) {
+Mesh MeshOfPlanes(const ParallelConfig& parallel, const Schedule& schedule) {
+  return Mesh::Make({.data = parallel.data,
+                     .expert = parallel.expert,
+                     .pipeline = schedule.ranks() / parallel.data,
+                     .tensor = parallel.tensor})
+      .value();
+}
+
+LayerRange WithParts(LayerRange range, const ParallelConfig& parallel, const Schedule& schedule,
+                     int rank, int plane) {
+  const Mesh mesh = MeshOf(parallel, schedule);
   range.expert_ranks = mesh.size(Axis::kExpert);
   range.expert_rank = mesh.PlaceOf(rank, Axis::kExpert);
+  range.tensor_ranks = parallel.tensor;
+  range.tensor_rank = plane;
   return range;
 }
 

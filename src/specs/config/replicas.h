@@ -22,8 +22,13 @@ Result<Schedule> ShardSchedule(const Schedule& schedule, const ParallelConfig& p
 int ShardsOfStage(const ParallelConfig& parallel, const Schedule& schedule);
 // Returns the mesh of the ranks of a schedule with all replicas.
 Mesh MeshOf(const ParallelConfig& parallel, const Schedule& schedule);
-// Returns the layers of a stage with the part of the experts that its rank has (parallel.expert).
-LayerRange WithExpertPart(LayerRange range, const Mesh& mesh, int rank);
+// Returns the mesh of all ranks of a run. Ranks with the same place along the tensor axis are a
+// plane: they run the whole schedule. Rank r of the schedule in plane t is rank r * tensor + t.
+Mesh MeshOfPlanes(const ParallelConfig& parallel, const Schedule& schedule);
+// Returns the layers of a stage with the part of the experts that its rank of the schedule has
+// (parallel.expert), and the part of the matrices that its plane has (parallel.tensor).
+LayerRange WithParts(LayerRange range, const ParallelConfig& parallel, const Schedule& schedule,
+                     int rank, int plane);
 // Returns how many consecutive replicas of a stage have the same shard.
 int ReplicasPerShard(const ParallelConfig& parallel, const Schedule& schedule);
 

@@ -115,13 +115,28 @@ Status CheckTrainable(const Schedule& schedule, const TrainConfig& config) {
 
 namespace {
 
-Status CheckParallel(const TrainConfig& config) {
-  for (const auto& [name, ranks] : {std::pair("parallel.tensor", config.parallel.tensor),
-                                    {"parallel.context", config.parallel.context}}) {
-    if (ranks == 1) continue;
-    return InvalidParameter(
-        name, "{}: this version divides neither layers nor samples; leave it at 1", ranks);
+Status CheckTensor(const TrainConfig& config) {
+  const int ranks = config.parallel.tensor;
+  if (ranks == 1) return {};
+  const char* const refused = config.parallel.expert > 1         ? "parallel.expert above 1"
+                              : config.parallel.shard_vocabulary ? "parallel.shard_vocabulary"
+                              : !config.compiled.empty()         ? "compiled"
+                                                                 : nullptr;
+  if (refused != nullptr) {
+    return InvalidParameter("parallel.tensor", "{} cannot be combined with {}", ranks, refused);
   }
+  if (const Status status = CheckTensorRanks(config.model, ranks); !status) {
+    return tl::unexpected(Located(status.error(), config, {}));
+  }
+  return {};
+}
+
+Status CheckParallel(const TrainConfig& config) {
+  if (const int context = config.parallel.context; context > 1) {
+    return InvalidParameter("parallel.context",
+                            "{}: this version does not divide samples; leave it at 1", context);
+  }
+  PENSTOCK_TRY_STATUS(CheckTensor(config));
   const int data = config.parallel.data, expert = config.parallel.expert;
   if (const Status status = CheckExpertRanks(config.model, expert); !status) {
     return tl::unexpected(Located(status.error(), config, {"model.experts"}));
@@ -147,6 +162,7 @@ Result<Schedule> Choose(TrainConfig& config, int cores) {
                                       : FromCsv(pipeline));
   PENSTOCK_TRY_STATUS(CheckTrainable(schedule, config));
   PENSTOCK_TRY(schedule, ShardVocabulary(std::move(schedule), config));
+  PENSTOCK_TRY_STATUS(CheckTensor(config));  // a file may shard the vocabulary
   auto replicated = AddDataParallelism(schedule, data);
   if (!replicated) return InvalidParameter("parallel.data", ": {}", replicated.error().line());
   schedule = *std::move(replicated);

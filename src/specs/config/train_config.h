@@ -63,9 +63,9 @@ struct ParallelConfig {
   int zero = 0;  // what the replicas shard, see UpdateRule::zero
   int lookahead = 1;  // see ShardingOptions
   int residency = 0;
-  int expert = 1;  // consecutive replicas that divide the experts of each layer
-  // Ranks that divide the matrices of each layer, and the tokens of each sample; 1 for now.
-  int tensor = 1, context = 1;
+  int expert = 1;   // consecutive replicas that divide the experts of each layer
+  int tensor = 1;   // ranks that divide the matrices of each layer
+  int context = 1;  // ranks that divide the tokens of each sample; 1 for now
   // The link between these replicas, as LinkSpeed; empty: a fast one.
   std::string link = {};
   // Whether the pipeline's ranks shard the embedding, the head and the loss (Schedule::vocabulary).

@@ -11,6 +11,8 @@ namespace penstock {
 
 // The group of the ranks that divide the experts of their stages, for collectives.
 inline constexpr int kExpertGroup = -2;
+// The group of the ranks that divide the matrices of their stages.
+inline constexpr int kTensorGroup = -3;
 
 // The part of a model that a stage contains.
 struct LayerRange {
@@ -22,6 +24,10 @@ struct LayerRange {
   // several, it exchanges tokens in kExpertGroup with the stages that have the others.
   int expert_ranks = 1;
   int expert_rank = 0;
+  // The stage has part `tensor_rank` of `tensor_ranks` parts of each layer's matrices. With
+  // several, it adds results in kTensorGroup with the stages that have the others.
+  int tensor_ranks = 1;
+  int tensor_rank = 0;
   // Whether the embedding and the head are outside of the stages, sharded over the ranks. The stage
   // with `embedding` then takes the embedded tokens, and the one with `head` returns normalized
   // hidden states.

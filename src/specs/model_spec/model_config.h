@@ -91,6 +91,8 @@ std::vector<SharedParameter> SharedParameters(const ModelConfig& config,
 
 // Checks that `ranks` ranks can divide the experts of a layer. Errors: kInvalidArgument.
 Status CheckExpertRanks(const ModelConfig& config, int ranks);
+// Checks that `ranks` ranks can divide the matrices of a layer. Errors: kInvalidArgument.
+Status CheckTensorRanks(const ModelConfig& config, int ranks);
 // Returns whether a parameter has a part per expert (ModelEntry::is_per_expert).
 bool IsPerExpert(const ModelConfig& config, std::string_view parameter);
 

@@ -150,6 +150,21 @@ Status CheckExpertRanks(const ModelConfig& config, int ranks) {
                           ranks, experts);
 }
 
+Status CheckTensorRanks(const ModelConfig& config, int ranks) {
+  if (ranks == 1) return {};
+  PENSTOCK_TRY(const ModelSpec* model, FindModel(config.name));
+  if (!model->divided) {
+    return InvalidParameter("parallel.tensor",
+                            "{}: model {} does not divide its matrices; leave it at 1", ranks,
+                            config.name);
+  }
+  for (const auto& [key, size, may_repeat] : model->divided(config)) {
+    if (ranks >= 1 && (size % ranks == 0 || (may_repeat && ranks % size == 0))) continue;
+    return InvalidParameter("parallel.tensor", "{} does not divide {} ({})", ranks, size, key);
+  }
+  return {};
+}
+
 bool IsPerExpert(const ModelConfig& config, std::string_view parameter) {
   const ModelSpec* const model = FindModelSpec(config.name);
   return model != nullptr && model->is_per_expert != nullptr && model->is_per_expert(parameter);

@@ -21,6 +21,13 @@ struct SharedDeclaration {
   std::string_view instead;                  // the setting without it; may be empty
 };
 
+// A size that ranks divide evenly.
+struct DividedSize {
+  std::string_view key;  // of its option: "model.heads"
+  std::int64_t size = 0;
+  bool may_repeat = false;  // fewer may also be divided among more ranks, which then share some
+};
+
 struct ModelSpec {
   std::string_view name;
   std::string_view summary;  // one line
@@ -38,6 +45,9 @@ struct ModelSpec {
   bool (*is_per_expert)(std::string_view parameter) = nullptr;
   // Returns the number of experts of a layer. Empty if the model has none.
   std::function<std::int64_t(const ModelConfig& config)> experts = {};
+  // Returns the sizes that ranks divide among themselves if they divide the matrices of layers
+  // (LayerRange::tensor_ranks). Empty if the model cannot.
+  std::function<std::vector<DividedSize>(const ModelConfig& config)> divided = {};
   // Returns the first layer from which on all layers differ only in their weights. Empty if they
   // differ in more.
   std::function<std::int64_t(const ModelConfig& config)> first_alike_layer = {};

@@ -29,15 +29,18 @@ struct Divided {
   std::int64_t elements = 0;
 };
 
-// Divides the tensor along one dimension into parts of any sizes.
+// Divides the tensor along one dimension, or each of its equal blocks, into parts of any sizes.
 std::vector<Divided> DrawDivision(const std::vector<std::int64_t>& shape, std::mt19937& random) {
   const std::size_t dimension = random() % shape.size();
+  std::int64_t blocks = 1 + static_cast<std::int64_t>(random()) % 3;
+  if (shape[dimension] % blocks != 0) blocks = 1;
+  const std::int64_t size = shape[dimension] / blocks;
   std::vector<Divided> parts;
-  for (std::int64_t first = 0; first < shape[dimension];) {
-    const std::int64_t left = shape[dimension] - first;
+  for (std::int64_t first = 0; first < size;) {
+    const std::int64_t left = size - first;
     const std::int64_t count = 1 + static_cast<std::int64_t>(random()) % left;
-    const Box box = {static_cast<std::int64_t>(dimension), first, count};
-    parts.push_back({Layout(shape, box), Layout(shape).elements() / shape[dimension] * count});
+    const Box box = {static_cast<std::int64_t>(dimension), first, count, blocks};
+    parts.push_back({Layout(shape, box), Layout(shape).elements() / size * count});
     first += count;
   }
   return parts;

@@ -71,6 +71,21 @@ TEST(Manifest, RefusesBoxesThatAreNotTheWholeTensor) {
   }
 }
 
+TEST(Manifest, HasBoxesOfEqualBlocks) {
+  const TempFolder folder;
+  const Layout left({6, 2}, {0, 0, 1, 3}), right({6, 2}, {0, 1, 1, 3});
+  const std::string text = FormatManifest(WriteSmallCheckpoint(
+      folder / "step-7", {{{"a", left, Ascending(6)}}, {{"a", right, Ascending(6)}}}));
+  EXPECT_TRUE(ParseManifest(text));
+  EXPECT_TRUE(Contains(text, "\"version\":3"));
+  for (const char* wrong : {"[0,1,1]", "[0,1,1,2]", "[0,1,1,4]", "[0,1,1,0]", "[0,2,1,3]",
+                            "[0,1,2,3]", "[1,1,1,3]", "[0,1,1,3,1]"}) {
+    std::string changed = text;
+    changed.replace(changed.find("[0,1,1,3]"), 9, wrong);
+    EXPECT_TRUE(Contains(LineOf(ParseManifestContent(changed)), "tensor 'a'")) << wrong;
+  }
+}
+
 TEST(Manifest, RefusesSizesBeyondItsFiles) {
   const std::string huge = "\"shape\":[4000000000,4000000000,4000000000]";
   EXPECT_TRUE(Contains(ErrorWith("\"shape\":[2,3]", huge), "too large"));
@@ -90,8 +105,8 @@ TEST(Manifest, RefusesFilesOutsideOfItsFolder) {
 }
 
 TEST(Manifest, RefusesOtherVersions) {
-  EXPECT_EQ(ErrorWith("\"version\":1", "\"version\":3"),
-            "its version is 3, but this program reads versions 1 and 2");
+  EXPECT_EQ(ErrorWith("\"version\":1", "\"version\":4"),
+            "its version is 4, but this program reads versions 1 to 3");
   EXPECT_TRUE(Contains(ErrorWith("\"step\":7", "\"step\":-7"), "'step'"));
   EXPECT_TRUE(Contains(ErrorWith("\"step\":7", "\"step\":7,\"step\":8"), "appears twice"));
   EXPECT_TRUE(Contains(ErrorWith("\"F32\"", "\"F31\""), "its dtype 'F31' is unknown"));

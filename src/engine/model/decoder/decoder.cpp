@@ -26,13 +26,14 @@ class DecoderStage : public StageModule {
         embeds_(range.has_embedding()),
         has_logits_(range.has_logits()),
         document_end_(config.document_end),
+        vocabulary_(Cut::Vocabulary(range, config.vocabulary)),
         predictor_weight_(options.predictor_weight) {
     register_buffer("rotary_cos", rotary_.cos);
     register_buffer("rotary_sin", rotary_.sin);
     // A last stage that needs the embedding has a copy of it under the same name.
     if (embeds_ || (has_logits_ && options.shares_embedding())) {
-      embedding_ =
-          register_module("embedding", std::make_shared<Embedding>(config.vocabulary, config.dim));
+      embedding_ = register_module(
+          "embedding", std::make_shared<Embedding>(config.vocabulary, config.dim, vocabulary_));
     }
     blocks_ = RegisterEachLayer(*this, range, [&](std::int64_t layer) {
       return std::make_shared<DecoderBlock>(layer, config.dim, options, range);
@@ -40,7 +41,8 @@ class DecoderStage : public StageModule {
     if (!range.head) return;
     norm_ = register_module("norm", std::make_shared<RmsNorm>(config.dim, options.norm_epsilon));
     if (has_logits_ && !options.tied) {
-      head_ = register_module("head", std::make_shared<Projection>(config.dim, config.vocabulary));
+      head_ = register_module(
+          "head", std::make_shared<Projection>(config.dim, config.vocabulary, vocabulary_));
     }
     if (options.predictor == 0) return;
     predictor_ =
@@ -79,7 +81,7 @@ class DecoderStage : public StageModule {
 
   torch::Tensor Loss(std::span<const torch::Tensor> outputs,
                      const torch::Tensor& targets) override {
-    torch::Tensor loss = StageModule::Loss(outputs, targets);
+    torch::Tensor loss = CrossEntropy(outputs.front(), targets);
     if (!predictor_ || !is_training()) return loss;
     // The target of a token is the next one. The last token has no target two tokens ahead.
     const std::int64_t length = targets.size(1) - 1;
@@ -88,8 +90,7 @@ class DecoderStage : public StageModule {
     const torch::Tensor starts =
         document_end_ < 0 ? torch::Tensor() : outputs[2].narrow(1, 0, length);
     const torch::Tensor states = predictor_->forward(hidden, next, rotary_, starts);
-    const torch::Tensor logits = Logits(states);
-    return loss + predictor_weight_ * StageModule::Loss({&logits, 1}, targets.narrow(1, 1, length));
+    return loss + predictor_weight_ * CrossEntropy(Logits(states), targets.narrow(1, 1, length));
   }
 
   void SetLossGradient(double gradient) override {
@@ -115,13 +116,21 @@ class DecoderStage : public StageModule {
     return embeds_ ? DocumentStarts(inputs[0], document_end_) : inputs[1];
   }
 
-  torch::Tensor Logits(const torch::Tensor& hidden) {
+  // Of the rank's part of the vocabulary.
+  torch::Tensor Logits(const torch::Tensor& whole) {
+    const torch::Tensor hidden = ShareAmongRanks(whole, vocabulary_.ranks);
     return head_ ? head_->forward(hidden) : at::linear(hidden, embedding_->weight());
+  }
+
+  torch::Tensor CrossEntropy(const torch::Tensor& logits, const torch::Tensor& targets) {
+    return vocabulary_.ranks == 1 ? StageModule::Loss({&logits, 1}, targets)
+                                  : DividedCrossEntropy(logits, targets, vocabulary_);
   }
 
   RotaryTable rotary_;
   bool embeds_, has_logits_;
   std::int64_t document_end_;
+  Cut vocabulary_;
   double predictor_weight_;
   std::shared_ptr<Embedding> embedding_;
   std::vector<std::shared_ptr<DecoderBlock>> blocks_;

@@ -13,12 +13,13 @@ namespace {
 
 // Returns the block's attention, whose parameters it registers in the block.
 std::unique_ptr<AttentionLayer> AddAttention(torch::nn::Module& block, std::int64_t dim,
-                                             const DecoderOptions& options) {
+                                             const DecoderOptions& options,
+                                             const LayerRange& range) {
   const auto latent = options.Latent(dim);
-  if (!latent) return std::make_unique<Attention>(block, options.AttentionOf(dim));
+  if (!latent) return std::make_unique<Attention>(block, options.AttentionOf(dim), range);
   const double root = std::sqrt(static_cast<double>(latent->query_dim()));
   return std::make_unique<LatentAttention>(
-      block, LatentSizes{*latent, dim, options.heads, options.rope.ScoreScale() / root});
+      block, LatentSizes{*latent, dim, options.heads, options.rope.ScoreScale() / root}, range);
 }
 
 // Likewise for the feed-forward part.
@@ -27,10 +28,9 @@ std::unique_ptr<FeedForward> AddFeedForward(torch::nn::Module& block, std::int64
                                             const LayerRange& range) {
   const ExpertOptions* const experts = options.Experts();
   if (experts == nullptr || layer < experts->dense_layers) {
-    return std::make_unique<SwiGlu>(block, dim, options.HiddenOf(dim));
+    return std::make_unique<SwiGlu>(block, dim, options.HiddenOf(dim), range);
   }
-  return std::make_unique<ExpertLayer>(block, dim, options.ExpertHiddenOf(dim), *experts,
-                                       range.expert_ranks);
+  return std::make_unique<ExpertLayer>(block, dim, options.ExpertHiddenOf(dim), *experts, range);
 }
 
 }  // namespace
@@ -39,7 +39,7 @@ DecoderBlock::DecoderBlock(std::int64_t layer, std::int64_t dim, const DecoderOp
                            const LayerRange& range)
     : dropout_(options.dropout),
       attention_norm_(Norm("attention_norm", dim, options)),
-      attention_(AddAttention(*this, dim, options)),
+      attention_(AddAttention(*this, dim, options, range)),
       feed_forward_norm_(Norm("ffn_norm", dim, options)),
       feed_forward_(AddFeedForward(*this, layer, dim, options, range)) {}
 

@@ -35,10 +35,11 @@ struct SideGradient : torch::autograd::Function<SideGradient> {
 };
 
 // [experts, out, in], under the name `weight`.
-class ExpertMatrices : public torch::nn::Module {
+class ExpertMatrices : public DividedModule {
  public:
-  ExpertMatrices(std::int64_t experts, std::int64_t in, std::int64_t out)
-      : weight_(register_parameter("weight", at::empty({experts, out, in}))) {}
+  ExpertMatrices(std::int64_t experts, std::int64_t in, std::int64_t out, const Cut& cut)
+      : weight_(
+            RegisterPart("weight", {experts, out, in}, cut, cut.of == Cut::Of::kInputs ? 2 : 1)) {}
   const torch::Tensor& weight() const { return weight_; }
 
  private:
@@ -87,23 +88,24 @@ ExpertChoice Router::Choose(const torch::Tensor& tokens) {
 }
 
 ExpertLayer::ExpertLayer(torch::nn::Module& block, std::int64_t dim, std::int64_t hidden,
-                         const ExpertOptions& options, int ranks)
+                         const ExpertOptions& options, const LayerRange& range)
     : options_(options),
-      ranks_(ranks),
+      ranks_(range.expert_ranks),
+      tensor_ranks_(range.tensor_ranks),
       router_(block.register_module("router", std::make_shared<Router>(dim, options))),
       block_(block) {
   const auto experts = block.register_module("experts", std::make_shared<torch::nn::Module>());
-  const auto matrices = [&](const char* name, std::int64_t in, std::int64_t out) {
-    return experts
-        ->register_module(name, std::make_shared<ExpertMatrices>(options.experts / ranks, in, out))
+  const std::int64_t own = options.experts / ranks_;
+  const auto matrices = [&](const char* name, std::int64_t in, std::int64_t out, const Cut& cut) {
+    return experts->register_module(name, std::make_shared<ExpertMatrices>(own, in, out, cut))
         ->weight();
   };
-  w1_ = matrices("w1", dim, hidden);
-  w2_ = matrices("w2", hidden, dim);
-  w3_ = matrices("w3", dim, hidden);
+  w1_ = matrices("w1", dim, hidden, Cut::Outputs(range));
+  w2_ = matrices("w2", hidden, dim, Cut::Inputs(range));
+  w3_ = matrices("w3", dim, hidden, Cut::Outputs(range));
   if (options.shared == 0) return;
   const auto shared = block.register_module("shared", std::make_shared<torch::nn::Module>());
-  shared_ = std::make_unique<SwiGlu>(*shared, dim, options.shared * hidden);
+  shared_ = std::make_unique<SwiGlu>(*shared, dim, options.shared * hidden, range);
 }
 
 torch::Tensor ExpertLayer::RunRows(const torch::Tensor& rows, const torch::Tensor& counts) {
@@ -145,8 +147,10 @@ torch::Tensor ExpertLayer::Run(const torch::Tensor& input) {
   const torch::Tensor tokens = input.reshape({-1, input.size(-1)});
   const ExpertChoice choice = router_->Choose(tokens);
   const Routing routing = Sorted(choice.experts);
-  const torch::Tensor rows = RunOnRanks(GatherRows(tokens, routing), routing.counts);
-  torch::Tensor output = CombineRows(rows, choice.weights, routing);
+  const torch::Tensor rows =
+      RunOnRanks(GatherRows(ShareAmongRanks(tokens, tensor_ranks_), routing), routing.counts);
+  const torch::Tensor weights = ShareAmongRanks(choice.weights, tensor_ranks_);
+  torch::Tensor output = SumOverRanks(CombineRows(rows, weights, routing), tensor_ranks_);
   if (shared_) output = output + shared_->Run(tokens);
   if (options_.balance != "none" && block_.is_training()) output = Balance(output, choice, routing);
   return output.view(input.sizes());

@@ -42,12 +42,12 @@ class Router : public torch::nn::Module {
 // With expert parallelism, it has an equal part of the experts. Ranks send the rows of their tokens
 // to the ranks of the experts, which return the results (GShard, Lepikhin et al. 2021,
 // section 2.2). They multiply the rows of each rank on their own, so results are bitwise those
-// without.
+// without. With tensor parallelism, it has a part of the width of each expert.
 class ExpertLayer : public FeedForward {
  public:
-  // `hidden` is the width of an expert. `ranks` divide the experts.
+  // `hidden` is the width of an expert.
   ExpertLayer(torch::nn::Module& block, std::int64_t dim, std::int64_t hidden,
-              const ExpertOptions& options, int ranks);
+              const ExpertOptions& options, const LayerRange& range);
   torch::Tensor Run(const torch::Tensor& input) override;
   void SetLossGradient(double gradient) override { loss_gradient_ = gradient; }
 
@@ -61,7 +61,8 @@ class ExpertLayer : public FeedForward {
                         const Routing& routing);
 
   ExpertOptions options_;
-  int ranks_;
+  int ranks_;         // that divide the experts
+  int tensor_ranks_;  // that divide each expert
   double loss_gradient_ = 1;
   std::shared_ptr<Router> router_;
   torch::Tensor w1_, w2_, w3_;

@@ -19,31 +19,38 @@ torch::Tensor Deinterleave(const torch::Tensor& input) {
 
 }  // namespace
 
-LatentAttention::LatentAttention(torch::nn::Module& block, const LatentSizes& sizes)
-    : sizes_(sizes) {
-  const auto projection = [&](const char* name, std::int64_t in, std::int64_t out) {
-    return block.register_module(name, std::make_shared<Projection>(in, out));
+LatentAttention::LatentAttention(torch::nn::Module& block, const LatentSizes& sizes,
+                                 const LayerRange& range)
+    : sizes_(sizes), ranks_(range.tensor_ranks) {
+  const auto projection = [&](const char* name, std::int64_t in, std::int64_t out,
+                              const Cut& cut = {}) {
+    return block.register_module(name, std::make_shared<Projection>(in, out, cut));
   };
+  const Cut by_head = Cut::Outputs(range, sizes.heads);
   const auto norm = [&](const char* name, std::int64_t dim) {
     return block.register_module(name, std::make_shared<RmsNorm>(dim, kLatentNormEpsilon));
   };
   if (sizes.query_rank == 0) {
-    wq_ = projection("wq", sizes.dim, sizes.heads * sizes.query_dim());
+    wq_ = projection("wq", sizes.dim, sizes.heads * sizes.query_dim(), by_head);
   } else {
     wq_a_ = projection("wq_a", sizes.dim, sizes.query_rank);
     q_norm_ = norm("q_norm", sizes.query_rank);
-    wq_b_ = projection("wq_b", sizes.query_rank, sizes.heads * sizes.query_dim());
+    wq_b_ = projection("wq_b", sizes.query_rank, sizes.heads * sizes.query_dim(), by_head);
   }
   wkv_a_ = projection("wkv_a", sizes.dim, sizes.kv_rank + sizes.rotary_dim);
   kv_norm_ = norm("kv_norm", sizes.kv_rank);
-  wkv_b_ = projection("wkv_b", sizes.kv_rank, sizes.heads * (sizes.plain_dim + sizes.value_dim));
-  wo_ = projection("wo", sizes.heads * sizes.value_dim, sizes.dim);
+  wkv_b_ = projection("wkv_b", sizes.kv_rank, sizes.heads * (sizes.plain_dim + sizes.value_dim),
+                      by_head);
+  wo_ = projection("wo", sizes.heads * sizes.value_dim, sizes.dim, Cut::Inputs(range));
+  sizes_.heads /= ranks_;
 }
 
 torch::Tensor LatentAttention::Queries(const torch::Tensor& input, const RotaryTable& rotary,
                                        std::int64_t start) {
+  const torch::Tensor latent = wq_ ? input : q_norm_->forward(wq_a_->forward(input));
   const torch::Tensor all =
-      (wq_ ? wq_->forward(input) : wq_b_->forward(q_norm_->forward(wq_a_->forward(input))))
+      (wq_ ? wq_ : wq_b_)
+          ->forward(ShareAmongRanks(latent, ranks_))
           .view({input.size(0), input.size(1), sizes_.heads, sizes_.query_dim()})
           .transpose(1, 2);  // [B, H, S, E]
   const torch::Tensor rotated =
@@ -59,8 +66,10 @@ KeysValues LatentAttention::Own(const torch::Tensor& input, const RotaryTable& r
   const std::int64_t batch = input.size(0), length = input.size(1), heads = sizes_.heads;
   const torch::Tensor latent = wkv_a_->forward(input);
   const torch::Tensor shared = Deinterleave(latent.narrow(-1, sizes_.kv_rank, sizes_.rotary_dim));
-  const torch::Tensor rotated = rotary.Rotate(shared.unsqueeze(1), start);  // [B, 1, S, rotary]
-  const torch::Tensor up = wkv_b_->forward(kv_norm_->forward(latent.narrow(-1, 0, sizes_.kv_rank)))
+  const torch::Tensor rotated =  // [B, 1, S, rotary]
+      ShareAmongRanks(rotary.Rotate(shared.unsqueeze(1), start), ranks_);
+  const torch::Tensor normal = kv_norm_->forward(latent.narrow(-1, 0, sizes_.kv_rank));
+  const torch::Tensor up = wkv_b_->forward(ShareAmongRanks(normal, ranks_))
                                .view({batch, length, heads, sizes_.plain_dim + sizes_.value_dim})
                                .transpose(1, 2);
   const torch::Tensor keys = at::cat({up.narrow(-1, 0, sizes_.plain_dim),

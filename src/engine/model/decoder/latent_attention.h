@@ -19,7 +19,7 @@ struct LatentSizes : LatentShape {
 // wkv_b and wo. The rotated pairs of the weights' rows are (2i, 2i + 1), as published.
 class LatentAttention : public AttentionLayer {
  public:
-  LatentAttention(torch::nn::Module& block, const LatentSizes& sizes);
+  LatentAttention(torch::nn::Module& block, const LatentSizes& sizes, const LayerRange& range);
   torch::Tensor Attend(const torch::Tensor& input, const RotaryTable& rotary,
                        SequenceContext& context) override;
 
@@ -27,7 +27,8 @@ class LatentAttention : public AttentionLayer {
   torch::Tensor Queries(const torch::Tensor& input, const RotaryTable& rotary, std::int64_t start);
   KeysValues Own(const torch::Tensor& input, const RotaryTable& rotary, std::int64_t start);
 
-  LatentSizes sizes_;
+  LatentSizes sizes_;  // of the rank
+  int ranks_;
   std::shared_ptr<Projection> wq_, wq_a_, wq_b_, wkv_a_, wkv_b_, wo_;
   std::shared_ptr<RmsNorm> q_norm_, kv_norm_;
 };

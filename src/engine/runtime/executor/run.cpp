@@ -41,21 +41,50 @@ void PinThread(int cpu) {
   }
 }
 
+// What the ranks of one plane are bound to.
+struct Plane {
+  RunOptions options;
+  std::unique_ptr<Transport> transport;  // null if the options have one
+  std::optional<Trace> trace;            // empty if the options have one
+  std::optional<Binding> binding;
+
+  Status Make(const Schedule& schedule, std::span<Stage* const> stages, const LocalRanks& ranks,
+              const MessageMap& messages) {
+    if (options.transport == nullptr) {
+      PENSTOCK_TRY(transport,
+                   MakeTransport(DefaultTransport(ranks), {messages, ranks, options.group}));
+    }
+    if (options.trace == nullptr) {
+      PENSTOCK_TRY(trace, Trace::Make(schedule, 1, ranks.here()));
+    }
+    binding.emplace(Binding{schedule, stages, transport ? *transport : *options.transport,
+                            trace ? *trace : *options.trace, options});
+    return {};
+  }
+};
+
 class Run {
  public:
-  Run(const Binding& binding, const LocalRanks& ranks)
-      : binding_(binding),
-        options_(binding.options),
-        transport_(binding.transport),
+  // The planes have been made. The transport of the first one has the reason if the run is aborted.
+  Run(const std::vector<Plane>& planes, const LocalRanks& ranks)
+      : planes_(planes),
+        options_(planes.front().options),
+        transport_(planes.front().binding->transport),
         control_(options_.group, options_.stop, transport_),
-        ranks_(ranks.here().size()) {
-    for (std::size_t i = 0; i < ranks_.size(); ++i) ranks_[i].number = ranks.here()[i];
+        ranks_(ranks.here().size() * planes.size()) {
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      ranks_[i].plane = i % planes.size();
+      ranks_[i].in_schedule = ranks.here()[i / planes.size()];
+      ranks_[i].number = ranks_[i].in_schedule * static_cast<int>(planes.size()) +
+                         static_cast<int>(ranks_[i].plane);
+    }
   }
 
   Status Bind() {
     for (Rank& rank : ranks_) {
       const auto on_step = [this, &rank](std::int64_t step) { AfterStep(rank, step); };
-      PENSTOCK_TRY(rank.executor, Executor::Bind(binding_, rank.number, on_step));
+      PENSTOCK_TRY(rank.executor,
+                   Executor::Bind(*planes_[rank.plane].binding, rank.in_schedule, on_step));
     }
     return {};
   }
@@ -83,6 +112,8 @@ class Run {
 
   struct Rank {
     int number = 0;
+    int in_schedule = 0;
+    std::size_t plane = 0;
     std::unique_ptr<Executor> executor;
     std::thread thread;
     Phase phase = Phase::kStart;      // of its thread alone
@@ -128,7 +159,7 @@ class Run {
     if (options_.on_thread_start) options_.on_thread_start(rank.number);
     std::int64_t round = 0;
     for (; round < options_.steps && Begin(round); ++round) {
-      const int steps = binding_.schedule.steps;
+      const int steps = planes_.front().binding->schedule.steps;
       const std::int64_t step = options_.first_step + round * steps;
       rank.phase = Phase::kActions;
       if (!rank.executor->RunStep(round, step)) return;
@@ -228,8 +259,11 @@ class Run {
   void EndWaits() {
     control_.Abort(transport_.reason());
     if (options_.queue != nullptr) options_.queue->Close();
-    for (Stage* stage : binding_.stages) {
-      if (stage != nullptr) stage->Abort(transport_.reason());
+    for (const Plane& plane : planes_) {
+      if (!plane.binding->transport.aborted()) plane.binding->transport.Abort(transport_.reason());
+      for (Stage* stage : plane.binding->stages) {
+        if (stage != nullptr) stage->Abort(transport_.reason());
+      }
     }
   }
 
@@ -279,7 +313,7 @@ class Run {
                        all.waiting);
   }
 
-  const Binding& binding_;
+  const std::vector<Plane>& planes_;
   const RunOptions& options_;
   Transport& transport_;
   RunControl control_;
@@ -296,9 +330,13 @@ Status CheckOptions(const Schedule& schedule, std::span<Stage* const> stages,
   if (options.watchdog <= std::chrono::milliseconds(0)) {
     return InvalidArgument("watchdog is {} ms, but must be above 0", options.watchdog.count());
   }
-  if (static_cast<int>(stages.size()) != schedule.stages()) {
-    return InvalidArgument("{} stages were passed, but the schedule has {}", stages.size(),
-                           schedule.stages());
+  if (std::ssize(stages) != std::int64_t{schedule.stages()} * options.planes) {
+    return InvalidArgument("{} stages were passed, but the schedule has {}{}", stages.size(),
+                           schedule.stages(),
+                           options.planes == 1 ? "" : fmt::format(" in {} planes", options.planes));
+  }
+  if (options.planes > 1 && options.transport != nullptr) {
+    return InvalidArgument("{} planes need transports of their own", options.planes);
   }
   if (options.ranks != nullptr && options.ranks->ranks() != schedule.ranks()) {
     return InvalidArgument("the processes have {} ranks, but the schedule has {}",
@@ -314,17 +352,15 @@ Status RunRanks(const Schedule& schedule, std::span<Stage* const> stages,
   PENSTOCK_TRY_STATUS(CheckOptions(schedule, stages, options));
   const LocalRanks ranks = options.ranks != nullptr ? *options.ranks : LocalRanks(schedule.ranks());
   const MessageMap messages(schedule);
-  std::unique_ptr<Transport> made;
-  if (options.transport == nullptr) {
-    PENSTOCK_TRY(made, MakeTransport(DefaultTransport(ranks), {messages, ranks, options.group}));
+  std::vector<Plane> planes(Index(options.planes));
+  for (std::size_t plane = 0; plane < planes.size(); ++plane) {
+    planes[plane].options = options;
+    if (plane > 0) planes[plane].options.on_verdict = {};
+    if (plane > 0) planes[plane].options.trace = nullptr;
+    const auto own = stages.subspan(plane * Index(schedule.stages()), Index(schedule.stages()));
+    PENSTOCK_TRY_STATUS(planes[plane].Make(schedule, own, ranks, messages));
   }
-  Transport& transport = made ? *made : *options.transport;
-  std::optional<Trace> scratch;
-  if (options.trace == nullptr) {
-    PENSTOCK_TRY(scratch, Trace::Make(schedule, 1, ranks.here()));
-  }
-  const Binding binding{schedule, stages, transport, scratch ? *scratch : *options.trace, options};
-  Run run(binding, ranks);
+  Run run(planes, ranks);
   PENSTOCK_TRY_STATUS(run.Bind());
   return run.Execute();
 }

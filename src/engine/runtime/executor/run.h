@@ -53,6 +53,14 @@ struct RunOptions {
   std::vector<int> cpus = {};  // rank r is pinned to cpus[r % size]; empty: not pinned
   Trace* trace = nullptr;      // of the same schedule, for the ranks of this process; may be null
 
+  // Planes: how often the schedule runs at the same time, each time with stages, ranks and messages
+  // of its own. Only the planes' stages know of each other: those of ranks with the same number may
+  // exchange data, since all planes run the same actions in the same order. Rank r of the schedule
+  // in plane p is number r * planes + p for the callbacks above, `cpus` and errors. Verdicts and the
+  // trace are plane 0's. A process has a rank in all planes or in none. With several planes,
+  // `transport` is null.
+  int planes = 1;
+
   // The ranks of this process, and the group of all processes; null if this process runs all ranks.
   // With a group, every process calls RunRanks for its own ranks, with the same schedule and
   // numbers of steps.
@@ -63,9 +71,9 @@ struct RunOptions {
 };
 
 // Runs the schedule `steps` times and returns after every thread of this process has ended.
-// `stages` are by stage number; other processes' may be null. Whatever ends the run early ends
-// it on all processes: a failure, `cancel` and the watchdog abort the group, and `stop` ends it
-// after the same step. Errors:
+// `stages` are by plane, then by stage number; other processes' may be null. Whatever ends the run
+// early ends it on all processes: a failure, `cancel` and the watchdog abort the group, and `stop`
+// ends it after the same step. Errors:
 //   kInvalidArgument  before anything runs: an invalid schedule, a missing stage
 //   kUnavailable  a stage threw ("rank 1: 3B2: MESSAGE"), or `cancel` was set
 //   kDeadlineExceeded  the watchdog ended the run; says what each rank runs or waits for

@@ -43,8 +43,8 @@ Result<StageGraphs> CapturedGraphs(const TrainConfig& config, int stage,
     return InvalidArgument("stage {}: the configuration has stages 0 to {}", stage, stages - 1);
   }
   const std::size_t index = stage;
-  const LayerRange range = WithExpertPart(ranges[index], MeshOf(chosen.parallel, schedule),
-                                          schedule.placement.rank_of(stage));
+  const LayerRange range = WithParts(ranges[index], chosen.parallel, schedule,
+                                     schedule.placement.rank_of(stage), /*plane=*/0);
   const bool only_shapes = ShapesOnly::Current() != nullptr;
   PENSTOCK_TRY_STATUS(CheckModelFits(chosen.model, {&range, 1},
                                      std::int64_t{config.batch} * config.model.sequence,

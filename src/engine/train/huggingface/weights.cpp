@@ -1,5 +1,6 @@
 #include "train/huggingface/weights.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
@@ -240,11 +241,17 @@ Status HuggingFaceWeights::Read(const ModelConfig& config, const std::string& pa
                                 const Layout& layout, const at::Tensor& value) const {
   const std::vector<std::int64_t>& shape = layout.shape();
   const std::int64_t begin = layout.begin();
-  if (const std::optional<Box>& box = layout.box()) {
-    const at::Tensor whole = at::empty(shape, value.options());
+  if (layout.box()) {
+    const auto options = value.options().device(at::kCPU);
+    const at::Tensor whole = at::empty(shape, options);
     PENSTOCK_TRY_STATUS(Read(config, parameter, Layout(shape), whole));
-    const at::Tensor own = whole.narrow(box->dimension, box->first, box->count).flatten();
-    value.copy_(own.narrow(0, begin, value.numel()).view_as(value));
+    const at::Tensor own = at::empty({value.numel()}, options);
+    layout.ForRuns(own.numel(), [&](std::int64_t at, std::int64_t to, std::int64_t count) {
+      own.narrow(0, to, count).copy_(whole.view({-1}).narrow(0, at, count));
+      return true;
+    });
+    const at::NoGradGuard no_gradients;
+    value.copy_(own.view(value.sizes()));
     return {};
   }
   PENSTOCK_TRY(const HuggingFaceName name, NameOf(config, parameter));

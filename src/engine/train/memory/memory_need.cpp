@@ -65,6 +65,7 @@ TrainConfig SmallConfig(const TrainConfig& config, Kind kind, std::int64_t layer
   small.parallel = {};
   small.parallel.expert = small.parallel.data = config.parallel.expert;
   small.parallel.shard_vocabulary = config.parallel.shard_vocabulary;
+  small.parallel.tensor = config.parallel.tensor;
   small.pipeline.microbatches = config.parallel.expert;
   small.pipeline.ranks = kind == Kind::kOnly ? 1 : 3;
   small.pipeline.stages = small.pipeline.ranks;
@@ -79,6 +80,7 @@ Result<StageNeed> CountParameters(const TrainConfig& config, Kind kind, std::int
   PENSTOCK_TRY(const std::vector<LayerRange> ranges, StageRanges(small, small.pipeline.stages));
   LayerRange range = ranges[IndexOf(kind)];
   range.expert_ranks = config.parallel.expert;
+  range.tensor_ranks = config.parallel.tensor;
   PENSTOCK_TRY(const std::shared_ptr<StageModule> module, BuildStage(small.model, range));
   StageNeed need;
   const auto parameters = module->named_parameters();
@@ -296,6 +298,14 @@ double BatchBytes(const TrainConfig& config) {
   return 2 * kTokenBytes * TokensOf(config) * static_cast<double>(config.pipeline.microbatches);
 }
 
+// Planes (MeshOfPlanes) are all on this process.
+void AddPlanes(const TrainConfig& config, MemoryNeed& need) {
+  for (double* const bytes : {&need.weights, &need.gradients, &need.optimizer, &need.checkpoint,
+                              &need.activations, &need.batches}) {
+    *bytes *= config.parallel.tensor;
+  }
+}
+
 // Returns a lower bound without a capture: weights, tokens, and the hidden states of one
 // microbatch.
 Result<MemoryNeed> LeastNeed(const TrainConfig& config, const Schedule& schedule,
@@ -307,6 +317,7 @@ Result<MemoryNeed> LeastNeed(const TrainConfig& config, const Schedule& schedule
   need.batches = BatchBytes(config);
   need.activations =
       StateFormatOf(config).working * TokensOf(config) * static_cast<double>(config.model.dim);
+  AddPlanes(config, need);
   return need;
 }
 
@@ -346,6 +357,7 @@ Result<MemoryNeed> EstimateMemory(const TrainConfig& config, const Schedule& sch
   AddCopies(config, schedule, ranks, needs, need);
   need.batches = BatchBytes(config);
   PENSTOCK_TRY(need.activations, ActivationPeaks(config, schedule, ranks, needs));
+  AddPlanes(config, need);
   return need;
 }
 

@@ -15,6 +15,7 @@
 
 #include "base/index.h"
 #include "runtime/update/update.h"
+#include "train/shards/tensor_groups.h"
 #include "train/stage/gradient_norm.h"
 
 namespace penstock {
@@ -50,7 +51,8 @@ double LearningRate::At(std::int64_t step) const {
 
 // Adds parameters in no shard last, as the ranks do that have one shard each.
 std::vector<double> FiniteSquaredNorms(const UpdateRule& rule,
-                                       const std::vector<NamedParameter>& parameters) {
+                                       const std::vector<NamedParameter>& parameters,
+                                       GroupEnd* tensor) {
   struct Part {
     const NamedParameter& parameter;
     int shard;
@@ -68,13 +70,17 @@ std::vector<double> FiniteSquaredNorms(const UpdateRule& rule,
     if (parameter.parts.empty()) add(parameter, 0, parameter.gradient);
   }
   const std::vector<double> squared = SquaredNorms(gradients);
-  std::vector<double> sums(1);
+  std::vector<double> sums(1), of_parts(1);
   for (std::size_t i = 0; i < of.size(); ++i) {
     const auto& [parameter, shard] = of[i];
     if (!std::isfinite(squared[i])) FailOnNonFinite(rule, parameter.name);
     sums.resize(std::max(sums.size(), Index(shard) + 1));
-    if (parameter.counts) sums[Index(shard)] += squared[i];
+    of_parts.resize(sums.size());
+    if (parameter.counts) (parameter.is_part ? of_parts : sums)[Index(shard)] += squared[i];
   }
+  if (tensor == nullptr) return sums;
+  SumOverGroup(*tensor, parameters.front().value.device(), of_parts);
+  for (std::size_t shard = 0; shard < sums.size(); ++shard) sums[shard] += of_parts[shard];
   return sums;
 }
 

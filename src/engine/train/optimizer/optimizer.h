@@ -19,6 +19,8 @@
 
 namespace penstock {
 
+class GroupEnd;
+
 // Linear warmup to the peak, then a cosine decay to the final rate at the last step.
 struct LearningRate {
   OptimizerConfig config;
@@ -27,10 +29,12 @@ struct LearningRate {
   double At(std::int64_t step) const;
 };
 
-// Returns the squared norm of all gradients that count in it. Throws std::runtime_error, naming the
-// parameter, if one is not finite.
+// Returns the squared norm of all gradients that count in it, by shard; of parts of matrices, the
+// sum over the ranks of the tensor group. Throws std::runtime_error, naming the parameter, if one
+// is not finite.
 std::vector<double> FiniteSquaredNorms(const UpdateRule& rule,
-                                       const std::vector<NamedParameter>& parameters);
+                                       const std::vector<NamedParameter>& parameters,
+                                       GroupEnd* tensor = nullptr);
 
 // The kind of the moving averages of the weights.
 inline constexpr std::string_view kAverageKind = "ema";

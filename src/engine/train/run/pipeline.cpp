@@ -17,6 +17,7 @@
 #include "train/compiled/compiled.h"
 #include "train/compiled/example_inputs.h"
 #include "train/run/vocabulary_shards.h"
+#include "train/shards/tensor_groups.h"
 #include "train/stage/stage_builder.h"
 #include "train/stage/stage_options.h"
 #include "train/stage/stage_spec.h"
@@ -115,6 +116,10 @@ std::string OffloadFolder(const TrainConfig& config) {
 std::vector<Stage*> Pipeline::pointers() const {
   std::vector<Stage*> pointers;
   for (const auto& stage : stages) pointers.push_back(stage.get());
+  for (const Pipeline& plane : planes) {
+    const std::vector<Stage*> others = plane.pointers();
+    pointers.insert(pointers.end(), others.begin(), others.end());
+  }
   return pointers;
 }
 
@@ -210,9 +215,12 @@ TorchStage::Update UseOptimizer(const std::shared_ptr<Optimizer>& optimizer, con
   options.optimizer = {
       [optimizer](const std::vector<NamedParameter>& parameters) { optimizer->Save(parameters); },
       [optimizer] { optimizer->Restore(); }, [optimizer] { optimizer->Skip(); }};
-  return [optimizer, rule](std::vector<NamedParameter>& parameters) {
+  GroupEnd* const tensor = options.rank.shards->tensor.get();
+  return [optimizer, rule, tensor](std::vector<NamedParameter>& parameters) {
     // A rule that needs the norm of all gradients has already checked them.
-    if (!rule.needs_norm()) optimizer->RecordSquaredNorms(FiniteSquaredNorms(rule, parameters));
+    if (!rule.needs_norm()) {
+      optimizer->RecordSquaredNorms(FiniteSquaredNorms(rule, parameters, tensor));
+    }
     optimizer->Update(parameters);
   };
 }
@@ -221,10 +229,11 @@ TorchStage::Update UseOptimizer(const std::shared_ptr<Optimizer>& optimizer, con
 // one before.
 class PipelineBuilder {
  public:
-  PipelineBuilder(const RunContext& run, const BatchSource& source, Pipeline& pipeline,
+  PipelineBuilder(const RunContext& run, int plane, const BatchSource& source, Pipeline& pipeline,
                   StageBuilder& builder)
       : run_(run),
         config_(run.config),
+        plane_(plane),
         source_(source),
         pipeline_(pipeline),
         builder_(builder),
@@ -284,8 +293,8 @@ class PipelineBuilder {
   }
 
   LayerRange RangeOf(int stage) const {
-    return WithExpertPart(pipeline_.ranges[placement().model_stage(stage)],
-                          MeshOf(config_.parallel, run_.schedule), placement().rank_of(stage));
+    return WithParts(pipeline_.ranges[placement().model_stage(stage)], config_.parallel,
+                     run_.schedule, placement().rank_of(stage), plane_);
   }
 
   // Returns the first stage of the model that differs from this one only in its weights.
@@ -305,6 +314,7 @@ class PipelineBuilder {
     auto& module = model.stages[placement().model_stage(stage)];
     PENSTOCK_TRY(module, BuildStage(config_.model, range));
     builder_.Join(stage, options);
+    options.tensor = {plane_, PartsOf(*module)};
     if (config_.precision == "bf16") {
       PENSTOCK_TRY(options.working, CastStage(*module, config_.model, range, at::kBFloat16));
       MoveStage(*options.working, pipeline_.device);
@@ -326,6 +336,7 @@ class PipelineBuilder {
 
   const RunContext& run_;
   const TrainConfig& config_;
+  int plane_;
   const BatchSource& source_;
   Pipeline& pipeline_;
   StageBuilder& builder_;
@@ -343,7 +354,12 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
                        source);
 }
 
-Result<Pipeline> BuildPipeline(const RunContext& run, const BatchSource& source) {
+namespace {
+
+// Builds one plane. Takes its ends of the groups.
+Result<Pipeline> BuildPlane(const RunContext& run, int plane, const BatchSource& source,
+                            const std::shared_ptr<LearningRate>& rate, c10::Device device,
+                            TensorGroups& groups) {
   const TrainConfig& config = run.config;
   const Schedule& schedule = run.schedule;
   const int length = schedule.placement.chain_length();
@@ -351,7 +367,7 @@ Result<Pipeline> BuildPipeline(const RunContext& run, const BatchSource& source)
   const LanguageModel empty{config.model, std::vector<std::shared_ptr<StageModule>>(Index(length))};
   pipeline.model = empty;
   pipeline.replicas.assign(Index(schedule.placement.replicas() - 1), empty);
-  PENSTOCK_TRY(pipeline.device, OpenDevice(config.device));
+  pipeline.device = device;
   PENSTOCK_TRY(StageBuilder builder,
                StageBuilder::Make(schedule, config.parallel, OffloadFolder(config), run.ranks,
                                   run.processes.group(),
@@ -359,30 +375,52 @@ Result<Pipeline> BuildPipeline(const RunContext& run, const BatchSource& source)
   pipeline.zero = builder.zero();
   pipeline.replicas_per_shard = builder.replicas_per_shard();
   pipeline.rank_shards = builder.rank_shards();
+  for (std::size_t rank = 0; rank < groups.size(); ++rank) {
+    if (groups[rank][Index(plane)] == nullptr) continue;
+    pipeline.rank_shards[rank]->tensor = std::move(groups[rank][Index(plane)]);
+  }
   pipeline.recorders = builder.recorders();
-  pipeline.rate = std::make_shared<LearningRate>(LearningRate{config.optimizer, config.steps});
+  pipeline.rate = rate;
   PENSTOCK_TRY(pipeline.ranges, StageRanges(config, length));
   pipeline.shared = SharedParameters(config.model, pipeline.ranges);
   PENSTOCK_TRY_STATUS(CheckShared(pipeline.shared, schedule));
   PENSTOCK_TRY(pipeline.vocabulary, MakeVocabularyShards(run, source, pipeline.device));
-  PipelineBuilder stages(run, source, pipeline, builder);
+  PipelineBuilder stages(run, plane, source, pipeline, builder);
   for (int stage = 0; stage < schedule.stages() && !run.stops(); ++stage) {
     PENSTOCK_TRY_STATUS(stages.Add(stage));
   }
   return pipeline;
 }
 
+}  // namespace
+
+Result<Pipeline> BuildPipeline(const RunContext& run, const BatchSource& source) {
+  const int planes = run.planes();
+  PENSTOCK_TRY(const c10::Device device, OpenDevice(run.config.device));
+  PENSTOCK_TRY(TensorGroups groups,
+               MakeTensorGroups(run.schedule, run.config.parallel, run.ranks, device));
+  const auto rate =
+      std::make_shared<LearningRate>(LearningRate{run.config.optimizer, run.config.steps});
+  PENSTOCK_TRY(Pipeline pipeline, BuildPlane(run, 0, source, rate, device, groups));
+  for (int plane = 1; plane < planes; ++plane) {
+    // Planes run on threads of their own, and a source may be used by one.
+    const BatchSource own = source.fork ? source.fork() : source;
+    PENSTOCK_TRY(pipeline.planes.emplace_back(), BuildPlane(run, plane, own, rate, device, groups));
+  }
+  return pipeline;
+}
+
 namespace {
 
-// Replaces the stage of the model by one with the experts of all ranks and whole tables of the
-// vocabulary.
+// Replaces the stage of the model by one with the experts of all ranks, whole matrices and whole
+// tables of the vocabulary.
 void ReplaceStage(Pipeline& pipeline, std::size_t index, const std::vector<NamedTensor>& gathered) {
   auto& module = pipeline.model.stages[index];
   const auto own = module->named_parameters();
   LayerRange range = pipeline.ranges[index];
   range.sharded_vocabulary = false;
   auto whole = BuildUninitializedStage(pipeline.model.config, range).value();
-  MoveStage(*whole, gathered.front().tensor.device());
+  MoveStage(*whole, pipeline.device);
   for (auto& parameter : whole->named_parameters()) {
     const auto found = std::ranges::find(gathered, parameter.key(), &NamedTensor::name);
     const bool is_own = found == gathered.end();
@@ -392,9 +430,25 @@ void ReplaceStage(Pipeline& pipeline, std::size_t index, const std::vector<Named
   pipeline.replaced[index] = std::exchange(module, std::move(whole));
 }
 
+// Returns the whole matrices of a stage that planes divide. Requires: each plane has gathered its
+// shards.
+std::vector<NamedTensor> WholeMatrices(const Pipeline& pipeline, std::size_t index) {
+  std::vector<NamedTensor> whole;
+  for (const auto& [name, part] : PartsOf(*pipeline.model.stages[index])) {
+    std::vector<at::Tensor> all;
+    for (int plane = 0; plane < part.parts * part.copies; plane += part.copies) {
+      const Pipeline& of = plane == 0 ? pipeline : pipeline.planes[Index(plane) - 1];
+      all.push_back(of.model.stages[index]->named_parameters()[name].detach());
+    }
+    if (part.parts > 1) whole.push_back({name, part.Join(all)});
+  }
+  return whole;
+}
+
 }  // namespace
 
 void GatherWeights(Pipeline& pipeline, const Schedule& schedule, bool replicas) {
+  for (Pipeline& plane : pipeline.planes) GatherWeights(plane, schedule, replicas);
   for (const auto& stage : pipeline.stages) {
     if (stage != nullptr) stage->StartGather();
   }
@@ -403,7 +457,9 @@ void GatherWeights(Pipeline& pipeline, const Schedule& schedule, bool replicas) 
     if (pipeline.stages[stage] == nullptr) continue;
     pipeline.stages[stage]->FinishGather(keeps);
     const bool of_model = static_cast<int>(stage) < schedule.placement.chain_length();
-    if (!of_model || pipeline.stages[stage]->AllExperts().empty()) continue;
+    if (!of_model) continue;
+    if (!pipeline.planes.empty()) ReplaceStage(pipeline, stage, WholeMatrices(pipeline, stage));
+    if (pipeline.stages[stage]->AllExperts().empty()) continue;
     ReplaceStage(pipeline, stage, pipeline.stages[stage]->AllExperts());
   }
   for (const auto& shard : pipeline.vocabulary) {
@@ -420,6 +476,7 @@ void GatherWeights(Pipeline& pipeline, const Schedule& schedule, bool replicas) 
 }
 
 void DropGatheredWeights(Pipeline& pipeline) {
+  for (Pipeline& plane : pipeline.planes) DropGatheredWeights(plane);
   for (const auto& stage : pipeline.stages) {
     if (stage != nullptr) stage->DropGathered();
   }
@@ -429,20 +486,26 @@ void DropGatheredWeights(Pipeline& pipeline) {
   }
 }
 
-NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int rank) {
+NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int mesh_rank) {
+  const int planes = static_cast<int>(pipeline.planes.size()) + 1;
+  const int plane = mesh_rank % planes;
+  const Pipeline& own = plane == 0 ? pipeline : pipeline.planes[Index(plane) - 1];
   NamedState state;
-  for (const int stage : schedule.placement.stages_of(rank)) {
-    if (!pipeline.IsFirstOfShard(stage / schedule.placement.chain_length())) continue;
+  for (const int stage : schedule.placement.stages_of(mesh_rank / planes)) {
+    if (!own.IsFirstOfShard(stage / schedule.placement.chain_length())) continue;
     const std::size_t index = stage;
     std::set<std::string> saved_elsewhere;
-    for (const SharedParameter& parameter : pipeline.shared) {
+    for (const SharedParameter& parameter : own.shared) {
       if (parameter.stages.front() != stage) saved_elsewhere.insert(parameter.name);
     }
-    for (const NamedParameter& parameter : pipeline.stages[index]->Parameters()) {
+    for (const NamedParameter& parameter : own.stages[index]->Parameters()) {
+      if (plane > 0 && !parameter.is_part) saved_elsewhere.insert(parameter.name);
+    }
+    for (const NamedParameter& parameter : own.stages[index]->Parameters()) {
       if (saved_elsewhere.contains(parameter.name)) continue;
       state.emplace_back(parameter.name, parameter.value, parameter.layout);
     }
-    const NamedState kept = OptimizerState(*pipeline.optimizers[index], saved_elsewhere);
+    const NamedState kept = OptimizerState(*own.optimizers[index], saved_elsewhere);
     state.insert(state.end(), kept.begin(), kept.end());
   }
   return state;
@@ -475,6 +538,9 @@ Result<int> RestorePipeline(Checkpoint& from, Pipeline& pipeline) {
   PENSTOCK_TRY_STATUS(Restore(from, state));
   for (const auto& stage : pipeline.stages) {
     if (stage != nullptr) stage->ReadWeights();
+  }
+  for (Pipeline& plane : pipeline.planes) {
+    PENSTOCK_TRY([[maybe_unused]] const int the_same, RestorePipeline(from, plane));
   }
   return fresh;
 }

@@ -34,11 +34,15 @@ struct Pipeline {
   std::vector<LayerRange> ranges;       // by stage of the model
   // By stage of the model: the stage that trains while GatherWeights has replaced it, else null.
   std::vector<std::shared_ptr<StageModule>> replaced;
+  // The other planes (MeshOfPlanes), in order, each with its parts of the matrices. They have one
+  // replica each of what is not divided.
+  std::vector<Pipeline> planes;
   int zero = 0;  // see UpdateRule
   int replicas_per_shard = 1;
   std::shared_ptr<LearningRate> rate;  // of all stages; may be changed only while no rank runs
 
-  std::vector<Stage*> pointers() const;  // for RunRanks
+  // The stages of all planes, for RunRanks. Null for stages of other processes.
+  std::vector<Stage*> pointers() const;
   const TorchStage& last() const { return *stages.back(); }
   // As TorchStage::StepLoss. Requires: the rank of the last stage is on this process.
   double StepLoss() const;
@@ -66,17 +70,18 @@ Result<Pipeline> BuildPipeline(const RunContext& run, const BatchSource& source)
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
                                const BatchSource& source);
 
-// Gathers parameters that are in shards and experts that ranks divide, so that `model` (with
-// `replicas`, also each replica, but without the experts of other ranks) has all of this process's.
-// Every process calls it, while no rank runs. Throws std::runtime_error if another process is lost.
+// Gathers parameters that are in shards, and experts and matrices that ranks divide, so that
+// `model` (with `replicas`, also each replica, but without the experts of other ranks) has all of
+// this process's. Every process calls it, while no rank runs. Throws std::runtime_error if another
+// process is lost.
 void GatherWeights(Pipeline& pipeline, const Schedule& schedule, bool replicas = false);
 
 // Frees what GatherWeights gathered, so that the steps continue. Called while no rank runs.
 void DropGatheredWeights(Pipeline& pipeline);
 
-// Returns what a checkpoint saves of the stages of one rank. Of the stages that share a parameter,
-// the first one saves it.
-NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int rank);
+// Returns what a checkpoint saves of the stages of one rank of all planes (MeshOfPlanes). Of the
+// stages that share a parameter, the first one saves it, and so does the first plane.
+NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int mesh_rank);
 
 // Sets the weights and the optimizer state of this process's stages, with all copies of replicas
 // and shared parameters, and continues after the checkpoint's step. Reads nothing else of the

@@ -17,13 +17,13 @@ namespace penstock {
 
 Status LogMesh(const RunContext& run) {
   Collectives& processes = run.processes;
-  const Mesh mesh = MeshOf(run.config.parallel, run.schedule);
-  if (processes.processes() == 1 && mesh.replicas() == 1) return {};
+  const Mesh mesh = MeshOfPlanes(run.config.parallel, run.schedule);
+  if (processes.processes() == 1 && mesh.replicas() == 1 && run.planes() == 1) return {};
   PENSTOCK_TRY(const std::vector<std::string> machines, processes.AllGather(MachineName()));
   Log(run.log(), "mesh: {} ranks = {}, {} process{}\n", mesh.ranks(), mesh.ToString(),
       processes.processes(), processes.processes() == 1 ? "" : "es");
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
-    const int process = run.ranks.process_of(rank);
+    const int process = run.ranks.process_of(rank / run.planes());
     Log(run.log(), "  rank {}: {}, process {} on {}\n", rank, mesh.PlacesOf(rank), process,
         machines[Index(process)]);
   }

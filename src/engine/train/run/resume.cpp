@@ -152,9 +152,9 @@ Status OpenNext(const RunContext& run, const OpenedTokenizer* tokenizer, RunStar
   return {};
 }
 
-// Sets the parameters to the configured weights.
-Status LoadWeights(const TrainConfig& config, const Pipeline& pipeline) {
-  PENSTOCK_TRY(const HuggingFaceWeights weights, HuggingFaceWeights::Open(config.weights));
+// Sets the parameters of a plane to the configured weights.
+Status LoadWeights(const TrainConfig& config, const HuggingFaceWeights& weights,
+                   const Pipeline& pipeline) {
   for (const auto& stage : pipeline.stages) {
     if (stage == nullptr) continue;
     for (const NamedParameter& each : stage->Restored()) {
@@ -166,6 +166,16 @@ Status LoadWeights(const TrainConfig& config, const Pipeline& pipeline) {
                               config.weights, each.name);
     }
     stage->ReadWeights();
+  }
+  return {};
+}
+
+// Sets the parameters to the configured weights.
+Status LoadWeights(const TrainConfig& config, const Pipeline& pipeline) {
+  PENSTOCK_TRY(const HuggingFaceWeights weights, HuggingFaceWeights::Open(config.weights));
+  PENSTOCK_TRY_STATUS(LoadWeights(config, weights, pipeline));
+  for (const Pipeline& plane : pipeline.planes) {
+    PENSTOCK_TRY_STATUS(LoadWeights(config, weights, plane));
   }
   return {};
 }

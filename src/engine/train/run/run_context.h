@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "config/train_config.h"
@@ -34,8 +35,17 @@ struct RunContext {
 
   std::string path() const { return RunPath(config); }
   std::FILE* log() const { return options.log; }
+  int planes() const { return config.parallel.tensor; }  // see MeshOfPlanes
+  // The numbers of this process's ranks in the mesh of all planes.
+  std::vector<int> MeshRanks() const {
+    std::vector<int> numbers;
+    for (const int rank : ranks.here()) {
+      for (int plane = 0; plane < planes(); ++plane) numbers.push_back(rank * planes() + plane);
+    }
+    return numbers;
+  }
   // Returns the number of threads of each rank.
-  int threads() const { return std::max(1, options.cores / static_cast<int>(ranks.here().size())); }
+  int threads() const { return std::max(1, options.cores / static_cast<int>(MeshRanks().size())); }
   bool stops() const { return options.stop != nullptr && options.stop->load(); }
   // Returns whether a stop was requested on any process. Called on all processes.
   Result<bool> StopRequested() const { return processes.Any(stops()); }

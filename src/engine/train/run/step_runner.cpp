@@ -138,6 +138,7 @@ Status StepRunner::RunBlock(std::int64_t first, std::int64_t steps) {
   options.on_thread_start = [threads = run_.threads()](int) { at::set_num_threads(threads); };
   options.on_step = [this](int rank, std::int64_t step) { AfterStep(rank, step); };
   options.trace = block_trace.get();
+  options.planes = run_.planes();
   log_.Begin(*block_trace, first, total_);
   const std::vector<Stage*> stages = pipeline_.pointers();
   options.ranks = &run_.ranks;
@@ -160,7 +161,14 @@ Result<const Schedule*> StepRunner::BlockSchedule(std::int64_t steps) {
   return schedules_.back().get();
 }
 
-void StepRunner::AfterStep(int rank, std::int64_t step) {
+// The first plane logs. The others have the same loss and norms.
+void StepRunner::AfterStep(int mesh_rank, std::int64_t step) {
+  const int rank = mesh_rank / run_.planes();
+  if (mesh_rank % run_.planes() == 0) LogStep(rank, step);
+  if (!drains_) checkpoints_.AfterStep(mesh_rank, step + 1, log_.elapsed());
+}
+
+void StepRunner::LogStep(int rank, std::int64_t step) {
   std::optional<double> loss;
   if (rank == last_rank_) loss = pipeline_.StepLoss();
   const bool skips = run_.config.optimizer.nonfinite == "skip";
@@ -169,7 +177,6 @@ void StepRunner::AfterStep(int rank, std::int64_t step) {
         fmt::format("the loss of step {} is {}: use a smaller optimizer.lr", step, *loss));
   }
   log_.AfterStep(rank, step, loss, NormsOf(rank));
-  if (!drains_) checkpoints_.AfterStep(rank, step + 1, log_.elapsed());
 }
 
 // Skips replicas that would count a norm twice.
@@ -194,11 +201,11 @@ std::vector<StageNorm> StepRunner::NormsOf(int rank) const {
 // this run must not use them either.
 void StepRunner::WriteDrainedCheckpoint(std::int64_t done) {
   if (done % run_.config.checkpoint.every != 0) return;
-  for (const int rank : run_.ranks.here()) {
+  for (const int rank : run_.MeshRanks()) {
     checkpoints_.AfterStep(rank, done, log_.elapsed());
   }
-  for (const auto& stage : pipeline_.stages) {
-    if (stage != nullptr) stage->Restart();
+  for (Stage* const stage : pipeline_.pointers()) {
+    if (stage != nullptr) static_cast<TorchStage*>(stage)->Restart();
   }
 }
 

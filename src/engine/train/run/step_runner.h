@@ -45,7 +45,8 @@ class StepRunner {
   Status RunSteps();
   Status RunBlock(std::int64_t first, std::int64_t steps);
   Result<const Schedule*> BlockSchedule(std::int64_t steps);
-  void AfterStep(int rank, std::int64_t step);
+  void AfterStep(int mesh_rank, std::int64_t step);
+  void LogStep(int rank, std::int64_t step);
   std::vector<StageNorm> NormsOf(int rank) const;
   void WriteDrainedCheckpoint(std::int64_t done);
 

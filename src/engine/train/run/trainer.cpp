@@ -125,9 +125,16 @@ Result<std::int64_t> CountParameters(Collectives& processes, const LanguageModel
                                      const ParallelConfig& parallel) {
   std::map<std::string, std::int64_t> sizes;
   ByteWriter writer;
+  std::map<std::string, ParameterPart> parts;
+  for (const auto& stage : model.stages) {
+    if (stage != nullptr) parts.merge(PartsOf(*stage));
+  }
   for (const auto& [name, value] : model.Parameters()) {
     writer.PutText(name);
-    writer.Put(IsPerExpert(model.config, name) ? value.numel() * parallel.expert : value.numel());
+    std::int64_t elements = value.numel();
+    if (IsPerExpert(model.config, name)) elements *= parallel.expert;
+    if (const auto part = parts.find(name); part != parts.end()) elements *= part->second.parts;
+    writer.Put(elements);
   }
   PENSTOCK_TRY(const std::vector<std::string> all, processes.ToLeader(writer.Take()));
   for (const std::string& bytes : all) {
@@ -154,11 +161,12 @@ void PrintStart(const RunContext& run, const TrainingData& data, std::int64_t pa
   Log(log, "{}\n", data.description);
   Log(log, "tokenizer: {}, {} tokens\n", data.tokenizer.name(),
       data.tokenizer.tokenizer->vocabulary_size());
-  Log(log, "model: {:.2f} million parameters, {} layers in {} stages on {} ranks ({}){}\n",
+  Log(log, "model: {:.2f} million parameters, {} layers in {} stages on {} ranks ({}){}{}\n",
       static_cast<double>(parameters) * 1e-6, config.model.layers, config.pipeline.stages,
       config.pipeline.ranks,
       config.pipeline.csv.empty() ? config.pipeline.schedule : config.pipeline.csv,
-      config.parallel.data > 1 ? fmt::format(", {} replicas", config.parallel.data) : "");
+      config.parallel.data > 1 ? fmt::format(", {} replicas", config.parallel.data) : "",
+      config.parallel.tensor > 1 ? fmt::format(", {} tensor ranks", config.parallel.tensor) : "");
   std::fflush(log);
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/index.h"
+#include "train/shards/tensor_groups.h"
 #include "train/stage/gradient_norm.h"
 #include "train/stage/stage_spec.h"
 #include "train/stage/torch_vocabulary.h"
@@ -58,6 +59,13 @@ void StageWeights::Describe(std::span<const NamedTensor> masters,
       parameter.layout = Layout(std::move(shape), own);
     }
     if (options.rank.vocabulary) options.rank.vocabulary->Describe(parameter);
+    const auto found = options.tensor.parts.find(parameter.name);
+    if (found == options.tensor.parts.end()) continue;
+    const ParameterPart& part = found->second;
+    parameter.layout = part.LayoutOf(parameter.value.sizes().vec());
+    parameter.is_part = part.parts > 1;
+    if (part.copies > 1) copied_.emplace_back(i, part);
+    if (parameter.is_part && options.tensor.rank % part.copies != 0) parameter.counts = false;
   }
 }
 
@@ -153,8 +161,37 @@ std::int64_t StageWeights::WeightBytes() const {
   return bytes;
 }
 
+// Each part has its place among the parts of the whole parameter, where the others add zeros.
+void StageWeights::AddCopies() {
+  if (copied_.empty() || std::exchange(copies_added_, true)) return;
+  const at::NoGradGuard no_gradients;
+  std::int64_t elements = 0;
+  for (const auto& [parameter, part] : copied_) {
+    elements += gradients_.tensors()[parameter].numel() * part.parts;
+  }
+  const at::Tensor own = at::zeros({elements}, gradients_.flat().options());
+  const auto for_each = [&](const at::Tensor& packed, const auto& copy) {
+    std::int64_t begin = 0;
+    for (const auto& [parameter, part] : copied_) {
+      const at::Tensor& gradient = gradients_.tensors()[parameter];
+      const std::int64_t size = gradient.numel();
+      copy(packed.narrow(0, begin + part.part * size, size).view(gradient.sizes()), gradient);
+      begin += size * part.parts;
+    }
+  };
+  for_each(own, [](const at::Tensor& place, const at::Tensor& gradient) { place.copy_(gradient); });
+  for_each(SumOverGroup(*rank_->tensor, own),
+           [](const at::Tensor& sum, const at::Tensor& gradient) { gradient.copy_(sum); });
+}
+
+void StageWeights::StartReduction() {
+  AddCopies();
+  collectives_->StartReduction();
+}
+
 void StageWeights::Update(const TorchStage::Update& update) {
   const at::NoGradGuard no_gradients;
+  AddCopies();
   if (collectives_ && collectives_->has_gradients()) {
     throw std::runtime_error("the gradients were not reduced: add REDUCE_GRAD to the schedule");
   }
@@ -199,6 +236,7 @@ void StageWeights::SetWeights(std::span<const at::Tensor> whole) {
 
 void StageWeights::Clear() {
   gradients_.flat().zero_();
+  copies_added_ = false;
   dropped_ = false;
 }
 
@@ -232,6 +270,7 @@ void StageWeights::RollBackStep() {
 // Adds the norms of a parameter's pieces in the order of the shards, as the ranks do that have one
 // shard each.
 std::span<const double> StageWeights::SquaredNorms() {
+  AddCopies();
   if (collectives_) static_cast<void>(collectives_->FinishReduction());
   norms_.assign(parameters_.size(), 0);
   std::vector<std::size_t> parameter_of;
@@ -253,7 +292,19 @@ std::span<const double> StageWeights::SquaredNorms() {
   }
   const std::vector<double> squared = penstock::SquaredNorms(gradients);
   for (std::size_t i = 0; i < squared.size(); ++i) norms_[parameter_of[i]] += squared[i];
+  if (rank_->tensor) AddNormsOfParts();
   return norms_;
+}
+
+void StageWeights::AddNormsOfParts() {
+  std::vector<double> of_parts;
+  for (std::size_t i = 0; i < norms_.size(); ++i) {
+    if (parameters_[i].is_part) of_parts.push_back(norms_[i]);
+  }
+  SumOverGroup(*rank_->tensor, gradients_.flat().device(), of_parts);
+  for (std::size_t i = 0, part = 0; i < norms_.size(); ++i) {
+    if (parameters_[i].is_part) norms_[i] = of_parts[part++];
+  }
 }
 
 // The first replica that has it counts.
@@ -288,6 +339,7 @@ void StageWeights::DropGathered() {
 }
 
 Message StageWeights::ShareGradients(int to_chain) {
+  AddCopies();
   if (collectives_ && division_.per_shard > 1) {
     static_cast<void>(collectives_->FinishReduction());
   }

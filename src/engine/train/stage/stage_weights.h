@@ -82,8 +82,11 @@ class StageWeights final : public StageUpdate {
 
   // The collectives of the replicas; null without any.
   ShardCollectives* collectives() { return collectives_ ? &*collectives_ : nullptr; }
-  // The ranks that divide the experts; null if none do.
+  // The ranks that divide the experts, and the matrices; null if none do.
   GroupEnd* expert_group() const { return rank_->experts.get(); }
+  GroupEnd* tensor_group() const { return rank_->tensor.get(); }
+  // REDUCE_GRAD.
+  void StartReduction();
 
   // As in TorchStage.
   void StartGather();
@@ -110,6 +113,10 @@ class StageWeights final : public StageUpdate {
   // What replicas send each other of a piece, and its type.
   at::Tensor Sent(const Shards::ParameterPiece& piece) const;
   at::ScalarType SentType() const;
+  // Adds the gradients of parts of parameters that several ranks of the tensor group have, once per
+  // update, in one exchange.
+  void AddCopies();
+  void AddNormsOfParts();
   void Update(const TorchStage::Update& update);
   void Clear();
 
@@ -124,6 +131,9 @@ class StageWeights final : public StageUpdate {
   std::shared_ptr<RankShards> rank_;
   std::vector<NamedParameter> parameters_;
   std::vector<NamedParameter> updated_;
+  // The parts of which other ranks of the tensor group have copies, by parameter.
+  std::vector<std::pair<std::size_t, ParameterPart>> copied_;
+  bool copies_added_ = false;
   bool dropped_ = false;
   std::vector<double> norms_;
   at::Tensor outgoing_shard_;  // of parameters; undefined before the step

@@ -49,6 +49,7 @@ class CompiledStage final : public TorchStage {
                  options.random.first_op, options.rank.device()} {
     if (options.rank.queue) clock_.emplace(options.rank.device());
     if (GroupEnd* group = weights_.expert_group()) binding_.groups = {{kExpertGroup, group}};
+    if (GroupEnd* group = weights_.tensor_group()) binding_.groups = {{kTensorGroup, group}};
     for (StageProgram& program : programs) {
       programs_.push_back(
           std::make_unique<BoundProgram>(std::move(program), binding_, options_.rank.recorder));
@@ -198,7 +199,7 @@ class CompiledStage final : public TorchStage {
     if (IsVocabulary(op)) return options_.rank.vocabulary->Run(op, microbatch);
     if (op == Op::kUnshard) return weights_.collectives()->Unshard();
     if (op == Op::kReshard) return weights_.collectives()->Reshard();
-    if (op == Op::kReduceGrad) return weights_.collectives()->StartReduction();
+    if (op == Op::kReduceGrad) return weights_.StartReduction();
     MicrobatchState& state = Enter(microbatch, "side work", MicrobatchPhase::kForwardDone,
                                    MicrobatchPhase::kForwardDone);
     if (op == Op::kOffload) {
@@ -221,6 +222,7 @@ class CompiledStage final : public TorchStage {
   void Abort(const Error& reason) override {
     if (ShardCollectives* shards = weights_.collectives()) shards->Abort(reason);
     if (GroupEnd* group = weights_.expert_group()) group->group().Abort(reason);
+    if (GroupEnd* group = weights_.tensor_group()) group->group().Abort(reason);
   }
   void StartGather() override { weights_.StartGather(); }
   void FinishGather(bool keep) override { weights_.FinishGather(keep); }

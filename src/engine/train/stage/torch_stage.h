@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,6 +21,7 @@
 #include "checkpoint/layout.h"
 #include "graph/analysis/node_costs.h"
 #include "graph/compile.h"
+#include "model/tensor_parallel.h"
 #include "model_spec/model_config.h"
 #include "runtime/stage.h"
 #include "runtime/versions.h"
@@ -157,6 +159,12 @@ struct ExpertParallelism {
   NodeCosts costs;  // that order overlapped pairs
 };
 
+// Tensor parallelism. RankShards has the group that adds results.
+struct TensorParallelism {
+  int rank = 0;                                     // in the group
+  std::map<std::string, ParameterPart> parts = {};  // PartsOf the module
+};
+
 struct GradientOptions {
   // The dtype of their sums, within and across replicas: fp32 or bf16.
   at::ScalarType dtype = at::ScalarType::Float;
@@ -203,6 +211,7 @@ struct TorchStageOptions {
   SequenceLengths lengths;
   ReplicaOptions replicas;
   ExpertParallelism experts;
+  TensorParallelism tensor;
   GradientOptions gradients;
   RandomOptions random;
   StageRank rank;
@@ -227,8 +236,11 @@ struct NamedParameter {
   at::Tensor value;
   at::Tensor gradient;
   Layout layout;  // which elements of the whole parameter the value has
-  // Whether the global gradient norm includes it. A shared parameter counts at its first holder.
+  // Whether the global gradient norm includes it. A shared parameter counts at its first holder,
+  // and a part of a matrix on the first rank that has it.
   bool counts;
+  // Whether the ranks of the tensor group have parts of it, whose squared norms are added.
+  bool is_part = false;
   // Whether the stage computes a gradient for it: false if no output of any shape so far depends on
   // it, so that the gradient is always zero.
   bool has_gradient = true;

@@ -145,6 +145,22 @@ ModelSpec MakeDecoderSpec(std::function<std::unique_ptr<ModelOptions>()> options
     const auto options = DecoderOptionsOf(config);
     return options->Experts() == nullptr ? 0 : options->Experts()->dense_layers;
   };
+  model.divided = [](const ModelConfig& config) -> std::vector<DividedSize> {
+    const auto options = DecoderOptionsOf(config);
+    std::vector<DividedSize> sizes = {{"model.heads", options->heads}};
+    if (!options->Latent(config.dim)) {
+      const std::int64_t kv_heads = options->AttentionOf(config.dim).kv_heads;
+      sizes.push_back({"model.kv_heads", kv_heads, /*may_repeat=*/true});
+    }
+    const ExpertOptions* const experts = options->Experts();
+    if (experts == nullptr || experts->dense_layers > 0) {
+      sizes.push_back({"model.hidden", options->HiddenOf(config.dim)});
+    }
+    if (experts != nullptr) {
+      sizes.push_back({"model.expert_hidden", options->ExpertHiddenOf(config.dim)});
+    }
+    return sizes;
+  };
   model.vocabulary = [](const ModelConfig& config) { return TablesOf(*DecoderOptionsOf(config)); };
   model.shape = ShapeOfDecoder;
   model.huggingface.names = DecoderNames();

@@ -91,6 +91,10 @@ ModelSpec Gpt2() {
   model.separates_documents = true;
   model.shared = Shared;
   model.first_alike_layer = [](const ModelConfig&) { return 0; };
+  model.divided = [](const ModelConfig& config) -> std::vector<DividedSize> {
+    const auto options = OptionsOf<Gpt2Options>(config);
+    return {{"model.heads", options.heads}, {"model.hidden", options.HiddenOf(config.dim)}};
+  };
   model.vocabulary = [](const ModelConfig& config) -> Result<VocabularyTables> {
     const bool tied = OptionsOf<Gpt2Options>(config).tied;
     return VocabularyTables{"embedding.weight", tied ? "embedding.weight" : "head.weight"};

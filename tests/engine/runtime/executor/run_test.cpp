@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -106,6 +107,43 @@ TEST(RunTest, HooksRunOnTheRanksThreadInOrder) {
   for (const auto& seen : steps) EXPECT_EQ(seen, (std::vector<std::int64_t>{7, 8, 9, 10}));
   EXPECT_EQ(first_seen.load(), 7);
   EXPECT_EQ(std::set<std::thread::id>(threads.begin(), threads.end()).size(), 3U);
+}
+
+// Each plane runs all lanes. A failure of one ends all, and `stop` ends all after one step.
+TEST(RunTest, PlanesRunTheScheduleSideBySide) {
+  const Schedule schedule = SmallGpipe(2, 2);
+  std::atomic<bool> fails{false}, stop{false};
+  const auto hook = [&](const Part& part, std::int64_t) {
+    if (fails && part.op == Op::kBackward) throw std::runtime_error("no");
+  };
+  Probes first(schedule, nullptr), second(schedule, hook);
+  std::vector<Stage*> stages = first.stages;
+  stages.insert(stages.end(), second.stages.begin(), second.stages.end());
+  std::mutex mutex;
+  std::map<int, int> steps;  // by number of the rank
+  RunOptions options = {.steps = 3, .stop = &stop};
+  options.planes = 2;
+  options.on_step = [&](int rank, std::int64_t) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    ++steps[rank];
+  };
+  ASSERT_TRUE(Succeeds(RunRanks(schedule, stages, options)));
+  EXPECT_EQ(steps, (std::map<int, int>{{0, 3}, {1, 3}, {2, 3}, {3, 3}}));
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    EXPECT_EQ(first.logs[rank].calls, ExpectedCalls(schedule, rank, 3));
+    EXPECT_EQ(second.logs[rank].calls, ExpectedCalls(schedule, rank, 3));
+  }
+  options.steps = 1 << 20;
+  options.on_step = [&](int, std::int64_t) { stop = true; };
+  std::int64_t rounds = 0;
+  options.rounds_run = &rounds;
+  ASSERT_TRUE(Succeeds(RunRanks(schedule, stages, options)));
+  EXPECT_LT(rounds, 1 << 20);
+  stop = false;
+  fails = true;
+  EXPECT_TRUE(Contains(LineOf(RunRanks(schedule, stages, options)), "rank 3: 1B"));
+  options.planes = 3;
+  EXPECT_TRUE(Contains(LineOf(RunRanks(schedule, stages, options)), "in 3 planes"));
 }
 
 TEST(RunTest, ThrowingStageFailsTheRunAndIsNamed) {

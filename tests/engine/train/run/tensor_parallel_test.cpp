@@ -1,0 +1,189 @@
+// Ranks that divide the matrices train the same model as ranks that have all of them.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/engine/train/run/processes_run.h"
+#include "tests/engine/train/run/trained_model.h"
+#include "tests/results.h"
+#include "train/run/run_checks.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kRounding = 2e-5;  // relative, after five steps
+
+// With an odd number of tokens.
+TrainConfig DividedConfig(const std::string& model) {
+  TrainConfig config = TinyConfig();
+  config.model.name = model;
+  config.model.layers = 4;
+  config.model.dim = 24;
+  config.model.options["heads"] = "4";
+  config.model.options["dropout"] = "0.1";
+  config.steps = 5;
+  config.pipeline.microbatches = 4;
+  config.pipeline.ranks = config.pipeline.stages = 1;
+  // Else Adam divides gradients by numbers that rounding determines.
+  config.optimizer.epsilon = 1e-3;
+  config.optimizer.clip = 0.3;
+  if (model != "gpt2" && model != "deepseek_v3") config.model.options["kv_heads"] = "2";
+  if (model == "mixtral" || model == "qwen3_moe" || model == "deepseek_v3") {
+    config.model.options["experts"] = "4";
+    config.model.options["top_k"] = "2";
+  }
+  return config;
+}
+
+double DifferenceOf(const at::Tensor& one, const at::Tensor& other) {
+  return ((one - other).norm() / one.norm().clamp_min(1e-12)).item<double>();
+}
+
+void ExpectEqualToRounding(const TrainedModel& expected, const TrainedModel& actual) {
+  ASSERT_EQ(expected.losses.size(), actual.losses.size());
+  for (std::size_t i = 0; i < expected.losses.size(); ++i) {
+    EXPECT_NEAR(expected.losses[i], actual.losses[i], kRounding * expected.losses[i]) << i;
+  }
+  ASSERT_EQ(expected.parameters.size(), actual.parameters.size());
+  for (const auto& [name, value] : expected.parameters) {
+    ASSERT_EQ(value.sizes(), actual.parameters.at(name).sizes()) << name;
+    EXPECT_LT(DifferenceOf(value, actual.parameters.at(name)), kRounding) << name;
+  }
+}
+
+class TensorParallel : public testing::TestWithParam<std::string> {};
+
+TEST_P(TensorParallel, StartsFromTheSameWeights) {
+  TrainConfig config = DividedConfig(GetParam());
+  config.steps = 1;
+  config.optimizer.lr = 0;
+  config.optimizer.balance_rate = 0;
+  TrainedModel expected = TrainWith(config);
+  for (const int tensor : {2, 4}) {
+    config.parallel.tensor = tensor;
+    const TrainedModel divided = TrainWith(config);
+    expected.losses = divided.losses;  // sums are rounded differently
+    ExpectEqual(expected, divided);
+  }
+}
+
+TEST_P(TensorParallel, TrainsTheSameModel) {
+  TrainConfig config = DividedConfig(GetParam());
+  const TrainedModel expected = TrainWith(config);
+  for (const int tensor : {2, 4}) {  // four ranks share two key and value heads
+    SCOPED_TRACE(tensor);
+    config.parallel.tensor = tensor;
+    ExpectEqualToRounding(expected, TrainWith(config));
+  }
+}
+
+TEST_P(TensorParallel, TrainsTheSameModelWithEverySchedule) {
+  const TrainedModel expected = TrainWith(DividedConfig(GetParam()));
+  for (const char* const schedule : {"1f1b", "zb-h1", "zbv", "interleaved", "dualpipev"}) {
+    SCOPED_TRACE(schedule);
+    TrainConfig config = DividedConfig(GetParam());
+    config.pipeline.schedule = schedule;
+    config.pipeline.ranks = 2;
+    const bool has_chunks = std::string(schedule) != "1f1b" && std::string(schedule) != "zb-h1";
+    config.pipeline.stages = has_chunks ? 4 : 2;
+    config.parallel.tensor = 2;
+    const TrainedModel divided = TrainWith(config);
+    ExpectEqualToRounding(expected, divided);
+    ExpectEqual(divided, TrainWith(config));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, TensorParallel,
+                         testing::Values("llama", "qwen3", "gpt2", "mixtral", "qwen3_moe",
+                                         "deepseek_v3"),
+                         [](const auto& info) { return info.param; });
+
+TEST(TensorParallelRun, CombinesWithWhatReplicasShard) {
+  for (int zero = 0; zero <= 3; ++zero) {
+    SCOPED_TRACE(zero);
+    TrainConfig config = DividedConfig("qwen3");
+    config.parallel.data = 2;
+    const TrainedModel expected = TrainWith(config);
+    config.parallel.zero = zero;
+    config.parallel.tensor = 4;
+    config.pipeline.ranks = config.pipeline.stages = 2;
+    ExpectEqualToRounding(expected, TrainWith(config));
+  }
+}
+
+TEST(TensorParallelRun, CombinesWithRecomputePostValidationAndBf16) {
+  TrainConfig config = DividedConfig("qwen3");
+  const TrainedModel expected = TrainWith(config);
+  config.parallel.tensor = 2;
+  config.pipeline.ranks = config.pipeline.stages = 2;
+  config.recompute.hold = "least";
+  config.pipeline.schedule = "zb-h1";
+  config.optimizer.post_validation = true;
+  ExpectEqualToRounding(expected, TrainWith(config));
+  config.precision = "bf16";
+  const TrainedModel rounded = TrainWith(config);
+  for (std::size_t i = 0; i < expected.losses.size(); ++i) {
+    EXPECT_NEAR(rounded.losses[i], expected.losses[i], 0.02 * expected.losses[i]);
+  }
+}
+
+TEST(TensorParallelRun, RefusesMuon) {
+  TrainConfig config = DividedConfig("llama");
+  config.parallel.tensor = 2;
+  config.optimizer.name = "muon";
+  EXPECT_EQ(LineOf(CheckRun(config)),
+            "parallel.tensor: Muon updates whole matrices, and each rank has a part of "
+            "layers.0.w1.weight; use AdamW for it (optimizer.groups)");
+}
+
+class TensorParallelFiles : public ProcessesRun {
+ protected:
+  std::vector<StepMetric> Train(const std::string& name, std::vector<std::string> options) {
+    options.push_back("name=" + name);
+    EXPECT_EQ(RunWell(options, 1).front().steps, 5);
+    return Metrics(name);
+  }
+};
+
+// Threads divide the matrices of the ranks of each process.
+TEST_F(TensorParallelFiles, RunsOnSeveralProcesses) {
+  ExpectProcessesAndInterruptionsChangeNoBits(
+      {"ranks=2", "stages=2", "schedule=1f1b", "clip=0.5", "parallel.tensor=2"});
+  EXPECT_TRUE(Contains(Log(), "mesh: 4 ranks = 1 data x 2 pipeline x 2 tensor, 2 processes"));
+  EXPECT_TRUE(Contains(Log(), "rank 3: data 0, pipeline 1, tensor 1, process 1"));
+}
+
+// Also with gpt2, whose joint projection has a part of the queries, keys and values each.
+TEST_F(TensorParallelFiles, ResumeWithAnyNumberOfRanks) {
+  for (const std::string model : {"llama", "gpt2"}) {
+    const std::vector<std::string> common = {
+        "model.name=" + model, "heads=4", "ranks=2", "stages=2", "schedule=1f1b", "layers=2"};
+    const auto with = [&](std::vector<std::string> more) { return With(common, more); };
+    const std::string one = model + "1", two = model + "2";
+    const std::vector<StepMetric> expected = Train(one, common);
+    const std::vector<StepMetric> divided = Train(two, with({"parallel.tensor=2"}));
+    const std::string resumed = "resumed-" + model;
+    const std::vector<StepMetric> joined = Train(resumed + "1", with({"resume=" + At(two, 2)}));
+    const std::vector<StepMetric> cut =
+        Train(resumed + "2", with({"resume=" + At(one, 2), "parallel.tensor=4"}));
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      for (const auto& metrics : {divided, joined, cut}) {
+        EXPECT_NEAR(metrics[i].loss, expected[i].loss, 1e-4 * expected[i].loss) << i;
+        EXPECT_NEAR(metrics[i].grad_norm, expected[i].grad_norm, 1e-3 * expected[i].grad_norm) << i;
+      }
+    }
+    // The state does not depend on who saves it.
+    const std::string copied = "copied-" + model;
+    Train(copied, with({"resume=" + At(two, 5)}));
+    ExpectSameTensors(AllTensors(At(copied, 5)), AllTensors(At(two, 5)));
+    Train(copied + "4", with({"resume=" + At(two, 5), "parallel.tensor=4"}));
+    ExpectSameTensors(AllTensors(At(copied + "4", 5)), AllTensors(At(two, 5)));
+    ExpectSameTensors(AllTensors(Folder(copied) + "/model.safetensors"),
+                      AllTensors(Folder(two) + "/model.safetensors"));
+  }
+}
+
+}  // namespace
+}  // namespace penstock
