@@ -171,7 +171,7 @@ TEST_F(TensorParallelFiles, TrainsTheSameModelOnOtherSamples) {
       {"data.lengths=16,64,32,8", "sequence=64", "batch=2"},
       {"schedule=seq1f1b", "slices=2"},
       {"model.name=gpt2", "schedule=seq1f1b", "slices=2"},
-      {"tied=true"},
+      {"tied=true", "validation.freq=2"},
       {"model.name=deepseek_v3", "predictor=1"},
       {"precision=bf16", "recompute.hold=least"}};
   for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -187,12 +187,31 @@ TEST_F(TensorParallelFiles, TrainsTheSameModelOnOtherSamples) {
     const double rounding = cases[i].front() == "precision=bf16" ? 0.02 : 1e-4;
     const TrainSummary expected = run(1), divided = run(2);
     EXPECT_NEAR(divided.held_out_loss, expected.held_out_loss, rounding * expected.held_out_loss);
+    EXPECT_EQ(Evaluate(Folder(fmt::format("run{}-2", i)))->held_out_loss, divided.held_out_loss);
     const auto one = Metrics(fmt::format("run{}-1", i)), two = Metrics(fmt::format("run{}-2", i));
     ASSERT_EQ(one.size(), two.size());
     for (std::size_t step = 0; step < one.size(); ++step) {
       EXPECT_NEAR(one[step].loss, two[step].loss, rounding * one[step].loss);
       EXPECT_NEAR(one[step].grad_norm, two[step].grad_norm, 10 * rounding * one[step].grad_norm);
     }
+  }
+}
+
+TEST_F(TensorParallelFiles, StartsFromOtherPrograms) {
+  for (const std::string model : {"llama", "gpt2"}) {
+    SCOPED_TRACE(model);
+    const std::vector<std::string> options = {"model.name=" + model, "ranks=2", "stages=2",
+                                              "dropout=0"};
+    Train(model, options);
+    const std::string folder = folder_ / ("weights-" + model);
+    ASSERT_TRUE(ExportHuggingFace(Folder(model), folder));
+    const auto from = [&](int tensor) {
+      return Train(fmt::format("{}-{}", model, tensor),
+                   With(options, {"weights=" + folder, fmt::format("parallel.tensor={}", tensor)}));
+    };
+    const std::vector<StepMetric> expected = from(1), divided = from(2);
+    EXPECT_NEAR(divided.front().loss, expected.front().loss, 1e-5);
+    EXPECT_NEAR(divided.back().loss, expected.back().loss, 1e-3);
   }
 }
 
