@@ -20,10 +20,11 @@ class Gpt2Block : public torch::nn::Module {
  public:
   Gpt2Block(std::int64_t dim, const Gpt2Options& options, const LayerRange& range)
       : heads_(options.heads / range.tensor_ranks),
-        ranks_(range.tensor_ranks),
+        place_(TensorPlace::Of(range)),
         dropout_(options.dropout) {
     const auto norm = [&](const char* name) {
-      return register_module(name, std::make_shared<LayerNorm>(dim, options.norm_epsilon));
+      return register_module(
+          name, std::make_shared<LayerNorm>(dim, options.norm_epsilon, Cut::ByToken(range)));
     };
     const auto affine = [&](const char* name, std::int64_t in, std::int64_t out, const Cut& cut) {
       return register_module(name, std::make_shared<Affine>(in, out, cut));
@@ -50,15 +51,15 @@ class Gpt2Block : public torch::nn::Module {
   torch::Tensor Mlp(const torch::Tensor& input) {
     const ModuleScope scope(ModuleKind::kMlp);
     const torch::Tensor up =
-        up_->forward(ShareAmongRanks(feed_forward_norm_->forward(input), ranks_));
+        up_->forward(ShareAmongRanks(feed_forward_norm_->forward(input), place_));
     return down_->forward(at::gelu(up, "tanh"));
   }
 
   torch::Tensor Attend(const torch::Tensor& input, SequenceContext& context) {
-    const std::int64_t batch = input.size(0), length = input.size(1);
-    const torch::Tensor all = qkv_->forward(ShareAmongRanks(input, ranks_));  // [B, S, 3 D]
-    const std::int64_t dim = all.size(2) / 3;                                 // of the rank's heads
-    const auto part = [&](std::int64_t index) {                               // [B, H, S, E]
+    const torch::Tensor all = qkv_->forward(ShareAmongRanks(input, place_));  // [B, S, 3 D]
+    const std::int64_t batch = all.size(0), length = all.size(1);
+    const std::int64_t dim = all.size(2) / 3;    // of the rank's heads
+    const auto part = [&](std::int64_t index) {  // [B, H, S, E]
       return all.narrow(-1, index * dim, dim)
           .reshape({batch, length, heads_, dim / heads_})
           .transpose(1, 2);
@@ -74,7 +75,7 @@ class Gpt2Block : public torch::nn::Module {
   }
 
   std::int64_t heads_;  // of the rank
-  int ranks_;
+  TensorPlace place_;
   double dropout_;
   std::shared_ptr<LayerNorm> attention_norm_, feed_forward_norm_;
   std::shared_ptr<Affine> qkv_, output_, up_, down_;
@@ -94,12 +95,14 @@ class Gpt2Stage : public StageModule {
           "embedding", std::make_shared<Embedding>(config.vocabulary, config.dim, vocabulary_));
     }
     if (range.embedding) {
-      positions_ =
-          register_module("positions", std::make_shared<Embedding>(config.sequence, config.dim));
+      positions_ = register_module(
+          "positions",
+          std::make_shared<Embedding>(config.sequence, config.dim, Cut::ByToken(range)));
     }
     blocks_ = RegisterLayers<Gpt2Block>(*this, range, config.dim, options, range);
     if (!range.head) return;
-    norm_ = register_module("norm", std::make_shared<LayerNorm>(config.dim, options.norm_epsilon));
+    norm_ = register_module(
+        "norm", std::make_shared<LayerNorm>(config.dim, options.norm_epsilon, Cut::ByToken(range)));
     if (options.tied || !has_tables) return;
     head_ = register_module(
         "head", std::make_shared<Projection>(config.dim, config.vocabulary, vocabulary_));
@@ -126,8 +129,9 @@ class Gpt2Stage : public StageModule {
 
   torch::Tensor Loss(std::span<const torch::Tensor> outputs,
                      const torch::Tensor& targets) override {
-    return vocabulary_.ranks == 1 ? StageModule::Loss(outputs, targets)
-                                  : DividedCrossEntropy(outputs.front(), targets, vocabulary_);
+    return vocabulary_.place.ranks == 1
+               ? StageModule::Loss(outputs, targets)
+               : DividedCrossEntropy(outputs.front(), targets, vocabulary_);
   }
 
   bool HasForwardSlice() const override { return true; }
@@ -145,7 +149,7 @@ class Gpt2Stage : public StageModule {
       hidden = block->forward(hidden, context);
     }
     if (!norm_) return hidden;
-    hidden = ShareAmongRanks(norm_->forward(hidden), vocabulary_.ranks);
+    hidden = ShareAmongRanks(norm_->forward(hidden), vocabulary_.place);
     if (head_) return head_->forward(hidden);
     return embedding_ ? at::linear(hidden, embedding_->weight()) : hidden;
   }
@@ -154,7 +158,8 @@ class Gpt2Stage : public StageModule {
   // embeddings [S, D] or [B, S, D] of their positions.
   torch::Tensor Embed(const torch::Tensor& input, const torch::Tensor& positions) {
     const torch::Tensor embedded = embedding_ ? embedding_->forward(input) : input;
-    return at::dropout(embedded + positions, dropout_, is_training());
+    const torch::Tensor own = OwnTokens(positions, positions.dim() - 2, vocabulary_.place);
+    return at::dropout(embedded + own, dropout_, is_training());
   }
 
   double dropout_;

@@ -13,28 +13,35 @@ namespace penstock {
 
 namespace {
 
-int SummedRanks(const Cut& cut) { return cut.of == Cut::Of::kInputs ? cut.ranks : 1; }
+TensorPlace SummedPlace(const Cut& cut) {
+  return cut.of == Cut::Of::kInputs ? cut.place : TensorPlace();
+}
 
 std::int64_t DividedDimension(const Cut& cut) { return cut.of == Cut::Of::kInputs ? 1 : 0; }
+
+// Ranks that divide the inputs all have the bias, and add it to the sum of their results.
+Cut BiasCut(const Cut& cut) {
+  if (cut.of != Cut::Of::kInputs) return cut;
+  return cut.place.divides_tokens ? Cut{Cut::Of::kNothing, cut.place} : Cut();
+}
 
 }  // namespace
 
 Projection::Projection(std::int64_t in, std::int64_t out, const Cut& cut)
-    : summed_(SummedRanks(cut)),
+    : summed_(SummedPlace(cut)),
       weight_(RegisterPart("weight", {out, in}, cut, DividedDimension(cut))) {}
 
 torch::Tensor Projection::forward(const torch::Tensor& input) {
   return SumOverRanks(at::linear(input, weight_), summed_);
 }
 
-// Ranks that divide the inputs all have the bias, and add it to the sum of their results.
 Affine::Affine(std::int64_t in, std::int64_t out, const Cut& cut)
-    : summed_(SummedRanks(cut)),
+    : summed_(SummedPlace(cut)),
       weight_(RegisterPart("weight", {out, in}, cut, DividedDimension(cut))),
-      bias_(RegisterPart("bias", {out}, summed_ > 1 ? Cut() : cut, 0)) {}
+      bias_(RegisterPart("bias", {out}, BiasCut(cut), 0)) {}
 
 torch::Tensor Affine::forward(const torch::Tensor& input) {
-  if (summed_ == 1) return at::linear(input, weight_, bias_);
+  if (summed_.ranks == 1) return at::linear(input, weight_, bias_);
   return SumOverRanks(at::linear(input, weight_), summed_) + bias_;
 }
 
@@ -43,11 +50,11 @@ Embedding::Embedding(std::int64_t vocabulary, std::int64_t dim, const Cut& cut)
 
 // Tokens of other ranks are zeros in the sum.
 torch::Tensor Embedding::forward(const torch::Tensor& tokens) {
-  if (cut_.ranks == 1) return at::embedding(weight_, tokens);
-  const torch::Tensor rows = tokens - cut_.rank * weight_.size(0);
+  if (cut_.of == Cut::Of::kNothing) return at::embedding(weight_, tokens);
+  const torch::Tensor rows = tokens - cut_.place.rank * weight_.size(0);
   const torch::Tensor inside = rows.clamp(0, weight_.size(0) - 1);
   const torch::Tensor other = rows.ne(inside).unsqueeze(-1);
-  return SumOverRanks(at::embedding(weight_, inside).masked_fill(other, 0), cut_.ranks);
+  return SumOverRanks(at::embedding(weight_, inside).masked_fill(other, 0), cut_.place);
 }
 
 RmsNorm::RmsNorm(std::int64_t dim, double epsilon, const Cut& cut)
@@ -59,9 +66,9 @@ torch::Tensor RmsNorm::forward(const torch::Tensor& input) {
   return (wide * at::rsqrt(mean_square + epsilon_)).to(input.scalar_type()) * weight_;
 }
 
-LayerNorm::LayerNorm(std::int64_t dim, double epsilon)
-    : weight_(register_parameter("weight", at::empty({dim}))),
-      bias_(register_parameter("bias", at::empty({dim}))),
+LayerNorm::LayerNorm(std::int64_t dim, double epsilon, const Cut& cut)
+    : weight_(RegisterPart("weight", {dim}, cut, 0)),
+      bias_(RegisterPart("bias", {dim}, cut, 0)),
       epsilon_(epsilon) {}
 
 torch::Tensor LayerNorm::forward(const torch::Tensor& input) {
@@ -80,7 +87,7 @@ torch::Tensor CausalAttention(const torch::Tensor& query, const KeysValues& know
 }
 
 Attention::Attention(torch::nn::Module& block, const AttentionSizes& sizes, const LayerRange& range)
-    : sizes_(sizes), ranks_(range.tensor_ranks) {
+    : sizes_(sizes), place_(TensorPlace::Of(range)) {
   const std::int64_t kv_dim = sizes.head_dim * sizes.kv_heads;
   const std::int64_t all_dim = sizes.head_dim * sizes.heads;
   const auto projection = [&](const char* name, std::int64_t in, std::int64_t out, const Cut& cut) {
@@ -90,8 +97,8 @@ Attention::Attention(torch::nn::Module& block, const AttentionSizes& sizes, cons
   wk_ = projection("wk", sizes.dim, kv_dim, Cut::Outputs(range, sizes.kv_heads));
   wv_ = projection("wv", sizes.dim, kv_dim, Cut::Outputs(range, sizes.kv_heads));
   wo_ = projection("wo", all_dim, sizes.dim, Cut::Inputs(range));
-  sizes_.heads /= ranks_;
-  sizes_.kv_heads = std::max<std::int64_t>(sizes_.kv_heads / ranks_, 1);
+  sizes_.heads /= place_.ranks;
+  sizes_.kv_heads = std::max<std::int64_t>(sizes_.kv_heads / place_.ranks, 1);
   if (sizes.qk_norm_epsilon == 0) return;
   const auto norm = [&](const char* name) {
     return block.register_module(
@@ -101,9 +108,9 @@ Attention::Attention(torch::nn::Module& block, const AttentionSizes& sizes, cons
   k_norm_ = norm("k_norm");
 }
 
-torch::Tensor Attention::Attend(const torch::Tensor& whole, const RotaryTable& rotary,
+torch::Tensor Attention::Attend(const torch::Tensor& own, const RotaryTable& rotary,
                                 SequenceContext& context) {
-  const torch::Tensor input = ShareAmongRanks(whole, ranks_);
+  const torch::Tensor input = ShareAmongRanks(own, place_);
   const std::int64_t batch = input.size(0), length = input.size(1);
   const std::int64_t head_dim = sizes_.head_dim;
   const auto heads_of = [&](const torch::Tensor& value, std::int64_t heads) {
@@ -132,7 +139,7 @@ torch::Tensor Attention::Attend(const torch::Tensor& whole, const RotaryTable& r
 
 SwiGlu::SwiGlu(torch::nn::Module& block, std::int64_t dim, std::int64_t hidden,
                const LayerRange& range)
-    : ranks_(range.tensor_ranks) {
+    : place_(TensorPlace::Of(range)) {
   const auto projection = [&](const char* name, std::int64_t in, std::int64_t out, const Cut& cut) {
     return block.register_module(name, std::make_shared<Projection>(in, out, cut));
   };
@@ -141,8 +148,8 @@ SwiGlu::SwiGlu(torch::nn::Module& block, std::int64_t dim, std::int64_t hidden,
   w3_ = projection("w3", dim, hidden, Cut::Outputs(range));
 }
 
-torch::Tensor SwiGlu::Run(const torch::Tensor& whole) {
-  const torch::Tensor input = ShareAmongRanks(whole, ranks_);
+torch::Tensor SwiGlu::Run(const torch::Tensor& own) {
+  const torch::Tensor input = ShareAmongRanks(own, place_);
   return w2_->forward(at::silu(w1_->forward(input)) * w3_->forward(input));
 }
 

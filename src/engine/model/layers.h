@@ -27,7 +27,7 @@ class Projection : public DividedModule {
   torch::Tensor forward(const torch::Tensor& input);
 
  private:
-  int summed_;            // ranks that add their results
+  TensorPlace summed_;    // of the ranks that add their results
   torch::Tensor weight_;  // [out, in]
 };
 
@@ -38,7 +38,7 @@ class Affine : public DividedModule {
   torch::Tensor forward(const torch::Tensor& input);
 
  private:
-  int summed_;            // as in Projection
+  TensorPlace summed_;    // as in Projection
   torch::Tensor weight_;  // [out, in]
   torch::Tensor bias_;    // [out]
 };
@@ -67,9 +67,9 @@ class RmsNorm : public DividedModule {
 };
 
 // (x - mean) / sqrt(variance + epsilon) * weight + bias, over the last dimension (Ba et al. 2016).
-class LayerNorm : public torch::nn::Module {
+class LayerNorm : public DividedModule {
  public:
-  LayerNorm(std::int64_t dim, double epsilon);
+  LayerNorm(std::int64_t dim, double epsilon, const Cut& cut = {});
   torch::Tensor forward(const torch::Tensor& input);
 
  private:
@@ -112,7 +112,7 @@ class Attention : public AttentionLayer {
 
  private:
   AttentionSizes sizes_;  // of the rank
-  int ranks_;
+  TensorPlace place_;
   std::shared_ptr<Projection> wq_, wk_, wv_, wo_;
   std::shared_ptr<RmsNorm> q_norm_, k_norm_;  // of each head; may be null
 };
@@ -125,7 +125,7 @@ class SwiGlu : public FeedForward {
   torch::Tensor Run(const torch::Tensor& input) override;
 
  private:
-  int ranks_;
+  TensorPlace place_;
   std::shared_ptr<Projection> w1_, w2_, w3_;
 };
 

@@ -28,6 +28,16 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// Collectives divide the first dimension, and tokens are along the second.
+torch::Tensor GatherTokens(const torch::Tensor& x, std::int64_t ranks) {
+  return AllGather(x.transpose(0, 1).contiguous(), static_cast<int>(ranks), kTensorGroup)
+      .transpose(0, 1);
+}
+torch::Tensor ScatterTokens(const torch::Tensor& x, std::int64_t ranks) {
+  return ReduceScatter(x.transpose(0, 1).contiguous(), static_cast<int>(ranks), kTensorGroup)
+      .transpose(0, 1);
+}
+
 struct SumFunction : torch::autograd::Function<SumFunction> {
   static torch::Tensor forward(AutogradContext*, const torch::Tensor& x) {
     const at::AutoDispatchBelowADInplaceOrView below;
@@ -42,6 +52,37 @@ struct ShareFunction : torch::autograd::Function<ShareFunction> {
   static torch::Tensor forward(AutogradContext*, const torch::Tensor& x) { return x; }
   static variable_list backward(AutogradContext*, const variable_list& gradients) {
     return {AllReduce(gradients[0].contiguous(), kTensorGroup)};
+  }
+};
+
+struct ScatterFunction : torch::autograd::Function<ScatterFunction> {
+  static torch::Tensor forward(AutogradContext* context, const torch::Tensor& x,
+                               std::int64_t ranks) {
+    context->saved_data["ranks"] = ranks;
+    const at::AutoDispatchBelowADInplaceOrView below;
+    return ScatterTokens(x, ranks);
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    return {GatherTokens(gradients[0], context->saved_data["ranks"].toInt()), torch::Tensor()};
+  }
+};
+
+// `rank` is below 0 if the ranks' gradients are added.
+struct GatherFunction : torch::autograd::Function<GatherFunction> {
+  static torch::Tensor forward(AutogradContext* context, const torch::Tensor& x, std::int64_t ranks,
+                               std::int64_t rank) {
+    context->saved_data["ranks"] = ranks;
+    context->saved_data["rank"] = rank;
+    const at::AutoDispatchBelowADInplaceOrView below;
+    return GatherTokens(x, ranks);
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const std::int64_t ranks = context->saved_data["ranks"].toInt();
+    const std::int64_t rank = context->saved_data["rank"].toInt();
+    const std::int64_t tokens = gradients[0].size(1) / ranks;
+    return {rank < 0 ? ScatterTokens(gradients[0], ranks)
+                     : gradients[0].narrow(1, rank * tokens, tokens),
+            torch::Tensor(), torch::Tensor()};
   }
 };
 
@@ -103,17 +144,17 @@ ParameterPart Cut::PartOf(std::int64_t dimension, std::int64_t size) const {
   ParameterPart part{.dimension = dimension, .whole = size, .blocks = blocks};
   const std::int64_t of_block = size / blocks;
   const std::int64_t most = units > 0 ? units : of_block;
-  part.parts = of == Of::kNothing ? 1 : static_cast<int>(std::min<std::int64_t>(ranks, most));
-  PENSTOCK_CHECK(ranks % part.parts == 0 && most % part.parts == 0 && of_block % most == 0,
-                 "{} ranks cannot divide {} units of {} indices", ranks, most, of_block);
-  part.copies = ranks / part.parts;
-  part.part = rank / part.copies;
+  part.parts = of == Of::kNothing ? 1 : static_cast<int>(std::min<std::int64_t>(place.ranks, most));
+  PENSTOCK_CHECK(place.ranks % part.parts == 0 && most % part.parts == 0 && of_block % most == 0,
+                 "{} ranks cannot divide {} units of {} indices", place.ranks, most, of_block);
+  part.copies = place.ranks / part.parts;
+  part.part = place.rank / part.copies;
   return part;
 }
 
 torch::Tensor DividedModule::RegisterPart(const char* name, std::vector<std::int64_t> sizes,
                                           const Cut& cut, std::int64_t dimension) {
-  if (cut.ranks > 1) {
+  if (cut.place.ranks > 1) {
     const ParameterPart part = cut.PartOf(dimension, sizes[Index(dimension)]);
     sizes[Index(dimension)] = part.box().count * part.blocks;
     parts_.emplace(name, part);
@@ -133,20 +174,35 @@ std::map<std::string, ParameterPart> PartsOf(const torch::nn::Module& stage) {
   return parts;
 }
 
-torch::Tensor SumOverRanks(const torch::Tensor& x, int ranks) {
-  return ranks == 1 ? x : SumFunction::apply(x);
+torch::Tensor SumOverRanks(const torch::Tensor& x, const TensorPlace& place) {
+  if (place.ranks == 1) return x;
+  if (!place.divides_tokens) return SumFunction::apply(x);
+  return ScatterFunction::apply(x, std::int64_t{place.ranks});
 }
 
-torch::Tensor ShareAmongRanks(const torch::Tensor& x, int ranks) {
-  return ranks == 1 ? x : ShareFunction::apply(x);
+torch::Tensor ShareAmongRanks(const torch::Tensor& x, const TensorPlace& place) {
+  if (place.ranks == 1) return x;
+  if (!place.divides_tokens) return ShareFunction::apply(x);
+  return GatherFunction::apply(x, std::int64_t{place.ranks}, std::int64_t{-1});
+}
+
+torch::Tensor AllTokens(const torch::Tensor& x, const TensorPlace& place) {
+  if (!place.divides_tokens) return x;
+  return GatherFunction::apply(x, std::int64_t{place.ranks}, std::int64_t{place.rank});
+}
+
+torch::Tensor OwnTokens(const torch::Tensor& x, std::int64_t dimension, const TensorPlace& place) {
+  if (!place.divides_tokens) return x;
+  const std::int64_t tokens = x.size(dimension) / place.ranks;
+  return x.narrow(dimension, place.rank * tokens, tokens);
 }
 
 torch::Tensor DividedCrossEntropy(const torch::Tensor& logits, const torch::Tensor& targets,
                                   const Cut& cut) {
   const torch::Tensor rows = logits.to(at::kFloat).reshape({-1, logits.size(-1)});
   const torch::Tensor flat = targets.reshape({-1});
-  const torch::Tensor losses =
-      CrossEntropyFunction::apply(rows, flat, cut.rank * logits.size(-1), std::int64_t{cut.ranks});
+  const torch::Tensor losses = CrossEntropyFunction::apply(
+      rows, flat, cut.place.rank * logits.size(-1), std::int64_t{cut.place.ranks});
   return losses.masked_fill(flat.lt(0), 0).sum() / flat.ge(0).sum();
 }
 

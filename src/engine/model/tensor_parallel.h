@@ -2,7 +2,9 @@
 // Megatron-LM, 2019). Each has some of the outputs of a layer's first matrices, and the inputs of
 // the last one that follow from them; then the ranks add their results.
 //
-// What is between layers is the same on all ranks, bit for bit, and so is its gradient.
+// What is between layers is the same on all ranks, bit for bit, and so is its gradient. Or each
+// rank has an equal share of the tokens there, one after another (sequence parallelism, Korthikanti
+// et al. 2022). Then layers gather the tokens, and scatter the sums of their results.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -42,26 +44,38 @@ struct ParameterPart {
   at::Tensor Join(std::span<const at::Tensor> all) const;
 };
 
+// A rank of those that divide a stage.
+struct TensorPlace {
+  int ranks = 1, rank = 0;
+  bool divides_tokens = false;  // as in LayerRange
+
+  static TensorPlace Of(const LayerRange& range) {
+    return {range.tensor_ranks, range.tensor_rank, range.divides_tokens};
+  }
+  // The same where every rank has all tokens.
+  TensorPlace WithAllTokens() const { return {ranks, rank}; }
+};
+
 // How ranks divide a layer: its outputs, its inputs, or, if nothing, they use all of it for
-// different heads.
+// different heads or tokens.
 struct Cut {
   enum class Of { kNothing, kOutputs, kInputs };
 
   Of of = Of::kNothing;
-  int ranks = 1, rank = 0;
+  TensorPlace place = {};
   // For outputs: the units that stay whole, such as heads; 0: any. Several ranks have the same unit
   // if there are fewer units than ranks.
   std::int64_t units = 0;
   std::int64_t blocks = 1;  // each is divided
 
   static Cut Outputs(const LayerRange& range, std::int64_t units = 0, std::int64_t blocks = 1) {
-    return {Of::kOutputs, range.tensor_ranks, range.tensor_rank, units, blocks};
+    return {Of::kOutputs, TensorPlace::Of(range), units, blocks};
   }
-  static Cut Inputs(const LayerRange& range) {
-    return {Of::kInputs, range.tensor_ranks, range.tensor_rank};
-  }
-  static Cut ByHead(const LayerRange& range) {
-    return {Of::kNothing, range.tensor_ranks, range.tensor_rank};
+  static Cut Inputs(const LayerRange& range) { return {Of::kInputs, TensorPlace::Of(range)}; }
+  static Cut ByHead(const LayerRange& range) { return {Of::kNothing, TensorPlace::Of(range)}; }
+  // For what is used between layers.
+  static Cut ByToken(const LayerRange& range) {
+    return range.divides_tokens ? ByHead(range) : Cut();
   }
 
   // Ranks that divide a vocabulary of this size. All have the whole one unless they divide it
@@ -92,12 +106,15 @@ class DividedModule : public torch::nn::Module {
 // Returns the parts that a stage has, by parameter.
 std::map<std::string, ParameterPart> PartsOf(const torch::nn::Module& stage);
 
-// Returns the sum over the ranks of kTensorGroup. Each uses all of it, so its gradient is already
-// the same everywhere.
-torch::Tensor SumOverRanks(const torch::Tensor& x, int ranks);
-// Returns x, which all ranks have, for use in their parts of a layer. Its gradient is the sum of
-// what they compute.
-torch::Tensor ShareAmongRanks(const torch::Tensor& x, int ranks);
+// Adds results [B, S, ..] over the ranks of kTensorGroup, for what is between layers.
+torch::Tensor SumOverRanks(const torch::Tensor& x, const TensorPlace& place);
+// Returns what is between layers, with all tokens [B, S, ..], for the ranks' parts of a layer. Its
+// gradient is the sum of what they compute.
+torch::Tensor ShareAmongRanks(const torch::Tensor& x, const TensorPlace& place);
+// The same for what all ranks compute alike, so that the gradient is any of theirs.
+torch::Tensor AllTokens(const torch::Tensor& x, const TensorPlace& place);
+// Returns the rank's tokens of what all ranks have, along a dimension.
+torch::Tensor OwnTokens(const torch::Tensor& x, std::int64_t dimension, const TensorPlace& place);
 // Returns the mean cross-entropy of logits, of which each rank has an equal part of the vocabulary:
 // [.., vocabulary / ranks]. Targets below 0 do not count. No rank has a whole row of logits.
 torch::Tensor DividedCrossEntropy(const torch::Tensor& logits, const torch::Tensor& targets,

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <tuple>
+#include <vector>
 
+#include "config/sequence_lengths.h"
 #include "schedule/passes/lanes.h"
 #include "schedule/passes/passes.h"
 
@@ -23,14 +25,32 @@ Mesh MeshOfPlanes(const ParallelConfig& parallel, const Schedule& schedule) {
       .value();
 }
 
-LayerRange WithParts(LayerRange range, const ParallelConfig& parallel, const Schedule& schedule,
-                     int rank, int plane) {
-  const Mesh mesh = MeshOf(parallel, schedule);
-  range.expert_ranks = mesh.size(Axis::kExpert);
-  range.expert_rank = mesh.PlaceOf(rank, Axis::kExpert);
-  range.tensor_ranks = parallel.tensor;
+bool DividesTokens(const TrainConfig& config) {
+  const int ranks = config.parallel.tensor;
+  if (ranks == 1 || !config.parallel.sequence_parallel) return false;
+  std::vector<std::int64_t> divided = SliceLengths(config);
+  const std::vector<std::int64_t> of_microbatches = MicrobatchLengths(config);
+  divided.insert(divided.end(), of_microbatches.begin(), of_microbatches.end());
+  divided.push_back(config.model.vocabulary);
+  const auto predictor = config.model.options.find("predictor");
+  if (predictor != config.model.options.end() && predictor->second != "0") return false;
+  return std::ranges::all_of(divided, [ranks](std::int64_t size) { return size % ranks == 0; });
+}
+
+LayerRange WithTensorPart(LayerRange range, const TrainConfig& config, int plane) {
+  range.tensor_ranks = config.parallel.tensor;
   range.tensor_rank = plane;
+  range.divides_tokens = DividesTokens(config);
   return range;
+}
+
+LayerRange WithParts(const LayerRange& range, const TrainConfig& config, const Schedule& schedule,
+                     int rank, int plane) {
+  const Mesh mesh = MeshOf(config.parallel, schedule);
+  LayerRange part = WithTensorPart(range, config, plane);
+  part.expert_ranks = mesh.size(Axis::kExpert);
+  part.expert_rank = mesh.PlaceOf(rank, Axis::kExpert);
+  return part;
 }
 
 // Replicas with different experts have different gradient norms, which only ranks with shards add.

@@ -25,9 +25,14 @@ Mesh MeshOf(const ParallelConfig& parallel, const Schedule& schedule);
 // Returns the mesh of all ranks of a run. Ranks with the same place along the tensor axis are a
 // plane: they run the whole schedule. Rank r of the schedule in plane t is rank r * tensor + t.
 Mesh MeshOfPlanes(const ParallelConfig& parallel, const Schedule& schedule);
-// Returns the layers of a stage with the part of the experts that its rank of the schedule has
-// (parallel.expert), and the part of the matrices that its plane has (parallel.tensor).
-LayerRange WithParts(LayerRange range, const ParallelConfig& parallel, const Schedule& schedule,
+// Returns whether tensor ranks divide the tokens between layers: if they are to, and divide evenly
+// the tokens of all samples and slices, and the vocabulary; not with model.predictor, whose samples
+// are one token shorter.
+bool DividesTokens(const TrainConfig& config);
+// Returns the layers of a stage with the part of the matrices that its plane has (parallel.tensor).
+LayerRange WithTensorPart(LayerRange range, const TrainConfig& config, int plane = 0);
+// The same with the part of the experts that its rank of the schedule has (parallel.expert).
+LayerRange WithParts(const LayerRange& range, const TrainConfig& config, const Schedule& schedule,
                      int rank, int plane);
 // Returns how many consecutive replicas of a stage have the same shard.
 int ReplicasPerShard(const ParallelConfig& parallel, const Schedule& schedule);

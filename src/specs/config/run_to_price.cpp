@@ -102,7 +102,7 @@ Result<RunToPrice> RunToPriceOf(TrainConfig config) {
   add("precision", config.precision);
   add("micro_batch_size", config.batch);
   add("sequence", config.model.sequence);
-  add("nodes", NodesOf(pipeline.ranks * parallel.data));
+  add("nodes", NodesOf(pipeline.ranks * parallel.data * parallel.tensor));
   if (parallel.data > 1) add("data_parallel", parallel.data);
   if (parallel.expert > 1) add("expert", parallel.expert);
   if (parallel.tensor > 1) add("tensor", parallel.tensor);

@@ -63,8 +63,10 @@ struct ParallelConfig {
   int zero = 0;  // what the replicas shard, see UpdateRule::zero
   int lookahead = 1;  // see ShardingOptions
   int residency = 0;
-  int expert = 1;   // consecutive replicas that divide the experts of each layer
-  int tensor = 1;   // ranks that divide the matrices of each layer
+  int expert = 1;  // consecutive replicas that divide the experts of each layer
+  int tensor = 1;  // ranks that divide the matrices of each layer
+  // Whether these ranks divide the tokens between layers, too, where they can (DividesTokens).
+  bool sequence_parallel = true;
   int context = 1;  // ranks that divide the tokens of each sample; 1 for now
   // The link between these replicas, as LinkSpeed; empty: a fast one.
   std::string link = {};

@@ -28,6 +28,8 @@ struct LayerRange {
   // several, it adds results in kTensorGroup with the stages that have the others.
   int tensor_ranks = 1;
   int tensor_rank = 0;
+  // Whether each of these ranks has its share of the tokens between layers, one after another.
+  bool divides_tokens = false;
   // Whether the embedding and the head are outside of the stages, sharded over the ranks. The stage
   // with `embedding` then takes the embedded tokens, and the one with `head` returns normalized
   // hidden states.

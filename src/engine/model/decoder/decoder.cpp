@@ -39,7 +39,8 @@ class DecoderStage : public StageModule {
       return std::make_shared<DecoderBlock>(layer, config.dim, options, range);
     });
     if (!range.head) return;
-    norm_ = register_module("norm", std::make_shared<RmsNorm>(config.dim, options.norm_epsilon));
+    norm_ = register_module(
+        "norm", std::make_shared<RmsNorm>(config.dim, options.norm_epsilon, Cut::ByToken(range)));
     if (has_logits_ && !options.tied) {
       head_ = register_module(
           "head", std::make_shared<Projection>(config.dim, config.vocabulary, vocabulary_));
@@ -118,13 +119,13 @@ class DecoderStage : public StageModule {
 
   // Of the rank's part of the vocabulary.
   torch::Tensor Logits(const torch::Tensor& whole) {
-    const torch::Tensor hidden = ShareAmongRanks(whole, vocabulary_.ranks);
+    const torch::Tensor hidden = ShareAmongRanks(whole, vocabulary_.place);
     return head_ ? head_->forward(hidden) : at::linear(hidden, embedding_->weight());
   }
 
   torch::Tensor CrossEntropy(const torch::Tensor& logits, const torch::Tensor& targets) {
-    return vocabulary_.ranks == 1 ? StageModule::Loss({&logits, 1}, targets)
-                                  : DividedCrossEntropy(logits, targets, vocabulary_);
+    return vocabulary_.place.ranks == 1 ? StageModule::Loss({&logits, 1}, targets)
+                                        : DividedCrossEntropy(logits, targets, vocabulary_);
   }
 
   RotaryTable rotary_;

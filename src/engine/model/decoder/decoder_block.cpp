@@ -38,9 +38,9 @@ std::unique_ptr<FeedForward> AddFeedForward(torch::nn::Module& block, std::int64
 DecoderBlock::DecoderBlock(std::int64_t layer, std::int64_t dim, const DecoderOptions& options,
                            const LayerRange& range)
     : dropout_(options.dropout),
-      attention_norm_(Norm("attention_norm", dim, options)),
+      attention_norm_(Norm("attention_norm", dim, options, range)),
       attention_(AddAttention(*this, dim, options, range)),
-      feed_forward_norm_(Norm("ffn_norm", dim, options)),
+      feed_forward_norm_(Norm("ffn_norm", dim, options, range)),
       feed_forward_(AddFeedForward(*this, layer, dim, options, range)) {}
 
 torch::Tensor DecoderBlock::forward(const torch::Tensor& input, const RotaryTable& rotary,
@@ -61,8 +61,10 @@ torch::Tensor DecoderBlock::Mlp(const torch::Tensor& input) {
 }
 
 std::shared_ptr<RmsNorm> DecoderBlock::Norm(const char* name, std::int64_t dim,
-                                            const DecoderOptions& options) {
-  return register_module(name, std::make_shared<RmsNorm>(dim, options.norm_epsilon));
+                                            const DecoderOptions& options,
+                                            const LayerRange& range) {
+  return register_module(name,
+                         std::make_shared<RmsNorm>(dim, options.norm_epsilon, Cut::ByToken(range)));
 }
 
 torch::Tensor DecoderBlock::Dropped(const torch::Tensor& branch) {

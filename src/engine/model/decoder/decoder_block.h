@@ -20,7 +20,8 @@ class DecoderBlock : public torch::nn::Module {
   void SetLossGradient(double gradient) { feed_forward_->SetLossGradient(gradient); }
 
  private:
-  std::shared_ptr<RmsNorm> Norm(const char* name, std::int64_t dim, const DecoderOptions& options);
+  std::shared_ptr<RmsNorm> Norm(const char* name, std::int64_t dim, const DecoderOptions& options,
+                                const LayerRange& range);
   // The branches, each with its norm.
   torch::Tensor Attention(const torch::Tensor& input, const RotaryTable& rotary,
                           SequenceContext& context);

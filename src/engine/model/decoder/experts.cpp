@@ -91,7 +91,7 @@ ExpertLayer::ExpertLayer(torch::nn::Module& block, std::int64_t dim, std::int64_
                          const ExpertOptions& options, const LayerRange& range)
     : options_(options),
       ranks_(range.expert_ranks),
-      tensor_ranks_(range.tensor_ranks),
+      place_(TensorPlace::Of(range)),
       router_(block.register_module("router", std::make_shared<Router>(dim, options))),
       block_(block) {
   const auto experts = block.register_module("experts", std::make_shared<torch::nn::Module>());
@@ -143,17 +143,21 @@ Routing ExpertLayer::Sorted(const torch::Tensor& chosen) {
   return SortByExpert(chosen, options_.experts);
 }
 
+// All ranks route all tokens.
 torch::Tensor ExpertLayer::Run(const torch::Tensor& input) {
-  const torch::Tensor tokens = input.reshape({-1, input.size(-1)});
+  const torch::Tensor all = AllTokens(input, place_);
+  const torch::Tensor tokens = all.reshape({-1, all.size(-1)});
+  const TensorPlace with_all = place_.WithAllTokens();
   const ExpertChoice choice = router_->Choose(tokens);
   const Routing routing = Sorted(choice.experts);
   const torch::Tensor rows =
-      RunOnRanks(GatherRows(ShareAmongRanks(tokens, tensor_ranks_), routing), routing.counts);
-  const torch::Tensor weights = ShareAmongRanks(choice.weights, tensor_ranks_);
-  torch::Tensor output = SumOverRanks(CombineRows(rows, weights, routing), tensor_ranks_);
-  if (shared_) output = output + shared_->Run(tokens);
+      RunOnRanks(GatherRows(ShareAmongRanks(tokens, with_all), routing), routing.counts);
+  const torch::Tensor weights = ShareAmongRanks(choice.weights, with_all);
+  torch::Tensor output =
+      SumOverRanks(CombineRows(rows, weights, routing).view(all.sizes()), place_);
+  if (shared_) output = output + shared_->Run(input);
   if (options_.balance != "none" && block_.is_training()) output = Balance(output, choice, routing);
-  return output.view(input.sizes());
+  return output;
 }
 
 }  // namespace penstock

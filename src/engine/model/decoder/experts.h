@@ -61,8 +61,8 @@ class ExpertLayer : public FeedForward {
                         const Routing& routing);
 
   ExpertOptions options_;
-  int ranks_;         // that divide the experts
-  int tensor_ranks_;  // that divide each expert
+  int ranks_;          // that divide the experts
+  TensorPlace place_;  // of the ranks that divide each expert
   double loss_gradient_ = 1;
   std::shared_ptr<Router> router_;
   torch::Tensor w1_, w2_, w3_;

@@ -21,7 +21,7 @@ torch::Tensor Deinterleave(const torch::Tensor& input) {
 
 LatentAttention::LatentAttention(torch::nn::Module& block, const LatentSizes& sizes,
                                  const LayerRange& range)
-    : sizes_(sizes), ranks_(range.tensor_ranks) {
+    : sizes_(sizes), place_(TensorPlace::Of(range)) {
   const auto projection = [&](const char* name, std::int64_t in, std::int64_t out,
                               const Cut& cut = {}) {
     return block.register_module(name, std::make_shared<Projection>(in, out, cut));
@@ -42,7 +42,7 @@ LatentAttention::LatentAttention(torch::nn::Module& block, const LatentSizes& si
   wkv_b_ = projection("wkv_b", sizes.kv_rank, sizes.heads * (sizes.plain_dim + sizes.value_dim),
                       by_head);
   wo_ = projection("wo", sizes.heads * sizes.value_dim, sizes.dim, Cut::Inputs(range));
-  sizes_.heads /= ranks_;
+  sizes_.heads /= place_.ranks;
 }
 
 torch::Tensor LatentAttention::Queries(const torch::Tensor& input, const RotaryTable& rotary,
@@ -50,7 +50,7 @@ torch::Tensor LatentAttention::Queries(const torch::Tensor& input, const RotaryT
   const torch::Tensor latent = wq_ ? input : q_norm_->forward(wq_a_->forward(input));
   const torch::Tensor all =
       (wq_ ? wq_ : wq_b_)
-          ->forward(ShareAmongRanks(latent, ranks_))
+          ->forward(ShareAmongRanks(latent, place_.WithAllTokens()))
           .view({input.size(0), input.size(1), sizes_.heads, sizes_.query_dim()})
           .transpose(1, 2);  // [B, H, S, E]
   const torch::Tensor rotated =
@@ -67,9 +67,9 @@ KeysValues LatentAttention::Own(const torch::Tensor& input, const RotaryTable& r
   const torch::Tensor latent = wkv_a_->forward(input);
   const torch::Tensor shared = Deinterleave(latent.narrow(-1, sizes_.kv_rank, sizes_.rotary_dim));
   const torch::Tensor rotated =  // [B, 1, S, rotary]
-      ShareAmongRanks(rotary.Rotate(shared.unsqueeze(1), start), ranks_);
+      ShareAmongRanks(rotary.Rotate(shared.unsqueeze(1), start), place_.WithAllTokens());
   const torch::Tensor normal = kv_norm_->forward(latent.narrow(-1, 0, sizes_.kv_rank));
-  const torch::Tensor up = wkv_b_->forward(ShareAmongRanks(normal, ranks_))
+  const torch::Tensor up = wkv_b_->forward(ShareAmongRanks(normal, place_.WithAllTokens()))
                                .view({batch, length, heads, sizes_.plain_dim + sizes_.value_dim})
                                .transpose(1, 2);
   const torch::Tensor keys = at::cat({up.narrow(-1, 0, sizes_.plain_dim),
@@ -78,8 +78,10 @@ KeysValues LatentAttention::Own(const torch::Tensor& input, const RotaryTable& r
   return {keys, up.narrow(-1, sizes_.plain_dim, sizes_.value_dim)};
 }
 
-torch::Tensor LatentAttention::Attend(const torch::Tensor& input, const RotaryTable& rotary,
+// The small projections are computed by all ranks, for all tokens.
+torch::Tensor LatentAttention::Attend(const torch::Tensor& own, const RotaryTable& rotary,
                                       SequenceContext& context) {
+  const torch::Tensor input = AllTokens(own, place_);
   const std::int64_t start = context.start();
   const torch::Tensor query = Queries(input, rotary, start);
   KeysValues known = context.Extend(Own(input, rotary, start));

@@ -28,7 +28,7 @@ class LatentAttention : public AttentionLayer {
   KeysValues Own(const torch::Tensor& input, const RotaryTable& rotary, std::int64_t start);
 
   LatentSizes sizes_;  // of the rank
-  int ranks_;
+  TensorPlace place_;
   std::shared_ptr<Projection> wq_, wq_a_, wq_b_, wkv_a_, wkv_b_, wo_;
   std::shared_ptr<RmsNorm> q_norm_, kv_norm_;
 };

@@ -43,8 +43,8 @@ Result<StageGraphs> CapturedGraphs(const TrainConfig& config, int stage,
     return InvalidArgument("stage {}: the configuration has stages 0 to {}", stage, stages - 1);
   }
   const std::size_t index = stage;
-  const LayerRange range = WithParts(ranges[index], chosen.parallel, schedule,
-                                     schedule.placement.rank_of(stage), /*plane=*/0);
+  const LayerRange range =
+      WithParts(ranges[index], chosen, schedule, schedule.placement.rank_of(stage), /*plane=*/0);
   const bool only_shapes = ShapesOnly::Current() != nullptr;
   PENSTOCK_TRY_STATUS(CheckModelFits(chosen.model, {&range, 1},
                                      std::int64_t{config.batch} * config.model.sequence,
@@ -84,6 +84,11 @@ Result<std::vector<CompiledStageFile>> CompileStages(const TrainConfig& config,
         "schedule '{}' updates after every microbatch, but compiled stages serve one update per "
         "step: use another schedule",
         schedule.algorithm);
+  }
+  if (config.parallel.tensor > 1) {
+    return InvalidParameter("parallel.tensor",
+                            "{}: compiled stages are of whole layers; leave it at 1",
+                            config.parallel.tensor);
   }
   CompileOptions options;
   options.exact = config.exact;

@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "config/replicas.h"
 #include "graph/capture/shapes_only.h"
 
 namespace penstock {
@@ -36,7 +37,8 @@ Result<std::vector<at::Tensor>> ExampleInputs(const TrainConfig& config,
     if (ShapesOnly::Current() == nullptr) shapes.emplace();
     values = {FirstInput(config, length)};
     for (const LayerRange& range : previous) {
-      PENSTOCK_TRY(const std::shared_ptr<StageModule> module, WorkingStage(config, range));
+      PENSTOCK_TRY(const std::shared_ptr<StageModule> module,
+                   WorkingStage(config, WithTensorPart(range, config)));
       values = module->ForwardAll(values);
     }
   }

@@ -66,6 +66,7 @@ TrainConfig SmallConfig(const TrainConfig& config, Kind kind, std::int64_t layer
   small.parallel.expert = small.parallel.data = config.parallel.expert;
   small.parallel.shard_vocabulary = config.parallel.shard_vocabulary;
   small.parallel.tensor = config.parallel.tensor;
+  small.parallel.sequence_parallel = config.parallel.sequence_parallel;
   small.pipeline.microbatches = config.parallel.expert;
   small.pipeline.ranks = kind == Kind::kOnly ? 1 : 3;
   small.pipeline.stages = small.pipeline.ranks;
@@ -78,9 +79,8 @@ TrainConfig SmallConfig(const TrainConfig& config, Kind kind, std::int64_t layer
 Result<StageNeed> CountParameters(const TrainConfig& config, Kind kind, std::int64_t layers) {
   const TrainConfig small = SmallConfig(config, kind, layers);
   PENSTOCK_TRY(const std::vector<LayerRange> ranges, StageRanges(small, small.pipeline.stages));
-  LayerRange range = ranges[IndexOf(kind)];
+  LayerRange range = WithTensorPart(ranges[IndexOf(kind)], small);
   range.expert_ranks = config.parallel.expert;
-  range.tensor_ranks = config.parallel.tensor;
   PENSTOCK_TRY(const std::shared_ptr<StageModule> module, BuildStage(small.model, range));
   StageNeed need;
   const auto parameters = module->named_parameters();

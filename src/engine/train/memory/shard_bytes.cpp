@@ -47,8 +47,8 @@ Result<std::vector<StageParameters>> ParametersOfStages(const TrainConfig& confi
   const ParameterRules rules(config.optimizer);
   std::vector<StageParameters> stages;
   for (LayerRange range : ranges) {
+    range = WithTensorPart(range, config);
     range.expert_ranks = config.parallel.expert;
-    range.tensor_ranks = config.parallel.tensor;
     PENSTOCK_TRY(const std::shared_ptr<StageModule> module, BuildStage(config.model, range));
     StageParameters& stage = stages.emplace_back();
     for (const auto& parameter : module->named_parameters()) {

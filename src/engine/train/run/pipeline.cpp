@@ -253,6 +253,8 @@ class PipelineBuilder {
                  OptionsOfStage(config_, run_.schedule, pipeline_.shared, stage));
     const int model_stage = placement().model_stage(stage);
     options.random.first_op = pipeline_.ranges[Index(model_stage)].begin * kRandomOpsPerLayer;
+    // Other tokens, other numbers.
+    if (DividesTokens(config_)) options.random.first_op += std::int64_t{plane_} << 40;
     PENSTOCK_TRY_STATUS(SetCompiled(config_, model_stage, options));
     PENSTOCK_TRY_STATUS(SetExamples(model_stage, options));
     Report(stage, 0);
@@ -293,8 +295,8 @@ class PipelineBuilder {
   }
 
   LayerRange RangeOf(int stage) const {
-    return WithParts(pipeline_.ranges[placement().model_stage(stage)], config_.parallel,
-                     run_.schedule, placement().rank_of(stage), plane_);
+    return WithParts(pipeline_.ranges[placement().model_stage(stage)], config_, run_.schedule,
+                     placement().rank_of(stage), plane_);
   }
 
   // Returns the first stage of the model that differs from this one only in its weights.

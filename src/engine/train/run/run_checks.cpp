@@ -2,6 +2,7 @@
 
 #include "base/index.h"
 #include "config/parameter_rules.h"
+#include "config/replicas.h"
 #include "graph/capture/shapes_only.h"
 #include "model/model.h"
 #include "model/tensor_parallel.h"
@@ -75,6 +76,13 @@ Result<std::vector<std::string>> CheckRun(const TrainConfig& config) {
   PENSTOCK_TRY_STATUS(CheckShardedVocabulary(config));
   PENSTOCK_TRY_STATUS(CheckDividedMatrices(config));
   std::vector<std::string> lines;
+  const ParallelConfig& parallel = config.parallel;
+  if (parallel.tensor > 1 && parallel.sequence_parallel && !DividesTokens(config)) {
+    lines.push_back(fmt::format(
+        "parallel.sequence_parallel: {} ranks do not divide the tokens of samples, or the {} of "
+        "the vocabulary, evenly, so each has all tokens between layers",
+        parallel.tensor, config.model.vocabulary));
+  }
   if (optimizer.warmup > config.steps) {
     lines.push_back(fmt::format(
         "optimizer.warmup is {} steps and the run has {}: the learning rate ends at "

@@ -143,7 +143,9 @@ std::vector<at::Tensor> WithTokens(std::span<const at::Tensor> examples, std::in
 StageExamples ExamplesOfSlice(const StageExamples& first, const StageProgram& program,
                               std::span<const std::int64_t> lengths, int slice) {
   const std::size_t index = slice;
-  StageExamples examples{{WithTokens(first.inputs[0], lengths[index])},
+  // Of hidden states, the ranks of a tensor group may each have a share of the tokens.
+  const std::int64_t input = first.inputs[0].size(1) * lengths[index] / lengths[0];
+  StageExamples examples{{WithTokens(first.inputs[0], input)},
                          WithTokens(first.targets, lengths[index])};
   for (const std::int64_t length : lengths.first(index)) {
     for (const StagePort& port : std::span(program.outputs).subspan(1)) {
@@ -155,8 +157,13 @@ StageExamples ExamplesOfSlice(const StageExamples& first, const StageProgram& pr
   return examples;
 }
 
-StageExamples ExamplesOfLength(const StageExamples& longest, std::int64_t length) {
-  return {WithTokens(longest.inputs, length), WithTokens(longest.targets, length)};
+StageExamples ExamplesOfLength(const StageExamples& examples, std::int64_t longest,
+                               std::int64_t length) {
+  StageExamples of_length = {{}, WithTokens(examples.targets, length)};
+  for (const at::Tensor& input : examples.inputs) {
+    of_length.inputs.push_back(WithTokens(input, input.size(1) * length / longest));
+  }
+  return of_length;
 }
 
 std::atomic<int> compiled_slices = 0;
@@ -328,7 +335,8 @@ Result<std::vector<StageProgram>> CompileSlices(const std::shared_ptr<StageModul
     if (on_slice) on_slice(index);
     PENSTOCK_TRY(
         StageProgram program,
-        CompileSlice(module, ExamplesOfLength(examples, lengths[Index(index)]), options, index));
+        CompileSlice(module, ExamplesOfLength(examples, lengths.front(), lengths[Index(index)]),
+                     options, index));
     programs.push_back(std::move(program));
   }
   return programs;

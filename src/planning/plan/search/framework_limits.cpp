@@ -107,7 +107,8 @@ Status CheckPenstock(const DividedModel& job) {
                                     {"context", division.context},
                                     {"expert_tensor", divides}}) {
     if (value > 1) {
-      return InvalidParameter(name, "{}: the engine divides neither layers nor samples", value);
+      return InvalidParameter(
+          name, "{}: the engine divides neither layers nor samples among devices", value);
     }
   }
   if (division.recompute != "none") {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tests/engine/train/documents.h"
 #include "tests/engine/train/run/processes_run.h"
 #include "tests/engine/train/run/trained_model.h"
 #include "tests/results.h"
@@ -15,14 +16,19 @@ namespace {
 
 constexpr double kRounding = 2e-5;  // relative, after five steps
 
-// With an odd number of tokens.
-TrainConfig DividedConfig(const std::string& model) {
+// With an odd number of tokens, which ranks cannot divide, and dropout; or with an even one
+// without.
+TrainConfig DividedConfig(const std::string& model, bool divides_tokens = false) {
   TrainConfig config = TinyConfig();
   config.model.name = model;
   config.model.layers = 4;
   config.model.dim = 24;
   config.model.options["heads"] = "4";
-  config.model.options["dropout"] = "0.1";
+  if (divides_tokens) {
+    config.model.sequence = 8;
+  } else {
+    config.model.options["dropout"] = "0.1";
+  }
   config.steps = 5;
   config.pipeline.microbatches = 4;
   config.pipeline.ranks = config.pipeline.stages = 1;
@@ -53,10 +59,16 @@ void ExpectEqualToRounding(const TrainedModel& expected, const TrainedModel& act
   }
 }
 
-class TensorParallel : public testing::TestWithParam<std::string> {};
+class TensorParallel : public testing::TestWithParam<std::tuple<std::string, bool>> {
+ protected:
+  static TrainConfig TestedConfig() {
+    const auto& [model, divides_tokens] = GetParam();
+    return DividedConfig(model, divides_tokens);
+  }
+};
 
 TEST_P(TensorParallel, StartsFromTheSameWeights) {
-  TrainConfig config = DividedConfig(GetParam());
+  TrainConfig config = TestedConfig();
   config.steps = 1;
   config.optimizer.lr = 0;
   config.optimizer.balance_rate = 0;
@@ -70,7 +82,7 @@ TEST_P(TensorParallel, StartsFromTheSameWeights) {
 }
 
 TEST_P(TensorParallel, TrainsTheSameModel) {
-  TrainConfig config = DividedConfig(GetParam());
+  TrainConfig config = TestedConfig();
   const TrainedModel expected = TrainWith(config);
   for (const int tensor : {2, 4}) {  // four ranks share two key and value heads
     SCOPED_TRACE(tensor);
@@ -80,10 +92,10 @@ TEST_P(TensorParallel, TrainsTheSameModel) {
 }
 
 TEST_P(TensorParallel, TrainsTheSameModelWithEverySchedule) {
-  const TrainedModel expected = TrainWith(DividedConfig(GetParam()));
+  const TrainedModel expected = TrainWith(TestedConfig());
   for (const char* const schedule : {"1f1b", "zb-h1", "zbv", "interleaved", "dualpipev"}) {
     SCOPED_TRACE(schedule);
-    TrainConfig config = DividedConfig(GetParam());
+    TrainConfig config = TestedConfig();
     config.pipeline.schedule = schedule;
     config.pipeline.ranks = 2;
     const bool has_chunks = std::string(schedule) != "1f1b" && std::string(schedule) != "zb-h1";
@@ -96,14 +108,18 @@ TEST_P(TensorParallel, TrainsTheSameModelWithEverySchedule) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TensorParallel,
-                         testing::Values("llama", "qwen3", "gpt2", "mixtral", "qwen3_moe",
-                                         "deepseek_v3"),
-                         [](const auto& info) { return info.param; });
+                         testing::Combine(testing::Values("llama", "qwen3", "gpt2", "mixtral",
+                                                          "qwen3_moe", "deepseek_v3"),
+                                          testing::Bool()),
+                         [](const auto& info) {
+                           return std::get<0>(info.param) +
+                                  (std::get<1>(info.param) ? "_tokens" : "");
+                         });
 
 TEST(TensorParallelRun, CombinesWithWhatReplicasShard) {
   for (int zero = 0; zero <= 3; ++zero) {
     SCOPED_TRACE(zero);
-    TrainConfig config = DividedConfig("qwen3");
+    TrainConfig config = DividedConfig("qwen3", /*divides_tokens=*/true);
     config.parallel.data = 2;
     const TrainedModel expected = TrainWith(config);
     config.parallel.zero = zero;
@@ -114,7 +130,7 @@ TEST(TensorParallelRun, CombinesWithWhatReplicasShard) {
 }
 
 TEST(TensorParallelRun, CombinesWithRecomputePostValidationAndBf16) {
-  TrainConfig config = DividedConfig("qwen3");
+  TrainConfig config = DividedConfig("qwen3", /*divides_tokens=*/true);
   const TrainedModel expected = TrainWith(config);
   config.parallel.tensor = 2;
   config.pipeline.ranks = config.pipeline.stages = 2;
@@ -147,6 +163,58 @@ class TensorParallelFiles : public ProcessesRun {
   }
 };
 
+TEST_F(TensorParallelFiles, TrainsTheSameModelOnOtherSamples) {
+  text_ = folder_.Write("fortunes", DistinctDocuments(600, 90));
+  const std::vector<std::vector<std::string>> cases = {
+      {"document_mask=true"},
+      {"model.name=gpt2", "document_mask=true"},
+      {"data.lengths=16,64,32,8", "sequence=64", "batch=2"},
+      {"schedule=seq1f1b", "slices=2"},
+      {"model.name=gpt2", "schedule=seq1f1b", "slices=2"},
+      {"tied=true", "validation.freq=2"},
+      {"model.name=deepseek_v3", "predictor=1"},
+      {"precision=bf16", "recompute.hold=least"}};
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(cases[i], " ")));
+    const std::vector<std::string> options =
+        With({"ranks=2", "stages=2", "dropout=0", "clip=0.5"}, cases[i]);
+    const auto run = [&](int tensor) {
+      return RunWell(With(options, {fmt::format("name=run{}-{}", i, tensor),
+                                    fmt::format("parallel.tensor={}", tensor)}),
+                     1)
+          .front();
+    };
+    const double rounding = cases[i].front() == "precision=bf16" ? 0.02 : 1e-4;
+    const TrainSummary expected = run(1), divided = run(2);
+    EXPECT_NEAR(divided.held_out_loss, expected.held_out_loss, rounding * expected.held_out_loss);
+    EXPECT_EQ(Evaluate(Folder(fmt::format("run{}-2", i)))->held_out_loss, divided.held_out_loss);
+    const auto one = Metrics(fmt::format("run{}-1", i)), two = Metrics(fmt::format("run{}-2", i));
+    ASSERT_EQ(one.size(), two.size());
+    for (std::size_t step = 0; step < one.size(); ++step) {
+      EXPECT_NEAR(one[step].loss, two[step].loss, rounding * one[step].loss);
+      EXPECT_NEAR(one[step].grad_norm, two[step].grad_norm, 10 * rounding * one[step].grad_norm);
+    }
+  }
+}
+
+TEST_F(TensorParallelFiles, StartsFromOtherPrograms) {
+  for (const std::string model : {"llama", "gpt2"}) {
+    SCOPED_TRACE(model);
+    const std::vector<std::string> options = {"model.name=" + model, "ranks=2", "stages=2",
+                                              "dropout=0"};
+    Train(model, options);
+    const std::string folder = folder_ / ("weights-" + model);
+    ASSERT_TRUE(ExportHuggingFace(Folder(model), folder));
+    const auto from = [&](int tensor) {
+      return Train(fmt::format("{}-{}", model, tensor),
+                   With(options, {"weights=" + folder, fmt::format("parallel.tensor={}", tensor)}));
+    };
+    const std::vector<StepMetric> expected = from(1), divided = from(2);
+    EXPECT_NEAR(divided.front().loss, expected.front().loss, 1e-5);
+    EXPECT_NEAR(divided.back().loss, expected.back().loss, 1e-3);
+  }
+}
+
 // Threads divide the matrices of the ranks of each process.
 TEST_F(TensorParallelFiles, RunsOnSeveralProcesses) {
   ExpectProcessesAndInterruptionsChangeNoBits(
@@ -159,7 +227,8 @@ TEST_F(TensorParallelFiles, RunsOnSeveralProcesses) {
 TEST_F(TensorParallelFiles, ResumeWithAnyNumberOfRanks) {
   for (const std::string model : {"llama", "gpt2"}) {
     const std::vector<std::string> common = {
-        "model.name=" + model, "heads=4", "ranks=2", "stages=2", "schedule=1f1b", "layers=2"};
+        "model.name=" + model, "heads=4",   "ranks=2", "stages=2",
+        "schedule=1f1b",       "dropout=0", "layers=2"};
     const auto with = [&](std::vector<std::string> more) { return With(common, more); };
     const std::string one = model + "1", two = model + "2";
     const std::vector<StepMetric> expected = Train(one, common);
