@@ -100,7 +100,6 @@ Status MeasuredPipeline::Run(int steps) {
   options.update.zero = pipeline_.zero;
   options.on_thread_start = [this](int) { at::set_num_threads(threads_); };
   options.ranks = &ranks_;
-  options.planes = config_.parallel.tensor;
   options.trace = &trace;
   const std::vector<Stage*> stages = pipeline_.pointers();
   PENSTOCK_TRY_STATUS(RunRanks(schedule_, stages, options));
