@@ -36,6 +36,7 @@ struct StageParts {
   Tensors inputs;                                     // examples
   Tensors targets;                                    // examples; empty unless it is a last stage
   std::vector<std::optional<SharedGradient>> shared;  // by index in Schedule::shared
+  PlaneOptions planes;
   TorchStage::Update update;
   std::function<void()> after_step;  // called on the rank's thread; may be empty
 };

@@ -1,6 +1,7 @@
 // The extension module penstock.torch._engine. Its interface is private: use penstock.torch.
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <nanobind/stl/function.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -11,6 +12,7 @@
 #include <chrono>
 
 #include "base/index.h"
+#include "bindings/engine/mesh_run.h"
 #include "bindings/engine/pipeline.h"
 #include "bindings/engine/process_mail.h"
 #include "bindings/engine/updates.h"
@@ -19,6 +21,7 @@
 #include "graph/capture/decompositions.h"
 #include "graph/capture/recorder.h"
 #include "graph/device/device_queue.h"
+#include "graph/ops/c10d_groups.h"
 #include "graph/ops/random_ops.h"
 #include "graph/run/program_replays.h"
 #include "schedule/text/text.h"
@@ -49,25 +52,36 @@ struct Processes {
   int process = 0;
 };
 
-// Constructs a pipeline at `self`.
+// Constructs a pipeline at `self`. `everyone` are the processes of all planes of a mesh; null
+// without.
 void MakePipeline(EnginePipeline* self, const std::string& csv, int microbatches, int replicas,
                   int slices, const std::string& weights, const PipelineOptions& options,
-                  const Processes& processes) {
+                  const Processes& processes, const Processes* everyone) {
   const WeightPolicy policy = ValueOf(ParseWeights(weights));
   Schedule schedule = ValueOf(ParseCsv(csv, {microbatches, replicas, slices, 1, policy}));
   const LocalRanks ranks =
       ValueOf(LocalRanks::Split(schedule.ranks(), processes.processes, processes.process));
-  new (self) EnginePipeline(std::move(schedule), options, processes.group, ranks);
+  std::unique_ptr<MeshRun> mesh;
+  if (everyone != nullptr && everyone->group) {
+    // The watchdog, which knows what ranks do, comes first.
+    const auto timeout =
+        std::chrono::milliseconds(static_cast<std::int64_t>(options.watchdog * 2e3));
+    mesh = std::make_unique<MeshRun>(everyone->group, processes.group, timeout);
+  }
+  new (self) EnginePipeline(std::move(schedule), options, processes.group, ranks, std::move(mesh));
 }
 
+// `numbers`: see ProcessGroup::SetNumbers.
 Processes Connect(TcpListener& listener, int process, std::vector<std::string> addresses,
-                  const nb::bytes& secret, const std::string& machine, double seconds) {
+                  const nb::bytes& secret, const std::string& machine, double seconds,
+                  std::vector<int> numbers) {
   const int processes = static_cast<int>(addresses.size());
   const auto limit = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
   const TcpRun run{process, std::move(addresses), {secret.c_str(), secret.size()}, machine, limit};
   const nb::gil_scoped_release no_gil;
   const std::shared_ptr<ProcessGroup> group =
       ValueOf(ConnectTcpProcesses(std::move(listener), run));
+  group->SetNumbers(std::move(numbers));
   return {group, std::make_shared<ProcessMail>(*group), processes, process};
 }
 
@@ -171,7 +185,7 @@ void AddProcesses(nb::module_& module) {
   nb::class_<Processes>(module, "Processes")
       .def(nb::init<>())
       .def_static("connect", &Connect, "listener"_a, "process"_a, "addresses"_a, "secret"_a,
-                  "machine"_a, "seconds"_a)
+                  "machine"_a, "seconds"_a, "numbers"_a = std::vector<int>())
       .def_static("over_c10d", &OverC10d, "process"_a, "to"_a, "from"_a, "device"_a, "machines"_a)
       .def("leave",
            [](Processes& self) {
@@ -218,6 +232,10 @@ void AddStages(nb::module_& module) {
             self.shared.push_back(ToShared(shared));
           },
           "shared"_a.none())
+      .def("set_planes",
+           [](StageParts& self, std::map<std::string, std::int64_t> divided, std::int64_t context) {
+             self.planes = {std::move(divided), context};
+           })
       .def("update_by_function",
            [](StageParts& self, nb::callable function, std::vector<std::string> names) {
              self.update = CallPython(std::move(function), std::move(names));
@@ -276,7 +294,8 @@ constexpr auto OfLastBatch = [](auto method) {
 
 void AddPipeline(nb::module_& module) {
   nb::class_<EnginePipeline>(module, "Pipeline")
-      .def("__init__", &MakePipeline)
+      .def("__init__", &MakePipeline, "csv"_a, "microbatches"_a, "replicas"_a, "slices"_a,
+           "weights"_a, "options"_a, "processes"_a, "everyone"_a.none() = nb::none())
       .def("set_shared", &EnginePipeline::SetShared)
       .def("begin_captures", OfBuilt(&BuiltStages::BeginCaptures))
       .def("capture", OfBuilt(&BuiltStages::Capture))
@@ -360,6 +379,10 @@ void AddFunctions(nb::module_& module) {
   module.def("stop_capture_after", &StopCaptureAfter);
   module.def("random_op", &PeekRandomOp);
   module.def("set_random_op", &SetRandomOp);
+  module.def("set_part_of_tensor", &SetPartOfTensor);
+  module.def("number_of_group", &NumberOfC10dGroup);
+  module.def("name_of_group", &NameOfC10dGroup);
+  module.def("set_clone_of_group", &SetC10dClone);
   module.def("is_constant", [](const at::Tensor& tensor) {
     Recorder* const recorder = CurrentRecorder();
     return recorder == nullptr || recorder->IsConstant(tensor);

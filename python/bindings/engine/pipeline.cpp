@@ -23,6 +23,11 @@ void AwaitCaller(c10::Device device) {
   if (stream != impl.getDefaultStream(device)) stream.synchronize();
 }
 
+PipelineOptions WithCollectives(PipelineOptions options, const MeshRun* mesh) {
+  if (mesh != nullptr) options.stage.rank.c10d = mesh->collectives();
+  return options;
+}
+
 }  // namespace
 
 PipelineOptions::PipelineOptions() {
@@ -32,10 +37,12 @@ PipelineOptions::PipelineOptions() {
 }
 
 EnginePipeline::EnginePipeline(Schedule schedule, PipelineOptions options,
-                               std::shared_ptr<ProcessGroup> processes, const LocalRanks& ranks)
+                               std::shared_ptr<ProcessGroup> processes, const LocalRanks& ranks,
+                               std::unique_ptr<MeshRun> mesh)
     : schedule_(std::move(schedule)),
-      options_(std::move(options)),
+      options_(WithCollectives(std::move(options), mesh.get())),
       processes_(std::move(processes)),
+      mesh_(std::move(mesh)),
       collectives_(processes_.get()),
       ranks_(ranks),
       built_(schedule_, options_.parallel, options_.stage, options_.devices.by_rank,
@@ -73,9 +80,11 @@ RunOptions EnginePipeline::OptionsOfRun() {
   run.watchdog = std::chrono::milliseconds(static_cast<std::int64_t>(options_.watchdog * 1e3));
   // After a fork, the first call renews a thread pool of torch, which threads may not do at once.
   const auto mutex = std::make_shared<std::mutex>();
-  run.on_thread_start = [mutex, threads = options_.threads](int) {
+  run.on_thread_start = [mutex, threads = options_.threads,
+                         c10d = options_.stage.rank.c10d](int rank) {
     const std::lock_guard lock(*mutex);
     at::set_num_threads(threads);
+    JoinC10dRun(rank, c10d);
   };
   run.on_step = [this](int rank, std::int64_t step) { AfterStep(rank, step); };
   run.on_verdict = [this](std::int64_t step, const Verdict& verdict) {
@@ -144,6 +153,7 @@ std::vector<double> EnginePipeline::Run(std::vector<Batch> batches,
     throw std::runtime_error("an earlier step failed: make a new Pipeline (" + *failure_ + ")");
   }
   if (batches.empty()) return {};
+  if (mesh_) ThrowIfFailed(mesh_->status());
   batches_.Begin(step_, std::move(batches), std::move(shapes));
   const std::ptrdiff_t steps = std::ssize(batches_.all());
   last_batch_.Remember(batches_.all().back());
@@ -163,6 +173,7 @@ std::vector<double> EnginePipeline::Run(std::vector<Batch> batches,
       return interrupted = PyErr_CheckSignals() != 0;
     });
     if (!status) session_.reset();
+    if (!status && mesh_) mesh_->Abort(status.error());
   }
   if (!status && !interrupted && ForgetStep()) ThrowIfFailed(status);
   step_ += steps;
@@ -182,7 +193,8 @@ std::vector<double> EnginePipeline::Run(std::vector<Batch> batches,
 
 bool EnginePipeline::ForgetStep() {
   // A failure also ends the groups of replicas.
-  if (collectives_.processes() > 1 || batches_.all().size() > 1 || built_.builder().zero() > 0)
+  if (collectives_.processes() > 1 || mesh_ || batches_.all().size() > 1 ||
+      built_.builder().zero() > 0)
     return false;
   const nb::gil_scoped_release no_gil;
   bool forgotten = true;

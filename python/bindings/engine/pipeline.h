@@ -13,6 +13,7 @@
 
 #include "bindings/engine/built_stages.h"
 #include "bindings/engine/last_batch.h"
+#include "bindings/engine/mesh_run.h"
 #include "bindings/engine/step_batches.h"
 #include "bindings/engine/step_figures.h"
 #include "config/train_config.h"
@@ -47,9 +48,10 @@ struct RankTimes {
 
 class EnginePipeline {
  public:
-  // `processes` is null for a single process.
+  // `processes` is null for a single process, and `mesh` without a mesh.
   EnginePipeline(Schedule schedule, PipelineOptions options,
-                 std::shared_ptr<ProcessGroup> processes, const LocalRanks& ranks);
+                 std::shared_ptr<ProcessGroup> processes, const LocalRanks& ranks,
+                 std::unique_ptr<MeshRun> mesh);
   ~EnginePipeline();
   EnginePipeline(const EnginePipeline&) = delete;
   EnginePipeline& operator=(const EnginePipeline&) = delete;
@@ -114,6 +116,7 @@ class EnginePipeline {
   Schedule schedule_;
   PipelineOptions options_;
   std::shared_ptr<ProcessGroup> processes_;
+  std::unique_ptr<MeshRun> mesh_;
   Collectives collectives_;
   LocalRanks ranks_;
   BuiltStages built_;

@@ -10,19 +10,21 @@ from penstock.torch.processes.place import place
 from penstock.torch.splitting import split
 
 if TYPE_CHECKING:
+    from penstock.torch.mesh.random_parts import part_of_random
     from penstock.torch.optimizers import AdamW
     from penstock.torch.torch_runtime.profile import profile
     from penstock.torch.torch_runtime.record import record
     from penstock.torch.torch_runtime.runtime import runtime
     from penstock.torch.training.pipeline import Pipeline
 
-__all__ = ["AdamW", "Pipeline", "place", "profile", "record", "runtime", "split"]
+__all__ = ["AdamW", "Pipeline", "part_of_random", "place", "profile", "record", "runtime", "split"]
 
 # Imported on first use: these need the engine, which the wheel may not have, or torch.distributed.pipelining, which takes as long to
 # import as half of torch.
 _MODULES = {
     "AdamW": "penstock.torch.optimizers",
     "Pipeline": "penstock.torch.training.pipeline",
+    "part_of_random": "penstock.torch.mesh.random_parts",
     "profile": "penstock.torch.torch_runtime.profile",
     "record": "penstock.torch.torch_runtime.record",
     "runtime": "penstock.torch.torch_runtime.runtime",

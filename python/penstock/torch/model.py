@@ -14,6 +14,7 @@ from penstock.torch import devices
 from penstock.torch.arguments import shown
 from penstock.torch.engine import pipeline_options
 from penstock.torch.hooks import refuse_hooks
+from penstock.torch.mesh.dtensors import part_of
 from penstock.torch.placement import Placement, divides_weights, zero_of
 from penstock.torch.plain_tensors import require_plain_module
 from penstock.torch.processes.processes import Processes
@@ -63,7 +64,7 @@ class Model:
             module = self.modules[index]
             if not isinstance(module, nn.Module):
                 raise Error(f"stages[{index}] is {shown(module)}: pass the module of every stage that this process runs")
-            require_plain_module(f"stage {index}", module)
+            require_plain_module(f"stage {index}", module, self.processes.plane)
             for name, tensor in (*module.named_parameters(), *module.named_buffers()):
                 if nn.parameter.is_lazy(tensor):
                     raise Error(
@@ -106,7 +107,8 @@ class Model:
         for stage in self.placement.local:
             index = self.placement.model_stage(stage)
             own, extra = self.module(index), of_loss if self.placement.is_last(stage) else LossTensors()
-            weights[stage] = StageWeights(own, index, trained, extra, self.storage, self.casts, self.devices[index])
+            plane = self.processes.plane
+            weights[stage] = StageWeights(own, index, trained, extra, self.storage, self.casts, self.devices[index], plane)
         return weights
 
     def follow_modules(self) -> str:
@@ -140,8 +142,11 @@ class Model:
         return [*(each.watch for each in self._unchanged), *self.updates.watches()]
 
     def parameters(self) -> list[list[tuple[str, nn.Parameter]]]:
-        """Returns the parameters of each stage of the model, by name; the loss's in the last one."""
-        named = [[] if module is None else list(module.named_parameters()) for module in self.modules]
+        """Returns the parameters of each stage of the model, by name; the loss's in the last one. Of DTensors, the own parts."""
+        named = [
+            [] if module is None else [(name, part_of(each)) for name, each in module.named_parameters()]
+            for module in self.modules
+        ]
         named[-1].extend(self.loss_tensors.parameters)
         return named
 
@@ -176,7 +181,7 @@ class Model:
         roots += [("loss", self.given.loss)] if self.placement.chain_length - 1 in self.placement.here else []
         here = [each for each in self.weights if each is not None]
         owned = [tensor for each in here for _, tensor in (*each.parameters, *each.state)]
-        return roots, [*owned, *(tensor for each in here for tensor in each.own)]
+        return roots, [*owned, *(tensor for each in here for tensor in (*each.own, *each.wholes))]
 
     def gather(self, engine: Any) -> None:
         """Gives modules their whole weights, which replicas divide during steps."""

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from penstock import Error, Schedule
 from penstock.torch.batch import objects, sample_lists, weighting
+from penstock.torch.mesh.dtensors import Forms
 from penstock.torch.plain_tensors import require_plain
 
 
@@ -26,6 +27,7 @@ class Structure:
     spec: pytree.TreeSpec
     constants: tuple[tuple[Any] | None, ...]
     lists: tuple[int, ...] = ()
+    forms: Forms = ()  # of what a stage returns: the DTensors whose parts the tensors are
 
     @staticmethod
     def of(value: Any, name: str = "", samples: int | None = None) -> tuple[Structure, list[torch.Tensor]]:
@@ -46,6 +48,9 @@ class Structure:
         is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
         constants = tuple(None if tensor else (leaf,) for leaf, tensor in zip(leaves, is_tensor, strict=True))
         return Structure(spec, constants, lists), [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+    def with_forms(self, forms: Forms) -> Structure:
+        return dataclasses.replace(self, forms=forms) if forms else self
 
     def fill(self, tensors: list[torch.Tensor]) -> Any:
         """Returns the value with these tensors."""

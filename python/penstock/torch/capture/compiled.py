@@ -13,8 +13,9 @@ from penstock import Error, Schedule
 from penstock.torch.batch import weighting
 from penstock.torch.batch.batches import Layout, Structure
 from penstock.torch.batch.shapes import Shape, ShapeNumbers
-from penstock.torch.capture import slice_proof
+from penstock.torch.capture import order, slice_proof
 from penstock.torch.capture.branches import Sources, Unused
+from penstock.torch.capture.collectives import Call
 from penstock.torch.capture.foreign import Trained
 from penstock.torch.capture.memory_uses import MemoryUses
 from penstock.torch.capture.stage_code import StageCode, compile_stage
@@ -22,6 +23,7 @@ from penstock.torch.capture.used_parameters import UsedParameters
 from penstock.torch.devices import on_device
 from penstock.torch.engine import engine
 from penstock.torch.guards.guards import Guards
+from penstock.torch.mesh.clones import make_clones
 from penstock.torch.model import Model
 from penstock.torch.processes import agreement
 from penstock.torch.processes.processes import Processes, failure_line
@@ -59,6 +61,7 @@ class Compiled:
             schedule.weight_policy,
             model.options,
             model.processes.handle,
+            None if model.processes.plane is None else model.processes.everyone.handle,
         )
         #: The code of the last stage, if this process runs it.
         self.last_code: StageCode | None = None
@@ -66,6 +69,8 @@ class Compiled:
         self.sources: dict[int, list[Sources | None]] = {}
         self._memory = frozenset[int]()  # see shared_memory.storages
         self._uses: dict[int, MemoryUses] = {}  # by stage of the model
+        #: By stage of the model: the collectives that its code called in the last run.
+        self.calls: dict[int, list[Call]] = {}
         self._buffers = shared_memory.BuffersByShape()
         self._unused = unused
         #: Stages whose code has to know that it is traced.
@@ -167,6 +172,7 @@ class Compiled:
         self._check_sharing(unused)
         if any(unused.outputs):
             agreement.agree(processes, agreement.COMPILE_S, lambda: capture(unused))
+        _connect_planes(self._model, self)
         _build_on_all(self, build)
         number = self.shapes.add(shape)
         self.engine.add_shape(number)
@@ -210,6 +216,7 @@ class Compiled:
                     self._traced.add(index)
                 previous = (outputs, code.outputs, code.next_random_op)
                 self.sources[index], self._uses[index] = code.sources, code.uses
+                self.calls[index] = code.collectives or self.calls.get(index, [])
                 if stage in unsent:
                     model.processes.send_examples(number, stage, previous)
                     unsent.remove(stage)
@@ -262,6 +269,9 @@ class Compiled:
         parts.inputs, parts.targets = examples
         for holders in self.shared:
             parts.share(holders.entry(code.index))
+        if (plane := self._model.processes.plane) is not None:
+            divided = {name: engine.number_of_group(group) for name, group in weights.divided.items()}
+            parts.set_planes(divided, engine.number_of_group(plane.context) if plane.contexts > 1 else 0)
         return parts
 
     def _capture(self, stage: int, code: StageCode, examples: Tensors) -> Any:
@@ -308,9 +318,26 @@ def compile_on_all(model: Model, guards: Guards, layout: Layout, batch: Tensors,
     unused = _unused(model, of_all)
     if any(unused.outputs) or len(model.shared(unused.used)) < len(compiled.shared):
         compiled, _ = agreement.agree(model.processes, agreement.COMPILE_S, lambda: capture(unused))
+    _connect_planes(model, compiled)
     _build_on_all(compiled, lambda: compiled.build(batch, shape))
+    if (plane := model.processes.plane) is not None:
+        texts = {index: str(compiled.engine.graph_text(index)) for index in model.placement.here}
+        agreement.compare(model.processes, agreement.COMPILE_S, lambda: order.of_graphs(texts, plane))
     compiled.used.add(0, unused, model.shared(unused.used))
     return compiled
+
+
+def _connect_planes(model: Model, compiled: Compiled) -> None:
+    """Prepares the collectives of captured stages. Raises Error on all processes if planes call different ones."""
+    plane = model.processes.plane
+    if plane is None:
+        return
+    agreement.compare(model.processes, agreement.COMPILE_S, lambda: order.of_calls(compiled.calls))
+    divided = {group for weights in model.weights if weights is not None for group in weights.divided.values()}
+    groups = {call.group for calls in compiled.calls.values() for call in calls} | divided | {plane.context} - {""}
+    ranks = {model.placement.rank_of[stage] for stage in model.placement.local}
+    by_dimensions = sorted((each for each in groups if each), key=lambda group: (plane.dimensions_of(group) or "", group))
+    agreement.do_on_all(model.processes, agreement.COMPILE_S, lambda: make_clones(by_dimensions, sorted(ranks)))
 
 
 def _build_on_all(compiled: Compiled, build: Callable[[], None]) -> None:

@@ -18,6 +18,7 @@ from penstock.torch.batch.objects import holds_tensors, or_register
 from penstock.torch.capture import call_state, checkpointing, collectives
 from penstock.torch.capture.backward_errors import with_line
 from penstock.torch.capture.branches import Sources
+from penstock.torch.capture.collectives import Call
 from penstock.torch.capture.foreign import Trained
 from penstock.torch.capture.interpreted import interpreted, without_nan_checks
 from penstock.torch.capture.memory_reads import RefuseUnseen
@@ -26,6 +27,9 @@ from penstock.torch.devices import autocast_setting
 from penstock.torch.engine import engine
 from penstock.torch.guards.guards import Guards
 from penstock.torch.hooks import refuse_hooks
+from penstock.torch.mesh import dtensors
+from penstock.torch.mesh.means import over_planes
+from penstock.torch.mesh.random_parts import drawn_by_part
 from penstock.torch.model import Model
 from penstock.torch.user_code import in_user_code
 
@@ -42,6 +46,8 @@ class StageCode:
         self._module, self._inputs = model.module(index), inputs
         self._loss, self._targets, self._is_last = model.given.loss, targets, model.placement.is_last(index)
         self._slices, self._device = model.schedule.slices, model.devices[index]
+        self._plane = model.processes.plane
+        self._dtensors = [] if self._plane is None else dtensors.places(self._module)
         self._autocast = _autocast_state(self._device)
         #: Whether the module's code is told that it is traced, as by torch.compile and
         #: torch.export. Code that checks this then reads no values of tensors (of masks).
@@ -71,10 +77,22 @@ class StageCode:
         #: What it does with memory that other stages may have.
         self.uses = MemoryUses(())
         self.next_random_op: int | None = None
+        #: The collectives that it called in its last capture, in order.
+        self.collectives: list[Call] = []
 
     def computing(self) -> contextlib.AbstractContextManager[None]:
         """Returns a context in which the module has the parameters that its code reads."""
         return contextlib.nullcontext() if self.casts is None else self.casts.in_place(self._module)
+
+    @contextlib.contextmanager
+    def on_planes(self) -> Iterator[None]:
+        """A context in which code may call collectives that connect the planes of a mesh, which are recorded."""
+        if self._plane is None:
+            yield
+            return
+        with collectives.recorded(self._plane) as calls, drawn_by_part():
+            yield
+        self.collectives = calls
 
     def require_same_graphs(self) -> None:
         """Raises Error if the code runs graphs that were traced of code which computes something else now."""
@@ -104,10 +122,10 @@ class StageCode:
                 # Autocast casts a leaf once, for all that read it, so that their gradients would be
                 # added in its type. In the model, only the first inputs are leaves.
                 given = [each.view_as(each) if each.requires_grad else each for each in given]
-            arguments = self._inputs.fill(given)
+            arguments = self._inputs.fill(dtensors.join(given, self._inputs.forms, self._plane))
             buffers = list(_buffers(self._module))
             try:
-                with _tracing() if self.is_traced else contextlib.nullcontext():
+                with _tracing() if self.is_traced else contextlib.nullcontext(), dtensors.computed_from_parts(self._dtensors):
                     result = call(self._module, arguments)
             finally:
                 replaced = _restore(buffers)
@@ -120,6 +138,9 @@ class StageCode:
             if not outputs:
                 raise Error(f"stage {self.index} returns {_without_tensors(result)}")
             structure = call_state.without(structure, self.index)
+            if self._plane is not None:
+                outputs, forms = dtensors.split(outputs, f"stage {self.index} returns")
+                structure = structure.with_forms(forms)
             if self.outputs is not None and structure != self.outputs:
                 raise Error(
                     f"stage {self.index} returns other containers or constants for this slice "
@@ -156,9 +177,12 @@ class StageCode:
                     given = weighting.block_unweighted(outputs, factor)
             if self.casts is not None:  # The loss is computed in fp32.
                 given = [each.float() if each.is_floating_point() else each for each in given]
-            value = self.outputs.fill(given)
+            value = self.outputs.fill(dtensors.join(given, self.outputs.forms, self._plane))
             all_targets = None if self._targets is None else (self._targets.fill(targets),)
             loss, metrics = losses.evaluate(self._loss, value, all_targets)
+            if self._plane is not None:
+                loss = over_planes(loss, self._plane)
+                metrics = {name: over_planes(each, self._plane) for name, each in metrics.items()}
             if self.metrics not in (None, tuple(metrics)):
                 raise Error(
                     f"the loss returns the metrics {list(metrics)} for this shape, but "
@@ -214,7 +238,7 @@ def compile_stage(code: StageCode, build: Callable[[], Any]) -> Any:
     code.require_same_graphs()
     before, code.next_random_op = code.next_random_op, None
     noting = contextlib.nullcontext() if code.guards is None else code.guards.noting()
-    with code.outside_autocast(), code.computing(), without_nan_checks(), noting:
+    with code.outside_autocast(), code.computing(), without_nan_checks(), noting, code.on_planes():
         outputs = _compile_stage(code, build)
     # The second chain has the program of the first one, so the stage's code has not run again.
     code.next_random_op = before if code.next_random_op is None else engine.random_op()

@@ -23,11 +23,14 @@ def agree(
     ``call``: the method that every process calls.
 
     Returns:
-        The own value, and those for all by process.
+        The own value, and those for all by process. With a mesh, these are the processes of all planes.
 
     Raises:
         Error: the work has failed on a process; then this is raised on all of them.
     """
+    if processes.plane is not None:
+        timeout *= 2  # Another plane may wait for this long before it says what has failed.
+    processes = processes.everyone
     if processes.processes == 1:
         own, shared = work()
         return own, [shared]
@@ -55,7 +58,7 @@ def do_on_all(processes: Processes, timeout: float, work: Callable[[], None]) ->
 
 def compare(processes: Processes, timeout: float, facts_of: Callable[[], list[sameness.Facts]], call: str = "step") -> None:
     """Raises Error on every process unless they have the same facts."""
-    if processes.processes > 1:
+    if not processes.are_alone:
         _, of_all = agree(processes, timeout, lambda: (None, facts_of()), call)
         sameness.compare(of_all)
 

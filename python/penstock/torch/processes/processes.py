@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -22,6 +22,7 @@ from penstock import Error
 from penstock.torch.arguments import line_of
 from penstock.torch.batch.batches import Structure
 from penstock.torch.engine import engine
+from penstock.torch.mesh.planes import Plane
 from penstock.torch.processes import secret
 from penstock.torch.processes.place import place
 from penstock.torch.processes.sameness import Facts, compare
@@ -38,10 +39,20 @@ _SECONDS = 300.0  # for all processes to start, and for a stage to be compiled
 
 
 class Processes:
-    """This process among the run's."""
+    """This process among the run's, or among the ones of a plane."""
 
-    def __init__(self, handle: Any, process: int = 0, processes: int = 1, store: Store | None = None) -> None:
+    def __init__(
+        self,
+        handle: Any,
+        process: int = 0,
+        processes: int = 1,
+        store: Store | None = None,
+        plane: Plane | None = None,
+        everyone: Processes | None = None,
+    ) -> None:
+        """``everyone``: the processes of all planes of the mesh."""
         self.handle, self.process, self.processes, self._own_store = (handle, process, processes, store)
+        self.plane, self.everyone = plane, everyone or self
         self._pipelines = self._evaluations = 0
         #: Letters of evaluations that have arrived, by evaluation and key.
         self.letters: dict[tuple[int, Any], Any] = {}
@@ -51,21 +62,34 @@ class Processes:
         assert self._own_store is not None  # there are several processes
         return self._own_store
 
+    @property
+    def are_alone(self) -> bool:
+        """Whether the run has no other process."""
+        return self.everyone.processes == 1
+
+    def number_of(self, process: int) -> int:
+        """Returns the number of a process in the run, by which errors name it."""
+        return process if self.plane is None else self.plane.numbers[process]
+
+    def own_of(self, of_all: list[Any]) -> list[Any]:
+        """Returns the values of these processes among the ones of everyone."""
+        return of_all if self.plane is None else [of_all[number] for number in self.plane.numbers]
+
     def cores(self) -> int:
         """Returns how many cores this process should use."""
-        local = int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") or self.processes)
+        local = int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") or self.everyone.processes)
         return max(1, len(os.sched_getaffinity(0)) // local)
 
     def send_examples(self, pipeline: int, stage: int, examples: Examples) -> None:
         """Publishes the outputs of a stage, for the process that compiles the next one."""
         tensors, structure, random_op = examples
-        content = {"outputs": structure.fill(tensors), "random_op": random_op}
+        content = {"outputs": structure.fill(tensors), "random_op": random_op, "forms": structure.forms}
         self._store.set(_key(pipeline, stage), content, with_data=False)
 
     def send_failure(self, pipeline: int, stage: int, line: str) -> None:
         """Publishes instead that the stage cannot be compiled."""
         if not line.startswith("process "):
-            line = f"process {self.process}: {line}"
+            line = f"process {self.number_of(self.process)}: {line}"
         self._store.set(_key(pipeline, stage), {"failure": line})
 
     def receive_examples(self, pipeline: int, stage: int) -> Examples:
@@ -80,7 +104,7 @@ class Processes:
         if "failure" in content:
             raise Error(content["failure"])
         structure, tensors = Structure.of(content["outputs"])
-        return tensors, structure, content["random_op"]
+        return tensors, structure.with_forms(content["forms"]), content["random_op"]
 
     def gather(self, pipeline: int, name: str, value: Any) -> list[Any]:
         """Returns the values of all processes, by process."""
@@ -95,8 +119,8 @@ class Processes:
         for other, theirs in enumerate(self.gather(pipeline, "shared", shared)):
             if theirs != shared:
                 raise Error(
-                    f"process {self.process} has the modules of stages {shared} that share weights, but process {other} has "
-                    f"{theirs}: pass these modules on every process"
+                    f"process {self.number_of(self.process)} has the modules of stages {shared} that share weights, but process "
+                    f"{self.number_of(other)} has {theirs}: pass these modules on every process"
                 )
 
     def check_loss(self, pipeline: int, names: list[str]) -> None:
@@ -105,7 +129,7 @@ class Processes:
         for theirs in self.gather(pipeline, "loss", names):
             if theirs != names:
                 raise Error(
-                    f"the loss brings the parameters {names} on process {self.process}, but "
+                    f"the loss brings the parameters {names} on process {self.number_of(self.process)}, but "
                     f"{theirs} on another: pass the stages that have them on every process"
                 )
 
@@ -119,8 +143,8 @@ class Processes:
             for stage, name in ((s, n) for s in contents.keys() & theirs.keys() for n in theirs[s]):
                 if contents[stage].get(name) != theirs[stage][name]:
                     raise Error(
-                        f"stage {stage}: '{name}' has other values on process {other} than on "
-                        f"process {self.process}, but replicas begin with equal ones: call "
+                        f"stage {stage}: '{name}' has other values on process {self.number_of(other)} than on "
+                        f"process {self.number_of(self.process)}, but replicas begin with equal ones: call "
                         "torch.manual_seed before the modules are made, or load the same state"
                     )
 
@@ -187,6 +211,25 @@ def join(transport: str = "tcp", device_of: Callable[[], torch.device] = lambda:
     return made
 
 
+_planes: dict[tuple[Any, ...], Processes] = {}
+
+
+def join_plane(plane: Plane) -> Processes:
+    """Returns the processes of a plane. The first call waits until all processes of the run have called it."""
+    everyone = join()
+    process, processes = plane.process, len(plane.numbers)
+    key = (plane.name, plane.numbers, plane.tensor, plane.context)
+    if key not in _planes:
+        store, handle = None, engine.Processes()
+        if processes > 1:
+            whole, is_local = _meet(everyone.process, everyone.processes)
+            store = whole.under(f"mesh {len(_planes)} {plane.name} {plane.numbers}")
+            handle = _over_tcp(process, processes, store, is_local, list(plane.numbers))
+            atexit.register(handle.leave)
+        _planes[key] = Processes(handle, process, processes, store, plane, everyone)
+    return _planes[key]
+
+
 @functools.cache
 def _alone() -> Processes:
     return Processes(engine.Processes())
@@ -230,12 +273,13 @@ def _check_initialized() -> None:
         )
 
 
-def _over_tcp(process: int, processes: int, store: Store, is_local: bool) -> Any:
+def _over_tcp(process: int, processes: int, store: Store, is_local: bool, numbers: Sequence[int] = ()) -> Any:
+    """``numbers``: of the processes, in errors; empty: their own."""
     listener = engine.listen(_LOOPBACK if is_local else os.environ.get("PENSTOCK_INTERFACE", ""))
     store.set(f"penstock/address/{process}", listener.address)
     addresses = [store.get(f"penstock/address/{other}") for other in range(processes)]
     machine = socket.gethostname()
-    return engine.Processes.connect(listener, process, addresses, store.key, machine, _SECONDS)
+    return engine.Processes.connect(listener, process, addresses, store.key, machine, _SECONDS, list(numbers))
 
 
 _groups: list[Any] = []  # torch knows them by weak references

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from penstock import Error
 from penstock.torch.batch.batches import Checked, Layout, Structure
+from penstock.torch.mesh.planes import Plane
 
 _MOST_ELEMENTS = 16_384  # of a tensor that a batch's checksum reads
 _MOST_SHOWN = 3  # differences in one error
@@ -41,6 +42,7 @@ class Facts:
     what: str  # begins the error: "stage 1: "
     remedy: str  # ends it
     values: Mapping[str, Any]
+    among: Any = None  # processes agree that say the same here
 
 
 def compare(of_all: Sequence[Sequence[Facts]]) -> None:
@@ -49,11 +51,11 @@ def compare(of_all: Sequence[Sequence[Facts]]) -> None:
     Args:
         of_all: by process, the facts that each has sent to all, so that all raise the same error.
     """
-    groups: dict[tuple[str, str], dict[int, Facts]] = {}
+    groups: dict[tuple[str, str, Any], dict[int, Facts]] = {}
     for process, facts in enumerate(of_all):
         for each in facts:
-            groups.setdefault((each.what, each.remedy), {})[process] = each
-    for (what, remedy), by_process in groups.items():
+            groups.setdefault((each.what, each.remedy, each.among), {})[process] = each
+    for (what, remedy, _), by_process in groups.items():
         names = dict.fromkeys(name for each in by_process.values() for name in each.values)
         found = [text for name in names if (text := _difference(name, {p: f.values for p, f in by_process.items()}))]
         if found:
@@ -117,6 +119,27 @@ class Sums:
     constants: tuple[list[str], list[str]]
     factors: int  # a checksum
 
+    def facts(self, call: str, kinds: Any, plane: Plane) -> Facts:
+        """Returns what planes of a mesh compare. ``kinds``: the shapes of the inputs and the targets."""
+        remedy = "pass the same batch on the planes of a mesh, with parts of one size along its context dimension"
+        values: dict[str, Any] = {"the number of samples": self.samples}
+        shapes = {
+            f"the shape of tensor {n} of the {name}": str(list(sizes))
+            for name, each in zip(("inputs", "targets"), kinds, strict=True)
+            for n, (sizes, _) in enumerate(each)
+        }
+        return Facts(f"{call}: ", remedy, {**values, **shapes}, plane.process)
+
+    def values_of(self, call: str, plane: Plane) -> Facts:
+        """Returns what planes compare that have the same part of the batch."""
+        values = {
+            f"the values of tensor {n} of the {name}": Digest(code)
+            for name, each in zip(("inputs", "targets"), self.tensors, strict=True)
+            for n, code in enumerate(each)
+        }
+        remedy = "pass the same batch on all planes of a tensor group"
+        return Facts(f"{call}: ", remedy, values, (plane.process, plane.context_place))
+
 
 def sums_of(batch: Checked) -> Sums:
     """Returns what other processes need for `compare_batches`."""
@@ -130,6 +153,18 @@ def sums_of(batch: Checked) -> Sums:
         (_constants(batch.layout.inputs), _constants(batch.layout.targets)),
         0 if batch.factors is None else checksum(batch.factors),
     )
+
+
+def facts_of_batches(sums: Sequence[Sums], kinds: Sequence[Any], plane: Plane | None) -> list[Facts]:
+    """Returns what planes of a mesh compare of batches."""
+    if plane is None:
+        return []
+    calls = ["step"] if len(sums) == 1 else [f"steps: batch {number}" for number in range(len(sums))]
+    triples = list(zip(calls, sums, kinds, strict=True))
+    return [
+        *(of.facts(call, each, plane) for call, of, each in triples),
+        *(of.values_of(call, plane) for call, of, _ in triples),
+    ]
 
 
 def _constants(structure: Structure | None) -> list[str]:

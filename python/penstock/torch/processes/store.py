@@ -24,12 +24,16 @@ _CODE = 32  # bytes
 class Store:
     """A store of torch.distributed in which all values have a code."""
 
-    def __init__(self, store: Any, key: bytes) -> None:
-        self._store, self.key = store, key
+    def __init__(self, store: Any, key: bytes, prefix: str = "") -> None:
+        self._store, self.key, self._prefix = store, key, prefix
+
+    def under(self, name: str) -> Store:
+        """Returns a part of the store, with names of its own."""
+        return Store(self._store, self.key, f"{self._prefix}{name}/")
 
     def set(self, name: str, value: Any, *, with_data: bool = True) -> None:
         """Publishes a value as `wire` sends it. A name is used once."""
-        content = wire.dumps(value, with_data=with_data)
+        name, content = self._prefix + name, wire.dumps(value, with_data=with_data)
         self._store.set(name, self._code(name, content) + content)
 
     def get(self, name: str) -> Any:
@@ -38,6 +42,7 @@ class Store:
         Raises:
             Error: it has not been published by a process of this run, or not within the time limit.
         """
+        name = self._prefix + name
         try:
             value: bytes = self._store.get(name)
         except (RuntimeError, torch.distributed.DistError) as error:

@@ -15,6 +15,8 @@ from penstock.torch.arguments import line_of
 from penstock.torch.batch import batches, last_step, losses, objects, sample_lists, shapes, weighting
 from penstock.torch.batch.last_step import LastStep
 from penstock.torch.devices import forked_random
+from penstock.torch.mesh.dtensors import computed_from_parts, places, received, to_send, value_of
+from penstock.torch.mesh.means import over_planes
 from penstock.torch.model import Model
 from penstock.torch.processes import agreement, sameness, wire
 from penstock.torch.processes.own_time import OwnTimeLimit
@@ -29,7 +31,9 @@ def step(model: Model, inputs: Any, targets: Any) -> LastStep:
         model.processes, given.timeout, lambda: _check(model, inputs, targets), "eval_step"
     )
     layout = checked.layout
-    if model.processes.processes > 1:
+    if not model.processes.are_alone:
+        sameness.compare([facts for _, _, facts in of_all])
+        of_all = [each[:2] for each in model.processes.own_of(of_all)]
         readers = [[of_stages[0]], [of_stages[model.placement.chain_length - 1]]]
         sameness.compare_batch("eval_step", [k for k, _ in of_all], [s for _, s in of_all], readers, layout)
     input_tensors = [tensor.to(model.devices[0]) for tensor in checked.inputs]
@@ -43,11 +47,14 @@ def step(model: Model, inputs: Any, targets: Any) -> LastStep:
     def finish(microbatch: int, output: Any) -> _Result:
         of = all_targets[microbatch]
         if of is None and (given.loss is not None or not _is_loss(output)):
-            return None, {}, output
+            return None, {}, pytree.tree_map(value_of, output)
         with in_user_code(f"stage {len(model.modules) - 1}, loss"):
             loss, metrics = losses.evaluate(given.loss, output, of)
+            if (plane := model.processes.plane) is not None:
+                loss = over_planes(loss, plane)
+                metrics = {name: over_planes(each, plane) for name, each in metrics.items()}
         named = {name: metric.item() for name, metric in metrics.items()}
-        return loss.item(), named, output if given.outputs else None
+        return loss.item(), named, pytree.tree_map(value_of, output) if given.outputs else None
 
     results = _evaluate(model, all_inputs, finish)
     weights = weighting.by_samples(samples or 1, count)
@@ -69,7 +76,11 @@ def _check(model: Model, inputs: Any, targets: Any) -> tuple[tuple[batches.Check
         raise Error("eval_step: the inputs have 0 samples: pass at least 1")
     count = min(model.schedule.microbatches, samples or 1)
     checked = batches.Checked(*batches.check(inputs, targets, count, 1, model.devices), None)
-    shared = (shapes.kinds_of(checked), sameness.sums_of(checked)) if model.processes.processes > 1 else None
+    shared = None
+    if not model.processes.are_alone:
+        kinds, sums = shapes.kinds_of(checked), sameness.sums_of(checked)
+        facts = [] if model.processes.plane is None else [sums.facts("eval_step", kinds, model.processes.plane)]
+        shared = kinds, sums, facts
     return (checked, samples, count), shared
 
 
@@ -116,7 +127,9 @@ def _evaluate(model: Model, inputs: Sequence[Any], finish: Finish) -> list[Any]:
         with _nothing_changed(own, model.devices), contextlib.ExitStack() as stack:
             if casts is not None:
                 for module in own:
+                    divided = places(module)
                     stack.enter_context(casts.in_place(module))
+                    stack.enter_context(computed_from_parts(divided))
             return _run(model, letters, inputs, finish)
     except BaseException as error:
         letters.send_error(line_of(error))
@@ -144,7 +157,7 @@ def _run(model: Model, letters: _Letters, inputs: Sequence[Any], finish: Finish)
         elif (stage, microbatch) in values:
             value = values.pop((stage, microbatch))
         else:
-            value = letters.receive((stage, microbatch))
+            value = received(letters.receive((stage, microbatch)), model.processes.plane)
         if stage > 0:
             value = _moved(value, model.devices[stage])
         with in_user_code(f"stage {stage}, forward"):
@@ -156,7 +169,7 @@ def _run(model: Model, letters: _Letters, inputs: Sequence[Any], finish: Finish)
         elif process_of[stage + 1] == here:
             values[stage + 1, microbatch] = value
         else:
-            letters.send(process_of[stage + 1], (stage + 1, microbatch), value)
+            letters.send(process_of[stage + 1], (stage + 1, microbatch), to_send(value, f"stage {stage} returns"))
     if process_of[stages - 1] == here:
         letters.send_to_others((stages, 0), results)
         return results

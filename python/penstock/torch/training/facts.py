@@ -14,6 +14,7 @@ from torch import nn
 from penstock import Schedule
 from penstock.torch import arguments, devices
 from penstock.torch.arguments import shown
+from penstock.torch.mesh.planes import Plane, plane_of
 from penstock.torch.model import Model
 from penstock.torch.processes import agreement, processes
 from penstock.torch.processes.place import place
@@ -46,10 +47,12 @@ def made_on_all(init: _Init) -> _Init:
             stages = options.stage_list("stages", named.get("stages", given[0] if given else ()))
             return devices.of_stages(stages, named.get("device"))[0]
 
-        def bind() -> tuple[inspect.BoundArguments, Any]:
+        def bind() -> tuple[tuple[inspect.BoundArguments, Plane | None], Any]:
             bound = signature.bind(pipeline, *given, **named)
             bound.apply_defaults()
-            return bound, (torch.initial_seed(), [_arguments(bound.arguments, {"self", *own})])
+            mesh = bound.arguments["mesh"]
+            plane = None if mesh is None else plane_of(mesh)
+            return (bound, plane), (torch.initial_seed(), [_arguments(bound.arguments, {"self", *own})])
 
         def construct() -> tuple[None, list[Facts]]:
             init(*bound.args, **bound.kwargs)
@@ -57,11 +60,13 @@ def made_on_all(init: _Init) -> _Init:
 
         transport = "c10d" if named.get("transport") == "c10d" else "tcp"
         members = processes.connected() or processes.join(transport, device_of)
-        bound, of_all = agreement.agree(members, agreement.COMPILE_S, bind, "Pipeline")
+        (bound, plane), of_all = agreement.agree(members, agreement.COMPILE_S, bind, "Pipeline")
         compare([facts for _, facts in of_all])
         if bound.arguments["seed"] is None:
             bound.arguments["seed"] = of_all[0][0]
         members = processes.join(transport, device_of)
+        if plane is not None:
+            processes.join_plane(plane)
         _, facts_of_all = agreement.agree(members, agreement.COMPILE_S, construct, "Pipeline")
         return compare(facts_of_all)
 
@@ -84,6 +89,7 @@ def _text(value: Any) -> str:
 
 def _facts(model: Model) -> Iterator[Facts]:
     yield _schedule(model.schedule)
+    plane = None if model.processes.plane is None else model.processes.plane.name  # Others have other parts of parameters.
     local, optimizers = model.placement.here, {index: each.optimizer for index, each in model.updates.here}
     if model.placement.chain_length - 1 in local:
         yield Facts("", "pass the same loss on every process that runs the last stage", {"loss": _loss(model.given.loss)})
@@ -92,9 +98,9 @@ def _facts(model: Model) -> Iterator[Facts]:
             continue
         shapes = {f"parameter '{name}'": str(list(each.shape)) for name, each in module.named_parameters()}
         if shapes or index in local:
-            yield Facts(f"stage {index}: ", _SAME_MODEL, shapes)
+            yield Facts(f"stage {index}: ", _SAME_MODEL, shapes, plane)
         if index in local:
-            yield Facts(f"stage {index}: ", "its replicas must be alike: build the same on every process", _replica(module))
+            yield Facts(f"stage {index}: ", "its replicas must be alike: build the same on every process", _replica(module), plane)
             yield Facts(f"stage {index}: ", _SAME_OPTIMIZER, _optimizer(optimizers[index], None))
     for shared in model.shared():
         for index in (each for each in shared.stages if each in local):
@@ -111,14 +117,32 @@ def initial_facts(model: Model) -> list[Facts]:
     facts = [Facts("step: ", "step under the same torch.autocast on every process", {"torch.autocast": autocast})]
     for shared in model.shared():
         values = {"its values": Digest(checksum(shared.parameter))}
-        facts.append(Facts(_what(shared), "call torch.manual_seed before the modules are made, or load the same state", values))
+        plane = None if model.processes.plane is None else model.processes.plane.name
+        remedy = "call torch.manual_seed before the modules are made, or load the same state"
+        facts.append(Facts(_what(shared), remedy, values, plane))
     for index in model.placement.here:
         modes = {
             f"module '{name or 'stage'}'": "in train mode" if each.training else "in eval mode"
             for name, each in model.module(index).named_modules()
         }
         facts.append(Facts(f"stage {index}: ", "call train() or eval() on every process", modes))
-    return facts
+    return facts + _replicated(model)
+
+
+def _replicated(model: Model) -> list[Facts]:
+    """Returns what planes of a mesh compare of parameters that they do not divide."""
+    if model.processes.plane is None:
+        return []
+    remedy = (
+        "planes begin with equal values of what they do not divide: call torch.manual_seed before the modules are made, or set "
+        "tensor_model_parallel = True on parameters that are parts"
+    )
+    found = []
+    for weights in filter(None, model.weights):
+        pairs = [(name, own) for (name, _), own in zip(weights.parameters, weights.own, strict=True) if name not in weights.divided]
+        values = {f"the values of parameter '{name}'": Digest(checksum(own)) for name, own in pairs}
+        found.append(Facts(f"stage {weights.stage}: ", remedy, values))
+    return found
 
 
 def _what(shared: SharedParameter) -> str:

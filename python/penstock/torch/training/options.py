@@ -12,6 +12,7 @@ from torch import nn
 from penstock import Error, Schedule
 from penstock.torch.arguments import Rule, function, number, one_of, shown, whole
 from penstock.torch.batch import losses, weighting
+from penstock.torch.mesh.planes import Plane
 from penstock.torch.weights.stage_optimizer import MakeOptimizer
 from penstock.torch.weights.updates import MakeScheduler
 
@@ -68,6 +69,38 @@ Optimizer = Annotated[MakeOptimizer | None, function("a list of parameters")]
 LrScheduler = Annotated[MakeScheduler | None, function("an optimizer")]
 Recompute = Annotated[Mapping[str, str] | None, Rule("a dict with the keys hold and hold_for_weight", _held)]
 Offload = Annotated[Mapping[str, str | os.PathLike[str]] | None, Rule("a dict with the key pool", _folder)]
+
+
+Mesh = Annotated[Any, Rule("a DeviceMesh", lambda name, mesh: mesh)]
+
+
+def check_mesh(given: Any, plane: Plane | None, schedule: Schedule) -> None:
+    """Raises Error for what the planes of a mesh cannot do."""
+    if plane is None:
+        return
+    replicas, ranks = given.data_parallel, schedule.ranks // given.data_parallel
+    if replicas % plane.replicas != 0 or (plane.replicas > 1 and replicas != plane.replicas):
+        raise Error(
+            f"mesh has {plane.replicas} replicas along its dimensions {' and '.join(plane.replica_names)}, but data_parallel is "
+            f"{replicas}: pass data_parallel={plane.replicas}"
+        )
+    if ranks % plane.pipeline != 0:
+        raise Error(
+            f"mesh has {plane.pipeline} processes along its pipeline, which cannot share {ranks} ranks equally: change ranks"
+        )
+    if schedule.slices > 1:
+        raise Error("mesh: stages with collectives cannot compute sequence slices: leave slices out, or mesh")
+    if plane.contexts > 1 and given.loss_weight is not None:
+        raise Error(
+            "loss_weight: the planes of mesh's context dimension have different parts of the targets, whose terms are not added: "
+            "leave loss_weight out, and have the loss be a mean of as many terms on each plane"
+        )
+
+
+def check_transport(given: Any) -> None:
+    """Raises Error for a transport that a mesh cannot have."""
+    if given.mesh is not None and given.transport != "tcp":
+        raise Error(f"transport is {given.transport!r}, but the planes of mesh exchange messages by 'tcp': leave transport out")
 
 
 def check_optimizer(given: Any) -> None:

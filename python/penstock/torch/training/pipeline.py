@@ -15,6 +15,7 @@ from penstock import Error, Schedule
 from penstock.torch import arguments, devices
 from penstock.torch.arguments import Own
 from penstock.torch.engine import exclusive, one_line
+from penstock.torch.mesh.planes import plane_of
 from penstock.torch.model import Model
 from penstock.torch.optimizers import AdamW
 from penstock.torch.processes import processes
@@ -98,6 +99,10 @@ class Pipeline(Views):
         verify_every: after how many steps the stages are captured again, to prove that they still
             compute what their code says. 0: only the first step proves it, by two captures. Values
             that the code reads are compared before each step in any case.
+        mesh: a DeviceMesh of torch.distributed over all processes, with named dimensions: ``"pipeline"`` (or ``"pp"``),
+            ``"tensor"`` (``"tp"``) and ``"context"`` (``"cp"``), and any others for replicas (``data_parallel``). Stages may call
+            functional collectives over its tensor and context groups, and have DTensors as ``parallelize_module`` makes them.
+            Processes of a tensor group pass the same batches. See "Tensor and context parallelism" in ``docs/python-training.md``.
 
     Raises:
         Error: the arguments do not fit together, or the engine cannot train a parameter. A stage
@@ -139,15 +144,22 @@ class Pipeline(Views):
         transport: options.Transport = "tcp",
         outputs: Own[bool] = False,
         verify_every: Annotated[int, arguments.whole(0)] = 0,
+        mesh: options.Mesh = None,
     ) -> None:
         given = types.SimpleNamespace(**{name: value for name, value in locals().items() if name != "self"})
         given.seed = (torch.initial_seed() if seed is None else seed) % 2**63
         options.check_optimizer(given)
+        options.check_transport(given)
         self._busy = threading.Lock()
         self._stages = given.stages
-        joined = processes.join(transport, lambda: devices.of_stages(given.stages, given.device)[0])
+        plane = None if mesh is None else plane_of(mesh)
         self.schedule = schedule_of_stages(given)
         options.check_schedule(given, self.schedule)
+        options.check_mesh(given, plane, self.schedule)
+        if plane is None:
+            joined = processes.join(transport, lambda: devices.of_stages(given.stages, given.device)[0])
+        else:
+            joined = processes.join_plane(plane)
         self._run = Run(Model(given, self.schedule, joined))
 
     @property

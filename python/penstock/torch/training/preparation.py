@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
@@ -18,12 +19,23 @@ from penstock.torch.training.graphs import StageGraphs
 from penstock.torch.weights.stage_optimizer import UPDATES
 
 
+@dataclasses.dataclass(frozen=True)
+class _Said:
+    """What a process tells the others before steps."""
+
+    is_weighted: bool  # whether losses have factors
+    kinds: Any  # by batch, as `sums`; None for a process that is alone
+    sums: Any
+    changed: str
+    facts: list[sameness.Facts]  # that planes of a mesh compare
+
+
 class Preparation:
     """If a method fails on a process, it fails on all, and nothing has changed."""
 
     def __init__(self, model: Model, graphs: StageGraphs) -> None:
         self._model, self._graphs, self._timeout = model, graphs, model.given.timeout
-        self._is_alone = model.processes.processes == 1
+        self._is_alone = model.processes.are_alone
         self._is_weighted = False  # whether stages are compiled for losses with factors
 
     def prepare(self, given: list[tuple[Any, Any]], steps: int) -> tuple[list[Tensors], list[list[int]]]:
@@ -33,8 +45,9 @@ class Preparation:
         """
         graphs, schedule = self._graphs, self._model.schedule
         checked, of_all = agreement.agree(self._model.processes, self._timeout, lambda: self._check(given))
-        is_weighted = any(each for each, *_ in of_all)
-        if changed := next((each for *_, each in of_all if each), ""):
+        sameness.compare([each.facts for each in of_all])
+        is_weighted = any(each.is_weighted for each in of_all)
+        if changed := next((each.changed for each in of_all if each.changed), ""):
             graphs.drop(changed)
         now = graphs.now if is_weighted == self._is_weighted else None
         is_verified = now is not None and graphs.is_to_verify(steps)
@@ -42,7 +55,8 @@ class Preparation:
             all_tensors = [batches.with_factors(each, is_weighted, schedule) for each in checked]
             if now.engine.all_fit_last(all_tensors) and not is_verified:
                 return all_tensors, [now.last_shapes] * len(given)
-        wanted = self._shapes_of([kinds for _, kinds, _, _ in of_all], [sums for _, _, sums, _ in of_all], checked)
+        own = self._model.processes.own_of(of_all)
+        wanted = self._shapes_of([each.kinds for each in own], [each.sums for each in own], checked)
         if is_weighted:
             wanted = [shapes.with_factors(each, schedule) for each in wanted]
         if now is None:
@@ -52,8 +66,8 @@ class Preparation:
             graphs.verify(all_tensors[0], wanted[0][0], steps)
         return all_tensors, self._add_shapes(all_tensors, wanted)
 
-    def _check(self, given: list[tuple[Any, Any]]) -> tuple[list[batches.Checked], Any]:
-        """Returns the batches, and for all processes whether losses have factors, the kinds, and what has changed.
+    def _check(self, given: list[tuple[Any, Any]]) -> tuple[list[batches.Checked], _Said]:
+        """Returns the batches, and what all processes have to know.
 
         Raises Error for changes that cannot be followed.
         """
@@ -64,9 +78,10 @@ class Preparation:
         changed = self._changed(checked[0])
         is_weighted = self._is_weighted or any(each.factors is not None for each in checked)
         if self._is_alone:
-            return checked, (is_weighted, None, None, changed)
-        sums = [sameness.sums_of(each) for each in checked]
-        return checked, (is_weighted, [shapes.kinds_of(each) for each in checked], sums, changed)
+            return checked, _Said(is_weighted, None, None, changed, [])
+        sums, kinds = [sameness.sums_of(each) for each in checked], [shapes.kinds_of(each) for each in checked]
+        facts_of_planes = sameness.facts_of_batches(sums, kinds, self._model.processes.plane)
+        return checked, _Said(is_weighted, kinds, sums, changed, facts_of_planes)
 
     def _check_batch(self, inputs: Any, targets: Any) -> batches.Checked:
         """Returns the tensors of the batch."""

@@ -24,7 +24,7 @@ class Run:
     def __init__(self, model: Model) -> None:
         self.model, self.graphs, self._updates = model, StageGraphs(model), model.updates
         self._preparation = Preparation(model, self.graphs)
-        self._is_alone = model.processes.processes == 1
+        self._is_alone = model.processes.are_alone
         self.done = 0  # steps
         # Figures of the last step.
         self._factors: torch.Tensor | None = None

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from penstock import Error
+from penstock.torch.mesh.dtensors import part_of
 from penstock.torch.weights.loss_tensors import LossTensors
 
 #: A tensor of a stage: the stage's number, and what the tensor is ("buffer 'm'").
@@ -164,8 +165,8 @@ def _named(module: nn.Module | None, loss: LossTensors | None) -> list[tuple[str
         return []
     of_loss = (*loss.parameters, *loss.state) if loss else ()
     return [
-        *((f"parameter '{name}'", each) for name, each in module.named_parameters()),
-        *((f"buffer '{name}'", each) for name, each in module.named_buffers()),
+        *((f"parameter '{name}'", part_of(each)) for name, each in module.named_parameters()),
+        *((f"buffer '{name}'", part_of(each)) for name, each in module.named_buffers()),
         *((f"'{name}'", each) for name, each in of_loss),
     ]
 

@@ -24,6 +24,10 @@ MakeOptimizer = Callable[[list[Any]], torch.optim.Optimizer]
 _SETTINGS = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize", "decoupled_weight_decay")
 UPDATES = "the kind of an optimizer, or its hooks"  # what makes a Pipeline bind updates to its stages again
 _STATE = ("step", "exp_avg", "exp_avg_sq")
+_ELEMENTWISE = frozenset(  # the code of steps that update each element by itself
+    inspect.unwrap(getattr(torch.optim, name).step).__code__
+    for name in ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Adagrad", "Adadelta", "RMSprop", "Rprop", "ASGD")
+)
 # Hooks of all optimizers of the process.
 _torch: Any = importlib.import_module("torch.optim.optimizer")
 _ALL_HOOKS = (_torch._global_optimizer_pre_hooks, _torch._global_optimizer_post_hooks)
@@ -95,6 +99,13 @@ class StageOptimizer:
                 f"optimizer: {kind.__module__}.{kind.__qualname__} cannot be divided among the "
                 "replicas (zero): use penstock.torch.AdamW, or zero=0"
             )
+        if self._weights.divided and not _is_elementwise(optimizer):
+            kind, name = type(optimizer), next(iter(self._weights.divided))
+            raise Error(
+                f"optimizer: stage {self._stage}: {kind.__module__}.{kind.__qualname__} may need whole tensors, but the planes of "
+                f"mesh divide '{name}': use an optimizer that updates each element by itself, such as penstock.torch.AdamW or "
+                "torch.optim.SGD, or replicate the parameter"
+            )
         self.optimizer, self._is_stale = optimizer, True
         if type(optimizer) is AdamW:
             own = weakref.ref(self)  # the optimizer may outlive the Pipeline
@@ -151,6 +162,10 @@ class StageOptimizer:
                 part.state[number] = state
                 part.places[number] = list(parameter.shape), begin
         return part
+
+    @property
+    def weights(self) -> StageWeights:
+        return self._weights
 
     @property
     def is_native(self) -> bool:
@@ -337,6 +352,11 @@ class StageOptimizer:
             self.optimizer.step()
             for master in masters:
                 master.grad = None
+
+
+def _is_elementwise(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether an update of an element depends on no other element, so that parts of a tensor are updated as the whole."""
+    return inspect.unwrap(type(optimizer).step).__code__ in _ELEMENTWISE and _has_own_step(optimizer)
 
 
 def _has_own_step(optimizer: torch.optim.Optimizer) -> bool:

@@ -11,6 +11,7 @@ from torch import nn
 
 from penstock.torch.engine import engine
 from penstock.torch.hooks import BACKWARD_HOOKS, MODULE_HOOKS, refuse_hooks
+from penstock.torch.mesh.dtensors import part_of
 
 # A parameter or buffer as it was when the stage was compiled: what it is, the dict that holds it,
 # its name there, the tensor, its address (None if it changes), and whether it is trained.
@@ -39,7 +40,7 @@ class Unchanged:
 
     def _tensors_of_now(self) -> Iterator[_Tensor]:
         for name, tensor in self._others.items():
-            yield f"'{name}'", self._others, name, tensor, None if self._sheds else tensor.data_ptr(), True
+            yield f"'{name}'", self._others, name, tensor, None if self._sheds else part_of(tensor).data_ptr(), True
         for prefix, each in self._module.named_modules():
             kinds = (("parameter", each._parameters), ("buffer", each._buffers))
             for kind, holder in kinds:
@@ -48,7 +49,7 @@ class Unchanged:
                     if tensor is None or key in each._non_persistent_buffers_set:
                         continue
                     what = f"{kind} '{prefix}.{key}'" if prefix else f"{kind} '{key}'"
-                    address = None if self._sheds and tensor.requires_grad else tensor.data_ptr()
+                    address = None if self._sheds and tensor.requires_grad else part_of(tensor).data_ptr()
                     yield what, holder, key, tensor, address, tensor.requires_grad
 
     @property
@@ -68,7 +69,7 @@ class Unchanged:
         for _, holder, key, tensor, address, _ in self._tensors:
             watch.add_item(holder, key, tensor)
             if address is not None:
-                watch.add_tensor(tensor)
+                watch.add_tensor(part_of(tensor))
             else:
                 watch.add_call(functools.partial(getattr, tensor, "requires_grad"))
         return watch
@@ -82,7 +83,7 @@ class Unchanged:
             return ""
         refuse_hooks(self._module, self._index)
         for what, holder, key, tensor, address, is_trained in self._tensors:
-            if holder.get(key) is not tensor or (address is not None and tensor.data_ptr() != address):
+            if holder.get(key) is not tensor or (address is not None and part_of(tensor).data_ptr() != address):
                 return f"stage {self._index}: {what} was replaced"
             if tensor.requires_grad is not is_trained:
                 return f"stage {self._index}: {what} has requires_grad={tensor.requires_grad}"

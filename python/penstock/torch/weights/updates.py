@@ -16,6 +16,7 @@ from penstock.torch.optimizers import AdamW
 from penstock.torch.placement import Placement
 from penstock.torch.processes.processes import Processes
 from penstock.torch.weights import states
+from penstock.torch.weights.divided_states import with_dtensors, with_parts
 from penstock.torch.weights.stage_optimizer import StageOptimizer
 from penstock.torch.weights.weights import StageWeights
 
@@ -103,6 +104,9 @@ class Updates:
             parts = {stage: each.part() for stage, each in enumerate(self.steppers) if each and each.optimizer}
             for index, whole in states.joined(parts, processes, timeout, self._placement).items():
                 state["optimizers"][index]["state"] = whole
+        for index, stepper in self.here:
+            if stepper.optimizer is not None:
+                state["optimizers"][index] = with_dtensors(state["optimizers"][index], stepper.optimizer, stepper.weights)
         return state
 
     def load(self, state: dict[str, Any]) -> None:
@@ -118,6 +122,8 @@ class Updates:
             if own is not None and other is None:
                 raise Error(f"{prefix}: the state has none of stage {index}: pass a list of the states of all processes")
             if own is not None:
+                if name == "optimizers" and (stepper := self.steppers[stage]) is not None:
+                    other = with_parts(other, own, stepper.weights)
                 pairs.append((prefix, own, other))
         for prefix, own, other in pairs:
             with in_code_of(prefix):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Collection, Iterator
+from typing import Any
 
 import torch
 from torch import nn
 
 from penstock import Error
 from penstock.torch.engine import engine
+from penstock.torch.mesh.dtensors import follow_part, group_of_parts, part_of
+from penstock.torch.mesh.planes import Plane
 from penstock.torch.weights.loss_tensors import LossTensors
 
 _TRAINED = (torch.float32, torch.bfloat16, torch.float16)
@@ -94,14 +97,14 @@ class Casts:
             for key, parameter in each._parameters.items()
             if parameter is not None
         ]
-        casts = {id(parameter): self.of(parameter) for _, _, parameter in places}
+        casts = {id(parameter): self.of(part_of(parameter)) for _, _, parameter in places}
         with torch.no_grad():
             for _, _, parameter in places:
                 cast = casts[id(parameter)]
                 if cast.requires_grad:
-                    cast.data = self._cast(parameter)
+                    cast.data = self._cast(part_of(parameter))
                 else:
-                    cast.copy_(parameter)
+                    cast.copy_(part_of(parameter))
         try:
             for holder, key, parameter in places:
                 holder[key] = casts[id(parameter)]
@@ -132,6 +135,7 @@ class StageWeights:
         storage: Storage,
         casts: Casts | None,
         device: torch.device,
+        plane: Plane | None = None,
     ) -> None:
         """``trained``: ids of parameters that earlier stages train; this one's are added.
 
@@ -148,14 +152,22 @@ class StageWeights:
         #: By parameter: whether no earlier stage of this process trains it.
         self.is_first: list[bool] = []
         self.state: list[tuple[str, torch.Tensor]] = []
+        #: DTensors of the module, of which the others are own parts.
+        self.wholes: list[torch.Tensor] = []
+        #: By name of a parameter: the group of the mesh whose processes have different parts of it.
+        self.divided: dict[str, str] = {}
         self._copied: list[torch.Tensor] = []  # tensors of the module that have copies
         self._copies: list[torch.Tensor] = []  # in the same order
         if casts is not None and loss.parameters:
             raise Error(
                 f"precision: the loss trains '{loss.parameters[0][0]}', which stages do not cast: put it into the last stage"
             )
-        for name, parameter in (*module.named_parameters(), *loss.parameters):
-            _check(f"stage {stage}: parameter '{name}'", parameter, device)
+        for name, whole in (*module.named_parameters(), *loss.parameters):
+            parameter = self._part(whole)
+            what = f"stage {stage}: parameter '{name}'"
+            _check(what, parameter, device)
+            if plane is not None and parameter.requires_grad and (group := group_of_parts(whole, plane, what)):
+                self.divided[name] = group
             read = parameter if casts is None else casts.of(parameter)
             if parameter.requires_grad:
                 self._train(name, parameter, read, trained)
@@ -165,7 +177,8 @@ class StageWeights:
                     self._copy(parameter, read)
         if storage.zero > 0 and not self.parameters:
             raise Error(f"stage {stage} has no weights to train, as zero requires: join it with another one")
-        for name, buffer in _saved_buffers(module):
+        for name, whole in _saved_buffers(module):
+            buffer = self._part(whole)
             _check(f"stage {stage}: buffer '{name}'", buffer, device)
             if buffer.requires_grad:
                 raise Error(f"stage {stage}: buffer '{name}' requires a gradient: make it a parameter")
@@ -173,6 +186,18 @@ class StageWeights:
         for name, tensor in loss.state:
             _check(f"the loss: '{name}'", tensor, device)
             self.state.append((name, tensor))
+
+    def _part(self, tensor: torch.Tensor) -> Any:
+        part = part_of(tensor)
+        if part is not tensor:
+            self.wholes.append(tensor)
+        return part
+
+    @property
+    def whole_of(self) -> dict[int, torch.Tensor]:
+        """The DTensors, by id of what the optimizer knows their own parts by."""
+        wholes = {id(part_of(whole)): whole for whole in self.wholes}
+        return {id(known): wholes[id(own)] for known, own in zip(self.updated, self.own, strict=True) if id(own) in wholes}
 
     def _train(self, name: str, parameter: nn.Parameter, read: nn.Parameter, trained: set[int]) -> None:
         self._storage.check(f"stage {self.stage}: parameter '{name}'", parameter)
@@ -221,12 +246,16 @@ class StageWeights:
         """Takes the memory of the module's parameters away. Reading them is an error."""
         for parameter in self.own:
             parameter.data = engine.without_memory(parameter, _IN_SHARDS)
+        for whole in self.wholes:
+            follow_part(whole)
 
     def fill(self) -> None:
         """Gives the module's parameters memory with the values of the masters."""
         for parameter, master, is_first in zip(self.own, self.masters, self.is_first, strict=True):
             if is_first:
                 parameter.data = master.detach().clone()
+        for whole in self.wholes:
+            follow_part(whole)
 
     @property
     def has_copies(self) -> bool:

@@ -17,6 +17,7 @@
 #include "base/exception_line.h"
 #include "graph/capture/capture_error.h"
 #include "graph/capture/decompositions.h"
+#include "graph/capture/python_dispatch.h"
 #include "graph/capture/recorder.h"
 #include "graph/capture/refused_ops.h"
 #include "graph/capture/shapes_only.h"
@@ -47,9 +48,17 @@ bool IsDecomposed(const c10::OperatorHandle& op) {
 
 // Called for every op of a capturing thread, below autograd and before its kernel.
 void Fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-  if (recording != nullptr && IsDecomposed(op)) {
-    op.redispatchBoxed(Below(keys), stack);
-    return;
+  if (recording != nullptr) {
+    if (InfersShapes()) {
+      const c10::impl::ExcludeDispatchKeyGuard below(c10::DispatchKey::Fake);
+      op.redispatchBoxed(Below(keys), stack);
+      return;
+    }
+    if (IsOfSubclass(op, Below(keys), *stack)) return CallSubclass(op, stack);
+    if (IsDecomposed(op) || IsComposite(op, Below(keys))) {
+      op.redispatchBoxed(Below(keys), stack);
+      return;
+    }
   }
   // Ops that the kernel itself calls are part of this op.
   const c10::impl::ExcludeDispatchKeyGuard below(c10::DispatchKey::Fake);

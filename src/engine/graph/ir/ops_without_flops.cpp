@@ -184,6 +184,21 @@ constexpr std::array kOpsWithoutFlops = std::to_array<std::string_view>({
     "penstock::reduce",
     "penstock::reduce_start",
     "penstock::reduce_wait",
+    "penstock::c10d_all_reduce",
+    "penstock::c10d_all_reduce_start",
+    "penstock::c10d_all_reduce_wait",
+    "penstock::c10d_all_gather",
+    "penstock::c10d_all_gather_start",
+    "penstock::c10d_all_gather_wait",
+    "penstock::c10d_reduce_scatter",
+    "penstock::c10d_reduce_scatter_start",
+    "penstock::c10d_reduce_scatter_wait",
+    "penstock::c10d_all_to_all",
+    "penstock::c10d_all_to_all_start",
+    "penstock::c10d_all_to_all_wait",
+    "penstock::c10d_broadcast",
+    "penstock::c10d_broadcast_start",
+    "penstock::c10d_broadcast_wait",
 });
 
 }  // namespace

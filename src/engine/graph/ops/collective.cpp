@@ -388,10 +388,13 @@ TORCH_LIBRARY_IMPL(penstock, Autograd, library) {
 }
 
 constexpr std::string_view kWholeOps[] = {
-    "penstock::all_gather",        "penstock::reduce_scatter",
-    "penstock::all_reduce",        "penstock::all_to_all",
-    "penstock::all_to_all_uneven", "penstock::all_to_all_rows",
-    "penstock::broadcast",         "penstock::reduce"};
+    "penstock::all_gather",          "penstock::reduce_scatter",
+    "penstock::all_reduce",          "penstock::all_to_all",
+    "penstock::all_to_all_uneven",   "penstock::all_to_all_rows",
+    "penstock::broadcast",           "penstock::reduce",
+    "penstock::c10d_all_reduce",     "penstock::c10d_all_gather",
+    "penstock::c10d_reduce_scatter", "penstock::c10d_all_to_all",
+    "penstock::c10d_broadcast"};
 
 bool IsWhole(std::string_view name) {
   return std::ranges::find(kWholeOps, name) != std::end(kWholeOps);

@@ -6,10 +6,14 @@ namespace penstock {
 namespace {
 
 thread_local std::int64_t next_op = 0;
+thread_local std::int64_t part_of_tensor = 0;
+// Numbers of a model's ops are below 1 << kPartBits.
+constexpr int kPartBits = 40;
 
 }  // namespace
 
-std::int64_t NextRandomOp() { return next_op++; }
+std::int64_t NextRandomOp() { return next_op++ + (part_of_tensor << kPartBits); }
+void SetPartOfTensor(std::int64_t part) { part_of_tensor = part; }
 std::int64_t PeekRandomOp() { return next_op; }
 void SetRandomOp(std::int64_t next) { next_op = next; }
 

@@ -19,6 +19,9 @@ inline constexpr std::int64_t kRandomOpsPerLayer = 1 << 20;
 std::int64_t NextRandomOp();
 std::int64_t PeekRandomOp();  // without advancing it
 void SetRandomOp(std::int64_t next);
+// Ranks that have the parts of a tensor capture its random ops with different parts, from 1 on, and
+// draw different numbers. 0, the default: all ranks draw the same ones.
+void SetPartOfTensor(std::int64_t part);
 
 // Continues with the first number of the next layer: a multiple of kRandomOpsPerLayer. What
 // precedes the first layer has the numbers from 0. Outside of capture, it has no effect.

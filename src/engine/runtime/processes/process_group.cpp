@@ -132,9 +132,10 @@ Result<DirectTransfers*> ProcessGroup::FindDirectTransfers() {
 
 std::string ProcessGroup::NameOf(int process) const {
   const std::size_t index = process;
+  const int number = index < numbers_.size() ? numbers_[index] : process;
   if (index >= machines_.size() || machines_[index].empty())
-    return fmt::format("process {}", process);
-  return fmt::format("process {} on {}", process, machines_[index]);
+    return fmt::format("process {}", number);
+  return fmt::format("process {} on {}", number, machines_[index]);
 }
 
 bool ProcessGroup::HasLeft(int process) const {

@@ -51,6 +51,9 @@ class ProcessGroup {
   const std::vector<std::string>& machines() const { return machines_; }
   // Returns "process 3", and the machine's name if it is known: "process 3 on node17".
   std::string NameOf(int process) const;
+  // Sets the numbers that names have in place of the processes', for a group that is a part of
+  // another one. Called before other threads use the group.
+  void SetNumbers(std::vector<int> numbers) { numbers_ = std::move(numbers); }
 
   // Ends the run on all processes. The first reason on a process wins.
   void Abort(const Error& reason);
@@ -121,6 +124,7 @@ class ProcessGroup {
   const int process_;
   const int processes_;
   const std::vector<std::string> machines_;
+  std::vector<int> numbers_;  // by process; empty: its own
   std::atomic<int> lost_{-1};
   std::atomic<bool> aborted_{false};
   mutable Mutex mutex_;

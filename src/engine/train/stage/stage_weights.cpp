@@ -24,6 +24,12 @@ ReplicaDivision DivisionOf(const TorchStageOptions& options) {
   return {replicas.count, replicas.chain, replicas.zero, per_shard, options.experts.parts};
 }
 
+PlaneSums PlanesOf(std::span<const NamedTensor> parameters, const TorchStageOptions& options) {
+  std::vector<std::string> names;
+  for (const NamedTensor& parameter : parameters) names.push_back(parameter.name);
+  return PlaneSums(options.gradients.planes, names);
+}
+
 }  // namespace
 
 StageWeights::StageWeights(std::span<const NamedTensor> working,
@@ -36,6 +42,7 @@ StageWeights::StageWeights(std::span<const NamedTensor> working,
       versions_(working, options.schedule.versions.older),
       gradients_(working, shards_, division_.zero >= 2,
                  losses.values().options().dtype(options.gradients.dtype)),
+      planes_(PlanesOf(working, options)),
       sums_(division_, shards_, gradients_, losses),
       rank_(options.rank.shards ? options.rank.shards : std::make_shared<RankShards>()) {
   rank_->gradients.Add(static_cast<std::int64_t>(gradients_.flat().nbytes()));
@@ -195,6 +202,7 @@ void StageWeights::Update(const TorchStage::Update& update) {
   if (collectives_ && collectives_->has_gradients()) {
     throw std::runtime_error("the gradients were not reduced: add REDUCE_GRAD to the schedule");
   }
+  planes_.AverageGradients(gradients_.flat());
   versions_.Keep();
   update(updated_);
   versions_.CountUpdate();
@@ -237,6 +245,7 @@ void StageWeights::SetWeights(std::span<const at::Tensor> whole) {
 void StageWeights::Clear() {
   gradients_.flat().zero_();
   copies_added_ = false;
+  planes_.EndStep();
   dropped_ = false;
 }
 
@@ -272,6 +281,7 @@ void StageWeights::RollBackStep() {
 std::span<const double> StageWeights::SquaredNorms() {
   AddCopies();
   if (collectives_) static_cast<void>(collectives_->FinishReduction());
+  planes_.AverageGradients(gradients_.flat());
   norms_.assign(parameters_.size(), 0);
   std::vector<std::size_t> parameter_of;
   std::vector<at::Tensor> gradients;
@@ -293,6 +303,7 @@ std::span<const double> StageWeights::SquaredNorms() {
   const std::vector<double> squared = penstock::SquaredNorms(gradients);
   for (std::size_t i = 0; i < squared.size(); ++i) norms_[parameter_of[i]] += squared[i];
   if (rank_->tensor) AddNormsOfParts();
+  planes_.AddNorms(norms_);
   return norms_;
 }
 

@@ -19,6 +19,7 @@
 #include "train/shards/shards.h"
 #include "train/stage/torch_stage.h"
 #include "train/weights/gradient_memory.h"
+#include "train/weights/plane_sums.h"
 #include "train/weights/replica_division.h"
 #include "train/weights/replica_sums.h"
 #include "train/weights/shared_sums.h"
@@ -127,6 +128,7 @@ class StageWeights final : public StageUpdate {
   WeightVersions versions_;
   GradientMemory gradients_;
   SharedSums shared_;
+  PlaneSums planes_;
   ReplicaSums sums_;
   std::shared_ptr<RankShards> rank_;
   std::vector<NamedParameter> parameters_;

@@ -8,6 +8,7 @@
 #include "base/index.h"
 #include "graph/device/device_queue.h"
 #include "graph/ir/print.h"
+#include "graph/ops/c10d_groups.h"
 #include "graph/run/interpret.h"
 #include "model/model.h"
 #include "schedule/deps.h"
@@ -223,6 +224,7 @@ class CompiledStage final : public TorchStage {
     if (ShardCollectives* shards = weights_.collectives()) shards->Abort(reason);
     if (GroupEnd* group = weights_.expert_group()) group->group().Abort(reason);
     if (GroupEnd* group = weights_.tensor_group()) group->group().Abort(reason);
+    if (options_.rank.c10d) options_.rank.c10d->Abort(reason);
   }
   void StartGather() override { weights_.StartGather(); }
   void FinishGather(bool keep) override { weights_.FinishGather(keep); }

@@ -26,10 +26,12 @@
 #include "runtime/stage.h"
 #include "runtime/versions.h"
 #include "schedule/action.h"
+#include "train/weights/plane_sums.h"
 
 namespace penstock {
 
 class ActivationPool;
+class C10dRun;
 class DeviceQueue;
 class RankGroup;
 class PeerCopies;
@@ -170,6 +172,7 @@ struct GradientOptions {
   at::ScalarType dtype = at::ScalarType::Float;
   // By index in Schedule::shared; empty if the stage does not have the parameter.
   std::vector<std::optional<SharedGradient>> shared;
+  PlaneOptions planes;
 };
 
 // The numbers of random ops such as dropout.
@@ -194,6 +197,8 @@ struct StageRank {
   std::shared_ptr<PeerCopies> peers = nullptr;
   // Records runs as graphs of the device; null unless device_graphs is set.
   std::shared_ptr<RankRecorder> recorder = nullptr;
+  // Waits for collectives over groups of torch.distributed; null if stages have none.
+  std::shared_ptr<C10dRun> c10d = nullptr;
 
   c10::Device device() const;
 };

@@ -1,0 +1,52 @@
+"""Random numbers of divided tensors: each part draws its own, and replicated tensors draw the same everywhere."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from penstock.torch.engine import engine
+
+_lock = threading.RLock()
+
+
+@contextlib.contextmanager
+def part_of_random(part: int) -> Iterator[None]:
+    """Random ops of a captured stage draw other numbers within it than those of other parts.
+
+    For stages without DTensors: ``part`` is the rank in the group that divides the tensor.
+    """
+    engine.set_part_of_tensor(part + 1)
+    try:
+        yield
+    finally:
+        engine.set_part_of_tensor(0)
+
+
+class _RandomParts:
+    """What DTensor asks before it calls a random op: its tracker of generators, which CPUs lack."""
+
+    distribute_region_enabled = True
+
+    def _distribute_region(self, spec: Any, generator: Any = None) -> contextlib.AbstractContextManager[None]:
+        part, coordinate = 0, spec.mesh.get_coordinate()
+        for index, placement in enumerate(spec.placements):
+            if placement.is_shard():
+                part = part * spec.mesh.size(index) + coordinate[index] + 1
+        return part_of_random(part - 1) if part else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def drawn_by_part() -> Iterator[None]:
+    """Has random ops of DTensors draw numbers by the parts that processes have."""
+    from torch.distributed.tensor import _random
+
+    random: Any = _random
+    with _lock:
+        before, random._rng_tracker = random._rng_tracker, _RandomParts()
+        try:
+            yield
+        finally:
+            random._rng_tracker = before
