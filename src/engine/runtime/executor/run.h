@@ -56,8 +56,8 @@ struct RunOptions {
   // Planes: how often the schedule runs at the same time, each time with stages, ranks and messages
   // of its own. Only the planes' stages know of each other: those of ranks with the same number may
   // exchange data, since all planes run the same actions in the same order. Rank r of the schedule
-  // in plane p is number r * planes + p for the callbacks above, `cpus` and errors. Verdicts and the
-  // trace are plane 0's. A process has a rank in all planes or in none. With several planes,
+  // in plane p is number r * planes + p for the callbacks above, `cpus` and errors. Verdicts and
+  // the trace are plane 0's. A process has a rank in all planes or in none. With several planes,
   // `transport` is null.
   int planes = 1;
 
