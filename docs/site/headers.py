@@ -16,6 +16,7 @@ SECTIONS = {
     "collective": "Collectives",
     "runtime": "Runtime",
     "graph": "Graphs",
+    "checkpoint": "Layouts of tensors",
     "model_spec": "Descriptions of models",
     "model": "Models",
     "config": "Training configuration",

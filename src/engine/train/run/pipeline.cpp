@@ -399,6 +399,10 @@ Result<Pipeline> BuildPlane(const RunContext& run, int plane, const BatchSource&
 Result<Pipeline> BuildPipeline(const RunContext& run, const BatchSource& source) {
   const int planes = run.planes();
   PENSTOCK_TRY(const c10::Device device, OpenDevice(run.config.device));
+  if (planes > 1 && !device.is_cpu()) {
+    return InvalidParameter("parallel.tensor",
+                            "{}: this version divides layers on CPUs only; set device=cpu", planes);
+  }
   PENSTOCK_TRY(TensorGroups groups,
                MakeTensorGroups(run.schedule, run.config.parallel, run.ranks, device));
   const auto rate =

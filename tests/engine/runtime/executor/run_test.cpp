@@ -133,12 +133,14 @@ TEST(RunTest, PlanesRunTheScheduleSideBySide) {
     EXPECT_EQ(first.logs[rank].calls, ExpectedCalls(schedule, rank, 3));
     EXPECT_EQ(second.logs[rank].calls, ExpectedCalls(schedule, rank, 3));
   }
+  options.first_step = 3;
   options.steps = 1 << 20;
   options.on_step = [&](int, std::int64_t) { stop = true; };
   std::int64_t rounds = 0;
   options.rounds_run = &rounds;
   ASSERT_TRUE(Succeeds(RunRanks(schedule, stages, options)));
   EXPECT_LT(rounds, 1 << 20);
+  options.first_step += rounds;
   stop = false;
   fails = true;
   EXPECT_TRUE(Contains(LineOf(RunRanks(schedule, stages, options)), "rank 3: 1B"));

@@ -20,6 +20,7 @@ constexpr double kRounding = 2e-5;  // relative, after five steps
 // without.
 TrainConfig DividedConfig(const std::string& model, bool divides_tokens = false) {
   TrainConfig config = TinyConfig();
+  config.device = "cpu";
   config.model.name = model;
   config.model.layers = 4;
   config.model.dim = 24;
@@ -156,6 +157,8 @@ TEST(TensorParallelRun, RefusesMuon) {
 
 class TensorParallelFiles : public ProcessesRun {
  protected:
+  TensorParallelFiles() { base_.emplace_back("device=cpu"); }
+
   std::vector<StepMetric> Train(const std::string& name, std::vector<std::string> options) {
     options.push_back("name=" + name);
     EXPECT_EQ(RunWell(options, 1).front().steps, 5);
