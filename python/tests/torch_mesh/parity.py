@@ -53,7 +53,7 @@ def relative(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def local_stages(pipe: pt.Pipeline) -> list[int]:
-    return list(pipe._run.model.placement.here)
+    return sorted({stage % len(pipe.optimizers) for stage in pipe.local_stages})
 
 
 Batch = tuple[torch.Tensor, torch.Tensor]

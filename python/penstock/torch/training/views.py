@@ -85,6 +85,13 @@ class Views:
         return Timeline.from_times(self.schedule, spans, time_unit="s")
 
     @property
+    def local_stages(self) -> list[int]:
+        """The stages of the schedule that this process runs. Stage s computes ``stages[s % len(stages)]``."""
+        return list(self._run.model.placement.local)
+
+    _local = local_stages  # its name before it was public
+
+    @property
     @exclusive
     def saved_bytes(self) -> list[int]:
         """Activations that each stage keeps of a microbatch between F and its backward, in bytes.
