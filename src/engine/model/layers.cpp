@@ -50,7 +50,8 @@ Embedding::Embedding(std::int64_t vocabulary, std::int64_t dim, const Cut& cut)
 
 // Tokens of other ranks are zeros in the sum.
 torch::Tensor Embedding::forward(const torch::Tensor& tokens) {
-  if (cut_.of == Cut::Of::kNothing) return at::embedding(weight_, tokens);
+  const bool has_all = cut_.of == Cut::Of::kNothing || cut_.place.ranks == 1;
+  if (has_all) return at::embedding(weight_, tokens);
   const torch::Tensor rows = tokens - cut_.place.rank * weight_.size(0);
   const torch::Tensor inside = rows.clamp(0, weight_.size(0) - 1);
   const torch::Tensor other = rows.ne(inside).unsqueeze(-1);
