@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from torch_mesh.processes import errors_of
 
 _MLP = """
@@ -82,7 +81,6 @@ train("zb-h1", precision=torch.bfloat16)
     assert max(value for name, value in found.items() if name not in in_bf16) < 2e-5, found
 
 
-@pytest.mark.parametrize("zero", [1, 3])
-def test_replicas_divide_states_and_weights(zero: int) -> None:
-    found = errors_of(_LANGUAGE_MODEL + f'train("zb-h1", data=2, zero={zero})\n', processes=8)
+def test_replicas_divide_weights() -> None:
+    found = errors_of(_LANGUAGE_MODEL + 'train("zb-h1", data=2, zero=3)\n', processes=8)
     assert max(found.values()) < 2e-5, found

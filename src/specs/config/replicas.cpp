@@ -27,13 +27,11 @@ Mesh MeshOfPlanes(const ParallelConfig& parallel, const Schedule& schedule) {
 
 bool DividesTokens(const TrainConfig& config) {
   const int ranks = config.parallel.tensor;
-  if (ranks == 1 || !config.parallel.sequence_parallel) return false;
+  if (ranks == 1 || !config.parallel.sequence_parallel || HasPredictor(config)) return false;
   std::vector<std::int64_t> divided = SliceLengths(config);
   const std::vector<std::int64_t> of_microbatches = MicrobatchLengths(config);
   divided.insert(divided.end(), of_microbatches.begin(), of_microbatches.end());
   divided.push_back(config.model.vocabulary);
-  const auto predictor = config.model.options.find("predictor");
-  if (predictor != config.model.options.end() && predictor->second != "0") return false;
   return std::ranges::all_of(divided, [ranks](std::int64_t size) { return size % ranks == 0; });
 }
 

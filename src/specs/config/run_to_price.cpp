@@ -7,6 +7,7 @@
 
 #include "config/replicas.h"
 #include "config/run_schedule.h"
+#include "config/sequence_lengths.h"
 #include "model_spec/model_spec.h"
 #include "schedule/catalog.h"
 
@@ -36,12 +37,10 @@ std::vector<std::string> PassesOf(const TrainConfig& config, int zero) {
 }
 
 std::vector<std::string> NotPriced(const TrainConfig& config) {
-  const auto predictor = config.model.options.find("predictor");
-  const bool predicts = predictor != config.model.options.end() && predictor->second != "0";
   const std::string& hold = config.recompute.hold;
   const std::pair<const char*, bool> keys[] = {
       {"data.lengths", !config.data.lengths.empty()},
-      {"model.predictor", predicts},
+      {"model.predictor", HasPredictor(config)},
       {"pipeline.slice_lengths", !config.pipeline.slice_lengths.empty()},
       {"pipeline.memory_limit", config.pipeline.memory_limit > 0},
       {"pipeline.cost", !config.pipeline.cost.empty()},

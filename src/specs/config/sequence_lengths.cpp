@@ -71,18 +71,20 @@ Status CheckLengths(const TrainConfig& config, const Schedule& schedule) {
         "data.lengths", ": the microbatches of a step ({}) are not a multiple of the {} lengths",
         config.pipeline.microbatches, lengths.size());
   }
-  const auto predictor = config.model.options.find("predictor");
   const char* refused = nullptr;
   if (config.pipeline.slices > 1) refused = "pipeline.slices";
   if (config.parallel.expert > 1) refused = "parallel.expert";
   if (schedule.weights != WeightPolicy::kFlush) refused = "a schedule without a flush";
   if (!config.compiled.empty()) refused = "compiled";
   if (!config.data.blend.empty()) refused = "data.blend";
-  if (predictor != config.model.options.end() && predictor->second != "0") {
-    refused = "model.predictor";
-  }
+  if (HasPredictor(config)) refused = "model.predictor";
   if (refused == nullptr) return {};
   return InvalidParameter("data.lengths", "cannot be used with {}: remove one of them", refused);
+}
+
+bool HasPredictor(const TrainConfig& config) {
+  const auto predictor = config.model.options.find("predictor");
+  return predictor != config.model.options.end() && predictor->second != "0";
 }
 
 std::vector<std::int64_t> MicrobatchLengths(const TrainConfig& config) {

@@ -20,6 +20,9 @@ std::vector<std::int64_t> MicrobatchLengths(const TrainConfig& config);
 // Returns the tokens of a step's batch, with padding. Requires: likewise.
 std::int64_t TokensPerStep(const TrainConfig& config);
 
+// Whether the model also predicts the token after the next one, from a whole sample.
+bool HasPredictor(const TrainConfig& config);
+
 // Check the configured lengths, once ChooseSchedule has filled in the rest. Errors:
 // kInvalidArgument.
 Status CheckSlices(const TrainConfig& config);

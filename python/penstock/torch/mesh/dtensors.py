@@ -20,7 +20,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from penstock import Error
 from penstock.torch.mesh.planes import Plane
 
-_parts = WeakTensorKeyDictionary()  # by DTensor: what `part_of` has returned
+_parts: Any = WeakTensorKeyDictionary()  # by DTensor: what `part_of` has returned
 
 
 def is_dtensor(value: Any) -> bool:
@@ -52,7 +52,7 @@ def follow_part(tensor: Any) -> None:
 
 
 def _memory(tensor: torch.Tensor) -> tuple[int, int]:
-    return tensor.untyped_storage()._cdata, tensor.storage_offset()
+    return tensor.untyped_storage()._cdata, int(tensor.storage_offset())
 
 
 def require_of_plane(what: str, tensor: Any, plane: Plane) -> None:

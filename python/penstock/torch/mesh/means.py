@@ -16,7 +16,9 @@ def over_planes(value: torch.Tensor, plane: Plane) -> torch.Tensor:
     Its gradient is that of this plane's own loss: the engine takes the mean of gradients over parts of a sequence.
     """
     value = value_of(value)
-    return _Mean.apply(value, plane.context) if plane.contexts > 1 else value
+    if plane.contexts > 1:
+        value = _Mean.apply(value, plane.context)  # type: ignore[no-untyped-call]
+    return value
 
 
 class _Mean(torch.autograd.Function):
@@ -27,5 +29,5 @@ class _Mean(torch.autograd.Function):
         return mean
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         return gradient, None

@@ -100,7 +100,8 @@ def _facts(model: Model) -> Iterator[Facts]:
         if shapes or index in local:
             yield Facts(f"stage {index}: ", _SAME_MODEL, shapes, plane)
         if index in local:
-            yield Facts(f"stage {index}: ", "its replicas must be alike: build the same on every process", _replica(module), plane)
+            remedy = "its replicas must be alike: build the same on every process"
+            yield Facts(f"stage {index}: ", remedy, _replica(module), plane)
             yield Facts(f"stage {index}: ", _SAME_OPTIMIZER, _optimizer(optimizers[index], None))
     for shared in model.shared():
         for index in (each for each in shared.stages if each in local):

@@ -102,7 +102,8 @@ class Pipeline(Views):
         mesh: a DeviceMesh of torch.distributed over all processes, with named dimensions: ``"pipeline"`` (or ``"pp"``),
             ``"tensor"`` (``"tp"``) and ``"context"`` (``"cp"``), and any others for replicas (``data_parallel``). Stages may call
             functional collectives over its tensor and context groups, and have DTensors as ``parallelize_module`` makes them.
-            Processes of a tensor group pass the same batches. See "Tensor and context parallelism" in ``docs/python-training.md``.
+            Processes of a tensor group pass the same batches. See "Tensor and context parallelism" in
+            ``docs/python-training.md``.
 
     Raises:
         Error: the arguments do not fit together, or the engine cannot train a parameter. A stage

@@ -122,7 +122,7 @@ class Updates:
             if own is not None and other is None:
                 raise Error(f"{prefix}: the state has none of stage {index}: pass a list of the states of all processes")
             if own is not None:
-                if name == "optimizers" and (stepper := self.steppers[stage]) is not None:
+                if name == "optimizers" and other is not None and (stepper := self.steppers[stage]) is not None:
                     other = with_parts(other, own, stepper.weights)
                 pairs.append((prefix, own, other))
         for prefix, own, other in pairs:

@@ -177,8 +177,8 @@ class StageWeights:
                     self._copy(parameter, read)
         if storage.zero > 0 and not self.parameters:
             raise Error(f"stage {stage} has no weights to train, as zero requires: join it with another one")
-        for name, whole in _saved_buffers(module):
-            buffer = self._part(whole)
+        for name, held in _saved_buffers(module):
+            buffer = self._part(held)
             _check(f"stage {stage}: buffer '{name}'", buffer, device)
             if buffer.requires_grad:
                 raise Error(f"stage {stage}: buffer '{name}' requires a gradient: make it a parameter")

@@ -3,6 +3,7 @@
 #include "base/index.h"
 #include "config/parameter_rules.h"
 #include "config/replicas.h"
+#include "config/sequence_lengths.h"
 #include "graph/capture/shapes_only.h"
 #include "model/model.h"
 #include "model/tensor_parallel.h"
@@ -79,9 +80,12 @@ Result<std::vector<std::string>> CheckRun(const TrainConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   if (parallel.tensor > 1 && parallel.sequence_parallel && !DividesTokens(config)) {
     lines.push_back(fmt::format(
-        "parallel.sequence_parallel: {} ranks do not divide the tokens of samples, or the {} of "
-        "the vocabulary, evenly, so each has all tokens between layers",
-        parallel.tensor, config.model.vocabulary));
+        "parallel.sequence_parallel: {} ranks have all tokens between layers, because {}",
+        parallel.tensor,
+        HasPredictor(config)
+            ? "model.predictor reads whole samples"
+            : fmt::format("they do not divide the tokens of samples, or the {} of the vocabulary",
+                          config.model.vocabulary)));
   }
   if (optimizer.warmup > config.steps) {
     lines.push_back(fmt::format(

@@ -272,7 +272,8 @@ TEST(Ops, DisabledCollectivesReturnZerosOfTheirShapes) {
   }
 }
 
-// A collective's row also checks its two halves.
+// A collective's row also checks its two halves. python/tests/torch_mesh tests the ones of c10d,
+// which need its groups.
 TEST(Ops, EachHasARow) {
   const Bf16Kernels kernels;
   std::set<std::string> rows;
@@ -286,7 +287,7 @@ TEST(Ops, EachHasARow) {
     // Each registration has the file that made it.
     const bool is_own = name.name.starts_with("penstock::") ||
                         (op && op->dumpState().find("graph/ops/") != std::string::npos);
-    if (!is_own) continue;
+    if (!is_own || name.name.starts_with("penstock::c10d_")) continue;
     EXPECT_TRUE(rows.erase(c10::toString(name))) << name << " has no row in op_rows.cpp";
   }
   EXPECT_TRUE(rows.empty()) << *rows.begin() << " has a row, but is not registered";
