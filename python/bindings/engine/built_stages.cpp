@@ -74,7 +74,12 @@ Tensors BuiltStages::CaptureShape(int stage, StageFunctions functions, Tensors i
   return CaptureModule(stage, module, {std::move(inputs), std::move(targets)}, source.options);
 }
 
-std::optional<CaptureDifference> BuiltStages::FindDifference(int model_stage) const {
+std::optional<CaptureDifference> BuiltStages::FindDifference(int model_stage,
+                                                             std::int64_t shape) const {
+  if (shape > 0) {
+    const StageProgram& captured = captures_.at(model_stage).front();
+    return penstock::FirstDifference(captured.captured, added_.at(shape).at(model_stage));
+  }
   const auto of_shape = built_.find(model_stage);
   const StageBuilder::Programs programs = builder_.ProgramsOf(model_stage);
   const std::span<const StageProgram> built = of_shape != built_.end()
@@ -156,6 +161,7 @@ void BuiltStages::AddShape(std::int64_t shape) {
     if (!stages_[Index(stage)]) continue;
     PENSTOCK_CHECK(found != built_.end(), "stage {} is not compiled for shape {}", stage, shape);
     stages_[Index(stage)]->AddShape(shape, found->second);
+    added_[shape].insert_or_assign(ModelStage(stage), found->second.captured);
   }
   built_.clear();
 }
@@ -163,6 +169,7 @@ void BuiltStages::AddShape(std::int64_t shape) {
 void BuiltStages::DropShape(std::int64_t shape) {
   const nb::gil_scoped_release no_gil;
   ForEach([shape](TorchStage& stage) { stage.DropShape(shape); });
+  added_.erase(shape);
 }
 
 std::string BuiltStages::GraphText(int model_stage) const {

@@ -54,9 +54,10 @@ class BuiltStages {
   Tensors CaptureShape(int stage, StageFunctions functions, Tensors inputs, Tensors targets);
   // Forgets all captures.
   void BeginCaptures() { captures_.Clear(); }
-  // Returns where the capture of a stage of the model differs from what was built: by BuildShape if
-  // that program has no number yet, else by Build. Requires: both exist.
-  std::optional<CaptureDifference> FindDifference(int model_stage) const;
+  // Returns where the capture of a stage of the model differs from what was built: for the shape
+  // with a number above 0; else by BuildShape if that program has no number yet, else by Build.
+  // Requires: both exist.
+  std::optional<CaptureDifference> FindDifference(int model_stage, std::int64_t shape) const;
   // Whether the other ones were built from equal captures.
   bool AreLike(const BuiltStages& other) const;
 
@@ -115,6 +116,7 @@ class BuiltStages {
   std::vector<std::unique_ptr<TorchStage>> stages_;
   std::vector<Source> sources_;        // by stage
   std::map<int, StageProgram> built_;  // by stage of the model: of BuildShape
+  std::map<std::int64_t, std::map<int, Fingerprint>> added_;  // likewise, by shape: of AddShape
   Captures captures_;
 };
 

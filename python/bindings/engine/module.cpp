@@ -301,9 +301,9 @@ void AddPipeline(nb::module_& module) {
       .def("capture", OfBuilt(&BuiltStages::Capture))
       .def("capture_shape", OfBuilt(&BuiltStages::CaptureShape))
       .def("difference",
-           [](EnginePipeline& self, int model_stage) {
+           [](EnginePipeline& self, int model_stage, std::int64_t shape) {
              nb::object found = nb::none();
-             if (const auto difference = self.built().FindDifference(model_stage)) {
+             if (const auto difference = self.built().FindDifference(model_stage, shape)) {
                found = nb::make_tuple(difference->node, difference->op, difference->in_values);
              }
              return found;

@@ -506,6 +506,22 @@ def test_a_verification_finds_what_no_guard_knows() -> None:
     pipe.step(x, x)
 
 
+def test_a_verification_compares_batches_of_any_shape_with_their_own_graphs() -> None:
+    before = decimal.getcontext().prec
+    stages: list[nn.Module] = [Around(lambda inner, x: inner(x) * decimal.getcontext().prec), mlp()]
+    pipe = pipeline(stages, verify_every=1)
+    batches = [torch.randn(samples, 16) for samples in (8, 16, 8, 16, 24, 24)]
+    for x in batches:
+        pipe.step(x, x)
+    decimal.getcontext().prec = before + 1
+    try:
+        for x in batches[:2]:
+            with pytest.raises(pt.Error, match="two captures of the same code differ"):
+                pipe.step(x, x)
+    finally:
+        decimal.getcontext().prec = before
+
+
 def test_new_shapes_and_structures_read_values_of_now() -> None:
     scale = {"all": 1.0, "rows": 1.0}
     stages: list[nn.Module] = [Around(lambda inner, x: inner(x) * scale["rows" if len(x) > 2 else "all"]), mlp()]

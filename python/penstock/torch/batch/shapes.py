@@ -111,6 +111,10 @@ class ShapeNumbers:
         """Returns the shapes that have no number, each once."""
         return [each for each in dict.fromkeys(wanted) if each not in self._numbers]
 
+    def of(self, shape: Shape) -> int | None:
+        """Returns the number of a shape; None if it has none."""
+        return self._numbers.get(shape)
+
     def add(self, shape: Shape) -> int:
         """Returns the number of a new shape."""
         self._last += 1

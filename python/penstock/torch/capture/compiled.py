@@ -73,6 +73,7 @@ class Compiled:
         self.calls: dict[int, list[Call]] = {}
         self._buffers = shared_memory.BuffersByShape()
         self._unused = unused
+        self._unused_of = {0: unused}  # by number of the shape
         #: Stages whose code has to know that it is traced.
         self._traced: set[int] = set()
         #: By stage of the model, of the last run: a stage of the schedule, and what it was given.
@@ -109,11 +110,14 @@ class Compiled:
         """Compiles the stages for the first shape."""
         self._run(self._model.processes.next_pipeline(), batch, shape, self._build)
 
-    def prove(self) -> None:
-        """Raises Error, with the line of the code, if the two captures of a stage differ."""
+    def prove(self, shape: int = 0) -> None:
+        """Raises Error, with the line of the code, if the last capture of a stage and the one that was compiled differ.
+
+        ``shape``: the number of the shape; 0: the first one, or the last one that was compiled.
+        """
         ran, self._ran = self._ran, {}
         for index, (stage, structure, examples) in ran.items():
-            difference = self.engine.difference(index)
+            difference = self.engine.difference(index, shape)
             if difference is None:
                 continue
             node, op, is_in_values = difference
@@ -121,23 +125,31 @@ class Compiled:
             self.engine.begin_captures()
             engine.stop_capture_after(node, why)
             try:
-                self._capture(stage, self._code(index, structure), examples)
+                self._capture_of(shape)(stage, self._code(index, structure), examples)
             finally:
                 engine.stop_capture_after(0, "")
             raise Error(f"stage {index}: {why}")
         self.engine.begin_captures()
 
-    def verify_on_all(self, batch: Tensors, shape: Shape) -> None:
-        """Captures all stages again. Raises Error if they compute something else than the compiled ones."""
+    def verify_on_all(self, batch: Tensors, shape: Shape) -> bool:
+        """Captures all stages again. Raises Error if they compute something else than the compiled ones.
+
+        Returns False for a shape for which none are compiled.
+        """
+        number = self.shapes.of(shape)
+        if number is None:
+            return False
 
         def verify() -> None:
+            self._unused = self._unused_of[number]
             self.engine.begin_captures()
-            self._run(processes.next_pipeline(), reversed_samples(batch), shape, self._capture)
-            self.prove()
+            self._run(processes.next_pipeline(), reversed_samples(batch), shape, self._capture_of(number))
+            self.prove(number)
 
         processes = self._model.processes
         with self.guards.verifying():
             agreement.do_on_all(processes, agreement.COMPILE_S, verify)
+        return True
 
     def _check_sharing(self, unused: Unused) -> None:
         """Raises Error if stages share more parameters for a new shape than for the first one."""
@@ -176,6 +188,7 @@ class Compiled:
         _build_on_all(self, build)
         number = self.shapes.add(shape)
         self.engine.add_shape(number)
+        self._unused_of[number] = self._unused
         self.used.add(number, unused, self._model.shared(unused.used))
 
     def _run(self, number: int, batch: Tensors, shape: Shape, build: Callable[[int, StageCode, Tensors], Any]) -> None:
@@ -297,6 +310,9 @@ class Compiled:
             self.engine.set_metrics(len(code.metrics))
             model.processes.publish_metrics(self.number, code.metrics)
         return outputs
+
+    def _capture_of(self, shape: int) -> Callable[[int, StageCode, Tensors], Any]:
+        return self._capture_shape if shape > 0 else self._capture
 
     def _capture_shape(self, stage: int, code: StageCode, examples: Tensors) -> Any:
         functions, given = self._functions(code, stage), with_other_values(code.index, examples)

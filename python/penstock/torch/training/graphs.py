@@ -157,5 +157,5 @@ class StageGraphs:
     def verify(self, batch: Tensors, shape: Shape, steps: int) -> None:
         """Captures all stages again. Raises Error if they compute something else than the graphs."""
         assert self.now is not None
-        self.now.compiled.verify_on_all(batch, shape)
-        self._verified = steps
+        if self.now.compiled.verify_on_all(batch, shape):
+            self._verified = steps
