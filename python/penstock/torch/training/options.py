@@ -12,6 +12,7 @@ from torch import nn
 from penstock import Error, Schedule
 from penstock.torch.arguments import Rule, function, number, one_of, shown, whole
 from penstock.torch.batch import losses, weighting
+from penstock.torch.mesh import plans
 from penstock.torch.mesh.planes import Plane
 from penstock.torch.weights.stage_optimizer import MakeOptimizer
 from penstock.torch.weights.updates import MakeScheduler
@@ -72,6 +73,7 @@ Offload = Annotated[Mapping[str, str | os.PathLike[str]] | None, Rule("a dict wi
 
 
 Mesh = Annotated[Any, Rule("a DeviceMesh", lambda name, mesh: mesh)]
+TensorPlan = Annotated[plans.Plan | str | None, Rule("'auto' or a dict", plans.checked_plan)]
 
 
 def check_mesh(given: Any, plane: Plane | None, schedule: Schedule) -> None:

@@ -15,6 +15,7 @@ from penstock import Error, Schedule
 from penstock.torch import arguments, devices
 from penstock.torch.arguments import Own
 from penstock.torch.engine import exclusive, one_line
+from penstock.torch.mesh import plans
 from penstock.torch.mesh.planes import plane_of
 from penstock.torch.model import Model
 from penstock.torch.optimizers import AdamW
@@ -104,6 +105,9 @@ class Pipeline(Views):
             functional collectives over its tensor and context groups, and have DTensors as ``parallelize_module`` makes them.
             Processes of a tensor group pass the same batches. See "Tensor and context parallelism" in
             ``docs/python-training.md``.
+        tensor: how the tensor ranks of ``mesh`` divide modules of the stages, in place: patterns of names and ``"column"``,
+            ``"row"``, ``"column_gathered"``, ``"row_of_whole"`` or ``"heads"``, such as ``{"*.up": "column", "*.down": "row"}``.
+            ``"auto"``: the plan in the configuration of a model of transformers. Default: as the modules are.
 
     Raises:
         Error: the arguments do not fit together, or the engine cannot train a parameter. A stage
@@ -146,6 +150,7 @@ class Pipeline(Views):
         outputs: Own[bool] = False,
         verify_every: Annotated[int, arguments.whole(0)] = 0,
         mesh: options.Mesh = None,
+        tensor: options.TensorPlan = None,
     ) -> None:
         given = types.SimpleNamespace(**{name: value for name, value in locals().items() if name != "self"})
         given.seed = (torch.initial_seed() if seed is None else seed) % 2**63
@@ -157,6 +162,7 @@ class Pipeline(Views):
         self.schedule = schedule_of_stages(given)
         options.check_schedule(given, self.schedule)
         options.check_mesh(given, plane, self.schedule)
+        plans.divide(given.stages, given.tensor, mesh)
         if plane is None:
             joined = processes.join(transport, lambda: devices.of_stages(given.stages, given.device)[0])
         else:
