@@ -46,6 +46,7 @@ TorchStageOptions BuiltStages::OptionsOf(int stage, const StageParts& parts) con
   TorchStageOptions options = ValueOrThrow(ScheduledOptions(schedule_, parallel_, stage, common_));
   builder_.Join(stage, options);
   options.gradients.shared = parts.shared;
+  options.gradients.counts_all = true;
   options.gradients.planes = parts.planes;
   return options;
 }

@@ -131,3 +131,23 @@ def test_a_weight_without_gradient_keeps_its_own() -> None:
     stages[0].inner[2].weight.grad = given  # type: ignore[index, union-attr]
     pipe.step(*batch())
     assert stages[0].inner[2].weight.grad is given and given.eq(1).all()  # type: ignore[index, union-attr]
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+def test_the_norm_counts_parameters_of_any_name(zero: int) -> None:
+    """The engine's own models leave out what they call router.bias."""
+    stages: list[nn.Module] = [nn.ModuleDict({"router": mlp(), "embedding": mlp(), "head": mlp()}) for _ in range(2)]
+    for stage in stages:
+        stage["router"].bias = nn.Parameter(torch.randn(16))  # type: ignore[index]
+
+    def forward(stage: Any, x: torch.Tensor) -> torch.Tensor:
+        return sum(part(x) for part in stage.values()) + stage["router"].bias  # type: ignore[no-any-return]
+
+    stages = [Around(forward, each) for each in stages]
+    plain = copy.deepcopy(stages)
+    pipe = pipeline(stages, clip_grad_norm=float("inf"), data_parallel=1 + zero, zero=zero)
+    x, y = batch()
+    pipe.step(x, y)
+    mse(nn.Sequential(*plain)(x), y).backward()
+    expected = torch.nn.utils.get_total_norm([each.grad for each in nn.Sequential(*plain).parameters() if each.grad is not None])
+    assert pipe.last.grad_norm == pytest.approx(float(expected), rel=1e-6)

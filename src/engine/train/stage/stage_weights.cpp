@@ -59,6 +59,7 @@ void StageWeights::Describe(std::span<const NamedTensor> masters,
   for (std::size_t i = 0; i < masters.size(); ++i) {
     NamedParameter& parameter = parameters_.emplace_back(
         masters[i].name, masters[i].tensor.detach(), gradients_.tensors()[i]);
+    if (options.gradients.counts_all) parameter.counts = true;
     if (shards_.is_of_experts(i)) {
       std::vector<std::int64_t> shape = parameter.value.sizes().vec();
       const Box own = {0, division_.experts[Index(division_.chain)] * shape[0], shape[0]};

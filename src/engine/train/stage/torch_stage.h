@@ -172,6 +172,9 @@ struct GradientOptions {
   at::ScalarType dtype = at::ScalarType::Float;
   // By index in Schedule::shared; empty if the stage does not have the parameter.
   std::vector<std::optional<SharedGradient>> shared;
+  // Whether norms count all parameters. False: all but those with the name of a router bias
+  // (IsRouterBias), which says nothing in models of users.
+  bool counts_all = false;
   PlaneOptions planes;
 };
 
