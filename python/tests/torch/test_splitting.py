@@ -320,3 +320,19 @@ def test_stages_of_a_graph_train_what_the_model_says_now(change: Any, place: str
     else:
         loss = pipe.step(tokens, targets)
         assert loss == pytest.approx(accumulate(copy.deepcopy(model), token_loss, tokens, targets, _MICROBATCHES), rel=1e-5)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zbv"])
+def test_models_of_transformers_compute_in_bf16(schedule: str) -> None:
+    """What runs before the layers, such as rotary positions, has the dtype of the hidden states in all stages."""
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4}
+    model = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**sizes, num_key_value_heads=2, head_dim=8))
+    layer = model.model.layers[0]
+    layer.forward = own = functools.partial(type(layer).forward, layer)  # as wrappers of users do
+    tokens = torch.randint(64, (8, 12))
+    expected = float(token_loss(model(tokens), tokens).detach())
+    stages = pt.split(model, tokens, 4 if schedule == "zbv" else 2)
+    pipe = pipeline(stages, schedule, loss=token_loss, precision=torch.bfloat16)
+    assert pipe.step(tokens, tokens) == pytest.approx(expected, rel=1e-2)
+    assert pipe.step(tokens, tokens) < expected
+    assert layer.forward is own

@@ -131,6 +131,10 @@ class _LayerStage(Part):
         self._examples = inputs[1]
         self._root = Mirror(model)
         inside = {each for layer in layers.modules for each in layer.modules()}
+        # What runs before the layers, and has parameters of the first stage.
+        self._before = [
+            each for each, runs in layers.calls.items() if min(runs) == 0 and each._parameters and _is_leaf(each) and each not in inside
+        ]
         for name, module in model.named_modules():
             if name in layers.names:
                 if first <= layers.names.index(name) < last:
@@ -183,20 +187,35 @@ class _LayerStage(Part):
             replaced[first - 1] = _then(replaced[first - 1], lambda: engine.set_random_op(first_random_op))
         if last < len(layers.modules):
             replaced[last] = _stop
-        for index, function in replaced.items():
-            layers.modules[index].forward = function
+        functions = {layers.modules[index]: function for index, function in replaced.items()}
+        if hidden is not None:  # may have the dtype of casts, which modules of other stages do not have
+            functions |= {module: _of_dtype(module.forward, hidden.dtype) for module in self._before}
+        before = {module: vars(module).get("forward") for module in functions}
+        for module, function in functions.items():
+            module.forward = function
         try:
             return call(model, inputs) if in_slice is None else _call_in_slice(model, inputs)
         except _Reached as reached:
             return reached.hidden if in_slice is not None else (reached.hidden, *tensors)
         finally:
-            for index in replaced:
-                del layers.modules[index].forward
+            for module, own in before.items():
+                del module.forward
+                if own is not None:  # Someone has replaced it for this module alone.
+                    module.forward = own
 
 
 def _loaded(name: str) -> Any:
     """Returns a module that needs the engine if it is loaded, as with a Pipeline; else None."""
     return sys.modules.get(f"penstock.torch.{name}")
+
+
+def _of_dtype(function: Any, dtype: torch.dtype) -> Any:
+    def run(*arguments: Any, **named: Any) -> Any:
+        result = function(*arguments, **named)
+        is_real = isinstance(result, torch.Tensor) and result.is_floating_point()
+        return result.to(dtype) if is_real else result
+
+    return run
 
 
 def _then(function: Any, after: Any) -> Any:
