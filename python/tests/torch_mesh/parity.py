@@ -53,7 +53,8 @@ def relative(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def local_stages(pipe: pt.Pipeline) -> list[int]:
-    return sorted({stage % len(pipe.optimizers) for stage in pipe.local_stages})
+    count = pipe.schedule.stages // pipe.schedule.replicas
+    return sorted({stage % count for stage in pipe.local_stages})
 
 
 Batch = tuple[torch.Tensor, torch.Tensor]
