@@ -14,33 +14,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed import _functional_collectives as fc
+from torch_mesh.mlp import Enter, Leave
 
 VOCAB, DIM, HEADS, KV, HIDDEN, TOKENS = 64, 32, 4, 2, 64, 16
-
-
-class Same(torch.autograd.Function):
-    """A weight of parts of the sequence: its gradient is the sum over the group."""
-
-    @staticmethod
-    def forward(ctx: Any, weight: torch.Tensor, group: Any) -> torch.Tensor:
-        ctx.group = group
-        return weight.view_as(weight)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
-        return fc.all_reduce(gradient.contiguous(), "sum", ctx.group), None
-
-
-class Sum(torch.autograd.Function):
-    """The sum over the group; identity for gradients."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, group: Any) -> torch.Tensor:
-        return fc.all_reduce(x, "sum", group)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
-        return gradient, None
 
 
 def gather(x: torch.Tensor, group: Any) -> torch.Tensor:
@@ -67,7 +43,7 @@ class Norm(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         weight, bias = self.weight, self.bias
         if self.group is not None:
-            weight, bias = Same.apply(weight, self.group), Same.apply(bias, self.group)
+            weight, bias = Enter.apply(weight, self.group), Enter.apply(bias, self.group)
         return nn.functional.layer_norm(x, (DIM,), weight, bias)
 
 
@@ -135,11 +111,11 @@ def make_loss(group: Any) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor
         rows = logits.shape[-1]
         top = fc.all_reduce(logits.detach().amax(-1), "max", group)
         shifted = logits - top.unsqueeze(-1)
-        total = Sum.apply(shifted.exp().sum(-1), group)
+        total = Leave.apply(shifted.exp().sum(-1), group)
         local = target - dist.get_rank(group) * rows
         inside = (local >= 0) & (local < rows)
         own = shifted.gather(-1, torch.where(inside, local, 0).unsqueeze(-1)).squeeze(-1)
-        own = Sum.apply(own * inside.to(own.dtype), group)
+        own = Leave.apply(own * inside.to(own.dtype), group)
         return (total.log() - own).mean()
 
     return loss_of

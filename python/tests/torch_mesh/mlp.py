@@ -12,7 +12,7 @@ SIZE, HIDDEN = 32, 64
 
 
 class Enter(torch.autograd.Function):
-    """Identity; the sum of gradients over the group (Megatron's f)."""
+    """Identity; the sum of gradients over the group (Megatron's f). Also for a weight of parts of the sequence."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, group: Any) -> torch.Tensor:

@@ -52,7 +52,7 @@ struct TensorPlace {
   static TensorPlace Of(const LayerRange& range) {
     return {range.tensor_ranks, range.tensor_rank, range.divides_tokens};
   }
-  // The same where every rank has all tokens.
+  // Returns this place where every rank has all tokens.
   TensorPlace WithAllTokens() const { return {ranks, rank}; }
 };
 
@@ -111,7 +111,8 @@ torch::Tensor SumOverRanks(const torch::Tensor& x, const TensorPlace& place);
 // Returns what is between layers, with all tokens [B, S, ..], for the ranks' parts of a layer. Its
 // gradient is the sum of what they compute.
 torch::Tensor ShareAmongRanks(const torch::Tensor& x, const TensorPlace& place);
-// The same for what all ranks compute alike, so that the gradient is any of theirs.
+// Returns all tokens, too, for what all ranks compute alike: their gradients are equal, and one of
+// them is the result.
 torch::Tensor AllTokens(const torch::Tensor& x, const TensorPlace& place);
 // Returns the rank's tokens of what all ranks have, along a dimension.
 torch::Tensor OwnTokens(const torch::Tensor& x, std::int64_t dimension, const TensorPlace& place);

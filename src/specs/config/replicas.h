@@ -31,7 +31,7 @@ Mesh MeshOfPlanes(const ParallelConfig& parallel, const Schedule& schedule);
 bool DividesTokens(const TrainConfig& config);
 // Returns the layers of a stage with the part of the matrices that its plane has (parallel.tensor).
 LayerRange WithTensorPart(LayerRange range, const TrainConfig& config, int plane = 0);
-// The same with the part of the experts that its rank of the schedule has (parallel.expert).
+// WithTensorPart, with the part of the experts that the rank of the schedule has (parallel.expert).
 LayerRange WithParts(const LayerRange& range, const TrainConfig& config, const Schedule& schedule,
                      int rank, int plane);
 // Returns how many consecutive replicas of a stage have the same shard.

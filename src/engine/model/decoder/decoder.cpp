@@ -117,7 +117,7 @@ class DecoderStage : public StageModule {
     return embeds_ ? DocumentStarts(inputs[0], document_end_) : inputs[1];
   }
 
-  // Of the rank's part of the vocabulary.
+  // Returns the logits of the rank's part of the vocabulary.
   torch::Tensor Logits(const torch::Tensor& whole) {
     const torch::Tensor hidden = ShareAmongRanks(whole, vocabulary_.place);
     return head_ ? head_->forward(hidden) : at::linear(hidden, embedding_->weight());

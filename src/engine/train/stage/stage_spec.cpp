@@ -143,7 +143,7 @@ std::vector<at::Tensor> WithTokens(std::span<const at::Tensor> examples, std::in
 StageExamples ExamplesOfSlice(const StageExamples& first, const StageProgram& program,
                               std::span<const std::int64_t> lengths, int slice) {
   const std::size_t index = slice;
-  // Of hidden states, the ranks of a tensor group may each have a share of the tokens.
+  // Each rank of a tensor group may have only a part of the tokens of hidden states.
   const std::int64_t input = first.inputs[0].size(1) * lengths[index] / lengths[0];
   StageExamples examples{{WithTokens(first.inputs[0], input)},
                          WithTokens(first.targets, lengths[index])};
