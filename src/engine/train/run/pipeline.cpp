@@ -1,14 +1,10 @@
 #include "train/run/pipeline.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
 #include <numeric>
 #include <set>
-#include <string_view>
 
 #include "base/index.h"
-#include "base/log.h"
 #include "config/replicas.h"
 #include "config/sequence_lengths.h"
 #include "config/stage_ranges.h"
@@ -16,6 +12,7 @@
 #include "graph/ops/random_ops.h"
 #include "train/compiled/compiled.h"
 #include "train/compiled/example_inputs.h"
+#include "train/log/start_progress.h"
 #include "train/run/vocabulary_shards.h"
 #include "train/shards/tensor_groups.h"
 #include "train/stage/stage_builder.h"
@@ -24,37 +21,6 @@
 
 namespace penstock {
 namespace {
-
-// Progress lines while a run starts. A short start prints nothing.
-class StartProgress {
- public:
-  // If `out` is null, prints nothing.
-  explicit StartProgress(std::FILE* out) : out_(out) {}
-
-  // Prints "PHASE: DONE of ALL" if some seconds have passed since the last line or the
-  // construction. If `all_parts` is above 1, also prints the next part.
-  void Report(std::string_view phase, int done, int all, std::string_view part_name = {},
-              int part = 0, int all_parts = 1);
-
- private:
-  using Clock = std::chrono::steady_clock;
-
-  std::FILE* out_;
-  Clock::time_point last_ = Clock::now();
-};
-
-constexpr std::chrono::seconds kBetweenLines{3};
-
-void StartProgress::Report(std::string_view phase, int done, int all, std::string_view part_name,
-                           int part, int all_parts) {
-  const Clock::time_point now = Clock::now();
-  if (out_ == nullptr || now - last_ < kBetweenLines) return;
-  last_ = now;
-  Log(out_, "{}: {} of {}", phase, done, all);
-  if (all_parts > 1) Log(out_, ", {} {} of {}", part_name, part + 1, all_parts);
-  Log(out_, "\n");
-  std::fflush(out_);
-}
 
 // The tensors of either the tokens or the targets, one per microbatch index. Threads: one at a
 // time. The first and the last stage may run on two threads, so each of them needs its own object.
