@@ -139,7 +139,8 @@ Status CheckShared(const std::vector<SharedParameter>& shared, const Schedule& s
 }
 
 // Sets the compiled stage, if the run has any.
-Status SetCompiled(const TrainConfig& config, int model_stage, TorchStageOptions& options) {
+Status SetCompiled(const TrainConfig& config, int model_stage, int plane,
+                   TorchStageOptions& options) {
   if (config.compiled.empty()) return {};
   if (options.schedule.updates_each_microbatch()) {
     return InvalidParameter(
@@ -149,8 +150,9 @@ Status SetCompiled(const TrainConfig& config, int model_stage, TorchStageOptions
         "after every microbatch: remove 'compiled'",
         config.compiled);
   }
-  PENSTOCK_TRY(StageProgram program, LoadStageProgram(CompiledFile(config.compiled, model_stage),
-                                                      KeyOfStage(config, model_stage)));
+  PENSTOCK_TRY(StageProgram program,
+               LoadStageProgram(CompiledFile(config.compiled, model_stage, plane),
+                                KeyOfStage(config, model_stage, plane)));
   options.programs = std::make_shared<const std::vector<StageProgram>>(1, std::move(program));
   return {};
 }
@@ -221,7 +223,7 @@ class PipelineBuilder {
     options.random.first_op = pipeline_.ranges[Index(model_stage)].begin * kRandomOpsPerLayer;
     // Other tokens, other numbers.
     if (DividesTokens(config_)) options.random.first_op += std::int64_t{plane_} << 40;
-    PENSTOCK_TRY_STATUS(SetCompiled(config_, model_stage, options));
+    PENSTOCK_TRY_STATUS(SetCompiled(config_, model_stage, plane_, options));
     PENSTOCK_TRY_STATUS(SetExamples(model_stage, options));
     Report(stage, 0);
     PENSTOCK_TRY(StageToBuild made, MakeModules(stage, std::move(options)));
@@ -299,7 +301,8 @@ class PipelineBuilder {
         options.schedule.microbatches / options.schedule.versions.microbatches_per_update;
     PENSTOCK_TRY(std::unique_ptr<MatrixExchange> exchange,
                  MakeExchange(config_, ParametersOf(module), options));
-    return std::make_shared<Optimizer>(pipeline_.rate, updates_per_step, std::move(exchange));
+    return std::make_shared<Optimizer>(pipeline_.rate, updates_per_step, std::move(exchange),
+                                       options.rank.shards->tensor.get());
   }
 
   const RunContext& run_;
@@ -402,37 +405,52 @@ void ReplaceStage(Pipeline& pipeline, std::size_t index, const std::vector<Named
   pipeline.replaced[index] = std::exchange(module, std::move(whole));
 }
 
-// Returns the whole matrices of a stage that planes divide. Requires: each plane has gathered its
-// shards.
-std::vector<NamedTensor> WholeMatrices(const Pipeline& pipeline, std::size_t index) {
+// Returns a parameter of one plane, with the experts of all ranks.
+at::Tensor WithAllExperts(const Pipeline& plane, std::size_t index, const std::string& name) {
+  const std::vector<NamedTensor>& experts = plane.stages[index]->AllExperts();
+  const auto found = std::ranges::find(experts, name, &NamedTensor::name);
+  return found != experts.end() ? found->tensor
+                                : plane.model.stages[index]->named_parameters()[name].detach();
+}
+
+// Returns the whole tensors of a stage of which this rank has a part: experts, and matrices that
+// planes divide. Requires: each plane has gathered its shards.
+std::vector<NamedTensor> WholeTensors(const Pipeline& pipeline, std::size_t index) {
   std::vector<NamedTensor> whole;
   for (const auto& [name, part] : PartsOf(*pipeline.model.stages[index])) {
+    if (part.parts == 1) continue;
     std::vector<at::Tensor> all;
     for (int plane = 0; plane < part.parts * part.copies; plane += part.copies) {
       const Pipeline& of = plane == 0 ? pipeline : pipeline.planes[Index(plane) - 1];
-      all.push_back(of.model.stages[index]->named_parameters()[name].detach());
+      all.push_back(WithAllExperts(of, index, name));
     }
-    if (part.parts > 1) whole.push_back({name, part.Join(all)});
+    whole.push_back({name, part.Join(all)});
   }
+  const std::vector<NamedTensor>& experts = pipeline.stages[index]->AllExperts();
+  whole.insert(whole.end(), experts.begin(), experts.end());  // Join comes first
   return whole;
+}
+
+// Gathers what the replicas of one plane divide.
+void GatherShards(Pipeline& plane, const Schedule& schedule, bool replicas) {
+  for (const auto& stage : plane.stages) {
+    if (stage != nullptr) stage->StartGather();
+  }
+  for (std::size_t stage = 0; stage < plane.stages.size(); ++stage) {
+    const bool keeps = replicas || static_cast<int>(stage) < schedule.placement.chain_length();
+    if (plane.stages[stage] != nullptr) plane.stages[stage]->FinishGather(keeps);
+  }
 }
 
 }  // namespace
 
 void GatherWeights(Pipeline& pipeline, const Schedule& schedule, bool replicas) {
-  for (Pipeline& plane : pipeline.planes) GatherWeights(plane, schedule, replicas);
-  for (const auto& stage : pipeline.stages) {
-    if (stage != nullptr) stage->StartGather();
-  }
-  for (std::size_t stage = 0; stage < pipeline.stages.size(); ++stage) {
-    const bool keeps = replicas || static_cast<int>(stage) < schedule.placement.chain_length();
-    if (pipeline.stages[stage] == nullptr) continue;
-    pipeline.stages[stage]->FinishGather(keeps);
-    const bool of_model = static_cast<int>(stage) < schedule.placement.chain_length();
-    if (!of_model) continue;
-    if (!pipeline.planes.empty()) ReplaceStage(pipeline, stage, WholeMatrices(pipeline, stage));
-    if (pipeline.stages[stage]->AllExperts().empty()) continue;
-    ReplaceStage(pipeline, stage, pipeline.stages[stage]->AllExperts());
+  for (Pipeline& plane : pipeline.planes) GatherShards(plane, schedule, replicas);
+  GatherShards(pipeline, schedule, replicas);
+  for (int stage = 0; stage < schedule.placement.chain_length(); ++stage) {
+    if (pipeline.stages[Index(stage)] == nullptr) continue;
+    const std::vector<NamedTensor> whole = WholeTensors(pipeline, Index(stage));
+    if (!whole.empty() || !pipeline.planes.empty()) ReplaceStage(pipeline, Index(stage), whole);
   }
   for (const auto& shard : pipeline.vocabulary) {
     if (shard != nullptr) shard->StartGather();
@@ -471,7 +489,7 @@ NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int mes
       if (parameter.stages.front() != stage) saved_elsewhere.insert(parameter.name);
     }
     for (const NamedParameter& parameter : own.stages[index]->Parameters()) {
-      if (plane > 0 && !parameter.is_part) saved_elsewhere.insert(parameter.name);
+      if (plane > 0 && !parameter.part) saved_elsewhere.insert(parameter.name);
     }
     for (const NamedParameter& parameter : own.stages[index]->Parameters()) {
       if (saved_elsewhere.contains(parameter.name)) continue;

@@ -1,5 +1,6 @@
 #include "train/shards/tensor_groups.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
 
@@ -47,6 +48,16 @@ at::Tensor SumOverGroup(GroupEnd& group, const at::Tensor& x) {
   call.input = {static_cast<const std::byte*>(x.const_data_ptr()), x.nbytes()};
   call.output = MemoryOf(sum);
   return group.Wait(group.Start(call, x, sum));
+}
+
+at::Tensor GatherOverGroup(GroupEnd& group, const at::Tensor& x) {
+  std::vector<std::int64_t> sizes = x.sizes().vec();
+  sizes.insert(sizes.begin(), group.group().ranks());
+  const at::Tensor all = at::empty(sizes, x.options());
+  CollectiveCall call{.kind = CollectiveKind::kAllGather};
+  call.input = {static_cast<const std::byte*>(x.const_data_ptr()), x.nbytes()};
+  call.output = MemoryOf(all);
+  return group.Wait(group.Start(call, x, all));
 }
 
 void SumOverGroup(GroupEnd& group, c10::Device device, std::span<double> numbers) {

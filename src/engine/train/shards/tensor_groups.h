@@ -28,6 +28,8 @@ Result<TensorGroups> MakeTensorGroups(const Schedule& schedule, const ParallelCo
 // Returns the sum over the ranks of a group: in the order of the ranks, and the same on all.
 // Requires: x is dense. Throws std::runtime_error with the error of the group.
 at::Tensor SumOverGroup(GroupEnd& group, const at::Tensor& x);
+// Returns the tensors of all ranks, by rank: [ranks, ..]. Requires and throws: likewise.
+at::Tensor GatherOverGroup(GroupEnd& group, const at::Tensor& x);
 // Replaces numbers by their sums over the ranks. The group's data is on the device.
 void SumOverGroup(GroupEnd& group, c10::Device device, std::span<double> numbers);
 

@@ -118,6 +118,7 @@ Result<TrainConfig> ConfigOf(const PlanJob& job, const std::string& csv) {
   config.parallel.data = division.data;
   config.parallel.expert = division.expert;
   config.parallel.tensor = division.tensor;
+  if (job.shape().experts) config.parallel.expert_tensor = division.expert_tensor;
   config.parallel.context = division.context;
   config.parallel.zero = division.data > 1 ? division.zero : 0;
   const Precision precision = job.model.batch.precision;

@@ -8,8 +8,7 @@
 #include "tests/engine/train/documents.h"
 #include "tests/engine/train/run/processes_run.h"
 #include "tests/engine/train/run/trained_model.h"
-#include "tests/results.h"
-#include "train/run/run_checks.h"
+#include "train/compiled/compile_stages.h"
 
 namespace penstock {
 namespace {
@@ -149,13 +148,48 @@ TEST(TensorParallelRun, CombinesWithRecomputePostValidationAndBf16) {
   }
 }
 
-TEST(TensorParallelRun, RefusesMuon) {
-  TrainConfig config = DividedConfig("llama");
-  config.parallel.tensor = 2;
-  config.optimizer.name = "muon";
-  EXPECT_EQ(LineOf(CheckRun(config)),
-            "parallel.tensor: Muon updates whole matrices, and each rank has a part of "
-            "layers.0.w1.weight; use AdamW for it (optimizer.groups)");
+// Ranks divide experts, which replicas divide, too, or have whole ones.
+TEST(TensorParallelRun, DividesExperts) {
+  for (const std::string model : {"mixtral", "deepseek_v3"}) {
+    for (const std::string balance : {"loss", "bias"}) {
+      TrainConfig config = DividedConfig(model, /*divides_tokens=*/true);
+      config.model.options["balance"] = balance;
+      config.model.options["balance_loss"] = "1";
+      config.model.options["shared_experts"] = "1";
+      config.pipeline.schedule = "dualpipev";
+      config.pipeline.ranks = 2;
+      config.pipeline.stages = 4;
+      config.pipeline.microbatches = 8;
+      config.parallel.data = 2;
+      const TrainedModel expected = TrainWith(config);
+      config.parallel.tensor = 2;
+      for (const int expert : {1, 2}) {
+        for (const int expert_tensor : {1, 2}) {
+          SCOPED_TRACE(fmt::format("{} {} {} {}", model, balance, expert, expert_tensor));
+          config.parallel.expert = expert;
+          config.parallel.expert_tensor = expert_tensor;
+          const TrainedModel divided = TrainWith(config);
+          ExpectEqualToRounding(expected, divided);
+          ExpectEqual(divided, TrainWith(config));
+        }
+      }
+    }
+  }
+}
+
+TEST(TensorParallelRun, UpdatesWholeMatricesByMuon) {
+  for (const std::string model : {"llama", "gpt2", "mixtral"}) {
+    TrainConfig config = DividedConfig(model, /*divides_tokens=*/true);
+    config.optimizer.name = "muon";
+    config.parallel.data = 2;
+    const TrainedModel expected = TrainWith(config);
+    for (int zero = 0; zero <= 3; ++zero) {
+      SCOPED_TRACE(fmt::format("{} {}", model, zero));
+      config.parallel.tensor = 4;
+      config.parallel.zero = zero;
+      ExpectEqualToRounding(expected, TrainWith(config));
+    }
+  }
 }
 
 class TensorParallelFiles : public ProcessesRun {
@@ -219,6 +253,16 @@ TEST_F(TensorParallelFiles, StartsFromOtherPrograms) {
     EXPECT_NEAR(divided.front().loss, expected.front().loss, 1e-5);
     EXPECT_NEAR(divided.back().loss, expected.back().loss, 1e-3);
   }
+}
+
+TEST_F(TensorParallelFiles, RunsCompiledStages) {
+  const std::vector<std::string> options = {"ranks=2", "stages=2", "parallel.tensor=2"};
+  Train("captured", options);
+  const std::string folder = folder_ / "stages";
+  EXPECT_EQ(ValueOf(CompileStages(Config(options), folder)).size(), 4);
+  Train("compiled", With(options, {"compiled=" + folder}));
+  ExpectSameTensors(AllTensors(Folder("captured") + "/model.safetensors"),
+                    AllTensors(Folder("compiled") + "/model.safetensors"));
 }
 
 // Threads divide the matrices of the ranks of each process.
