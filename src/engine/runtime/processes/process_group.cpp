@@ -109,9 +109,10 @@ void ProcessGroup::End::Handle(ProcessGroup& group, Frame frame) {
 }
 
 void ProcessGroup::Lose(int process, std::string_view why) {
-  if (HasLeft(process) || aborted()) return;
+  if (HasLeft(process)) return;
   int none = -1;
   lost_.compare_exchange_strong(none, process);
+  if (aborted()) return;
   std::string message = fmt::format("{} is gone: {}", NameOf(process), why);
   {
     const MutexLock lock(mutex_);
