@@ -29,11 +29,12 @@ Result<TensorGroups> MakeTensorGroups(const Schedule& schedule, const ParallelCo
   RankGroupOptions options;
   options.timeout = kNoTimeout;
   options.memory = GroupMemoryOn(device);
+  PENSTOCK_TRY(const std::optional<LinkSpeed> link, LinkOf(parallel));
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     auto& group = groups.emplace_back(Index(parallel.tensor));
     if (!ranks.has(rank)) continue;
     options.name = fmt::format("tensor ranks of pipeline rank {}", rank);
-    auto ends = MakeLocalGroup(parallel.tensor, options);
+    auto ends = MakeLocalGroup(parallel.tensor, options, link);
     for (std::size_t plane = 0; plane < ends.size(); ++plane) {
       group[plane] = std::make_unique<GroupEnd>(std::move(ends[plane]));
     }
