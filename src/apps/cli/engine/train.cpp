@@ -19,6 +19,7 @@
 #include "base/system/machine_load.h"
 #include "base/system/repeated_signal.h"
 #include "cli/definitions/definitions.h"
+#include "cli/engine/collectives_json.h"
 #include "cli/output/print_error.h"
 #include "cli/processes/processes.h"
 
@@ -97,6 +98,18 @@ Result<int> RunOnProcesses(Processes processes, const std::function<Result<int>(
   return code;
 }
 
+// Per microbatch, by stage and action.
+nlohmann::ordered_json CollectivesToJson(const TrainSummary& summary) {
+  nlohmann::ordered_json stages = nlohmann::ordered_json::array();
+  for (const auto& [stage, counts] : summary.collectives) {
+    stages.push_back({{"stage", stage},
+                      {"F", ToJson(counts.forward)},
+                      {"I", ToJson(counts.backward_input)},
+                      {"W", ToJson(counts.backward_weight)}});
+  }
+  return stages;
+}
+
 nlohmann::ordered_json ToJson(const TrainSummary& summary, const std::string& busy) {
   nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
   for (const RankSummary& rank : summary.per_rank) {
@@ -117,6 +130,7 @@ nlohmann::ordered_json ToJson(const TrainSummary& summary, const std::string& bu
           {"steps", summary.steps},
           {"ranks", summary.ranks},
           {"per_rank", ranks},
+          {"collectives", CollectivesToJson(summary)},
           {"passage", summary.passage},
           {"files", summary.files},
           {"units",

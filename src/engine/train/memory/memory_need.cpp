@@ -68,6 +68,7 @@ TrainConfig SmallConfig(const TrainConfig& config, Kind kind, std::int64_t layer
   small.parallel.shard_vocabulary = config.parallel.shard_vocabulary;
   small.parallel.tensor = config.parallel.tensor;
   small.parallel.sequence_parallel = config.parallel.sequence_parallel;
+  small.parallel.gather_again = config.parallel.gather_again;
   small.pipeline.microbatches = config.parallel.expert;
   small.pipeline.ranks = kind == Kind::kOnly ? 1 : 3;
   small.pipeline.stages = small.pipeline.ranks;

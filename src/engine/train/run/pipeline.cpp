@@ -376,9 +376,10 @@ Result<Pipeline> BuildPipeline(const RunContext& run, const BatchSource& source)
     return InvalidParameter("parallel.tensor",
                             "{}: this version divides layers on CPUs only; set device=cpu", planes);
   }
+  PENSTOCK_TRY(const std::optional<LinkSpeed> link, LinkOf(run.config.parallel));
   PENSTOCK_TRY(PlaneGroups tensor,
                MakePlaneGroups(MeshOfPlanes(run.config.parallel, run.schedule), Axis::kTensor,
-                               run.ranks, run.processes.group(), device));
+                               run.ranks, run.processes.group(), device, link));
   const auto rate =
       std::make_shared<LearningRate>(LearningRate{run.config.optimizer, run.config.steps});
   PENSTOCK_TRY(Pipeline pipeline, BuildPlane(run, 0, source, rate, device, tensor));

@@ -314,6 +314,18 @@ Status RunSteps(const RunContext& run, std::int64_t first, StepRunner& runner, S
   return {};
 }
 
+// Leaves out stages without collectives.
+std::vector<std::pair<int, CollectivesOfStage>> CollectivesOf(const Pipeline& pipeline) {
+  std::vector<std::pair<int, CollectivesOfStage>> all;
+  for (std::size_t stage = 0; stage < pipeline.stages.size(); ++stage) {
+    if (!pipeline.stages[stage]) continue;
+    CollectivesOfStage counts = pipeline.stages[stage]->CountedCollectives();
+    if (counts == CollectivesOfStage()) continue;
+    all.emplace_back(static_cast<int>(stage), std::move(counts));
+  }
+  return all;
+}
+
 Result<TrainSummary> TrainFrom(const RunContext& run, const TrainingData& data, RunStart start,
                                const std::vector<std::string>& notes) {
   auto built = BuildPipeline(run, MakeBatchSource(data.samples, run));
@@ -342,6 +354,7 @@ Result<TrainSummary> TrainFrom(const RunContext& run, const TrainingData& data, 
   PENSTOCK_TRY_STATUS(LogMemory(run, pipeline));
   PENSTOCK_TRY_STATUS(LogDevice(run, pipeline));
   GatherWeights(pipeline, run.schedule);
+  summary.collectives = CollectivesOf(pipeline);
   PENSTOCK_TRY_STATUS(Finish(run, data, runner, log, evaluation, pipeline.model, summary));
   return summary;
 }

@@ -25,7 +25,8 @@ ElementType SummedTypeOf(const at::Tensor& x) {
 }  // namespace
 
 Result<PlaneGroups> MakePlaneGroups(const Mesh& mesh, Axis axis, const LocalRanks& ranks,
-                                    ProcessGroup* processes, c10::Device device) {
+                                    ProcessGroup* processes, c10::Device device,
+                                    std::optional<LinkSpeed> link) {
   PlaneGroups groups;
   if (mesh.size(axis) == 1) return groups;
   std::vector<RankGroupMembers> members;
@@ -34,7 +35,7 @@ Result<PlaneGroups> MakePlaneGroups(const Mesh& mesh, Axis axis, const LocalRank
     members.push_back({std::move(name), std::move(group), GroupMemoryOn(device)});
   }
   PENSTOCK_TRY(std::vector<RankGroupEnds> made,
-               MakeRankGroups(members, ranks, processes, kNoTimeout));
+               MakeRankGroups(members, ranks, processes, kNoTimeout, link));
   groups.resize(Index(mesh.ranks()));
   for (std::size_t i = 0; i < members.size(); ++i) {
     for (std::size_t place = 0; place < members[i].ranks.size(); ++place) {

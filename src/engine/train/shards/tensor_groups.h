@@ -6,6 +6,7 @@
 #include <c10/core/Device.h>
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,9 +24,11 @@ using PlaneGroups = std::vector<std::unique_ptr<GroupEnd>>;
 
 // Creates the groups of the ranks of a mesh along an axis, whose data is on the device. `ranks` has
 // the processes of the mesh's ranks. Every process calls it at the same place of its start.
-// `processes` is null for a single process, and must outlive the groups. Errors: as MakeRankGroups.
+// `processes` is null for a single process, and must outlive the groups. `link` and errors: as
+// MakeRankGroups.
 Result<PlaneGroups> MakePlaneGroups(const Mesh& mesh, Axis axis, const LocalRanks& ranks,
-                                    ProcessGroup* processes, c10::Device device);
+                                    ProcessGroup* processes, c10::Device device,
+                                    std::optional<LinkSpeed> link = {});
 
 // Returns the sum over the ranks of a group: in the order of the ranks, and the same on all.
 // Requires: x is dense. Throws std::runtime_error with the error of the group.
