@@ -106,8 +106,9 @@ class Pipeline(Views):
             Processes of a tensor group pass the same batches. See "Tensor and context parallelism" in
             ``docs/python-training.md``.
         tensor: how the tensor ranks of ``mesh`` divide modules of the stages, in place: patterns of names and ``"column"``,
-            ``"row"``, ``"column_gathered"``, ``"row_of_whole"`` or ``"heads"``, such as ``{"*.up": "column", "*.down": "row"}``.
-            ``"auto"``: the plan in the configuration of a model of transformers. Default: as the modules are.
+            ``"row"``, ``"column_gathered"``, ``"row_of_whole"``, ``"heads"``, ``"embedding"`` or ``"experts"``, such as
+            ``{"*.up": "column", "*.down": "row"}``. ``"auto"``: the plan in the configuration of a model of transformers, its
+            embedding and its head. Default: as the modules are.
 
     Raises:
         Error: the arguments do not fit together, or the engine cannot train a parameter. A stage
