@@ -42,7 +42,7 @@ def train(kind, schedule, plan, at_least=4, **others):
         for name, parameter in stages[index].named_parameters():
             is_part = isinstance(parameter, torch.distributed.tensor.DTensor)
             divided += is_part and parameter.to_local().shape != parameter.shape
-            assert is_part or plan != "auto" or not any(each in name for each in ("embed", "head", "experts", "_proj")), name
+            assert is_part or plan != "auto" or not any(each in name for each in ("embed", "head", "experts", "o_proj")), name
             errors[name] = parity.relative(parameter.full_tensor() if is_part else parameter, whole.get_parameter(name))
     assert divided >= at_least, divided
     assert not model.model.norm.weight.requires_grad
@@ -73,6 +73,8 @@ def test_mixtures_of_experts() -> None:
 EXPERTS = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16)
 train("Mixtral", "1f1b", "auto", num_local_experts=4, num_experts_per_tok=2)
 train("Qwen3Moe", "zbv", "auto", **EXPERTS)
+train("DeepseekV2", "1f1b", "auto", n_routed_experts=4, n_shared_experts=1, n_group=1, topk_group=1, first_k_dense_replace=1, num_experts_per_tok=2,
+      moe_intermediate_size=16, q_lora_rank=16, kv_lora_rank=8, qk_rope_head_dim=4, qk_nope_head_dim=8, v_head_dim=8, num_key_value_heads=4, head_dim=4)
 train("Qwen3Moe", "zb-h1", {"*.experts": "experts", "*.embed_tokens": "embedding", "lm_head": "column_gathered"}, at_least=3, **EXPERTS,
       experts_implementation="batched_mm")
 """
@@ -90,6 +92,7 @@ _REFUSED = {
     "experts": ("{'norm': 'experts'}", "tensor: stage 0, norm: it is a LayerNorm, but 'experts' divides experts of transformers"),
     "embedding": ("{'up': 'embedding'}", "tensor: stage 0, up: it is a Linear, but 'embedding' divides an Embedding: leave it out"),
     "rows": ("{'rows': 'embedding'}", "tensor: stage 0, rows: it has max_norm, which needs all rows: leave it out"),
+    "latent": ("{'up': 'latent'}", "tensor: stage 0, up: 'latent' is for a Linear whose last outputs are rotary keys"),
     "auto": ("'auto'", "tensor: the stages have no module of transformers whose configuration has a plan"),
 }
 

@@ -24,6 +24,7 @@ _OF_TRANSFORMERS = {
     "replicated_with_grad_allreduce": "heads",
     "embedding_rowwise": "embedding",
     "moe_tp_experts": "experts",
+    "mla_kv_a_proj": "latent",
     "replicate": "",
 }
 
@@ -69,7 +70,8 @@ def divide(stages: Sequence[nn.Module | None], plan: Plan | str | None, mesh: An
             if any(isinstance(each, DTensor) for each in module.parameters()):
                 continue  # a module of two stages
             trained = {name: each.requires_grad for name, each in module.named_parameters()}
-            parallelize_module(stage, mesh[name], {path: styles.STYLES[plan[pattern]]()})
+            style = styles.STYLES[plan[pattern]](stage.get_submodule(path.rpartition(".")[0]))
+            parallelize_module(stage, mesh[name], {path: style})
             for parameter, requires_grad in trained.items():
                 module.get_parameter(parameter).requires_grad_(requires_grad)
     for (first, name_of_first), *others in tied:

@@ -11,7 +11,6 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, SequenceParallel
-from torch.utils import _pytree as pytree
 
 from penstock import Error
 
@@ -38,9 +37,7 @@ def _run_experts(module: Any, run: Callable[..., Any], mesh: DeviceMesh, hidden:
     own = module.num_experts
     is_elsewhere = (indices // own) != mesh.get_local_rank()
     indices = torch.where(is_elsewhere, own, indices % own)
-    hidden, weights = (DTensor.from_local(each, mesh, [Replicate()], run_check=False) for each in (hidden, weights))
-    # Each rank has a part of their gradients.
-    hidden, weights = (each.to_local(grad_placements=[Partial()]) for each in (hidden, weights))
+    hidden, weights = _with_partial_gradient(hidden, mesh), _with_partial_gradient(weights, mesh)
     wholes = dict(module._parameters)
     try:
         module._parameters.update({name: each.to_local() for name, each in wholes.items()})
@@ -50,15 +47,42 @@ def _run_experts(module: Any, run: Callable[..., Any], mesh: DeviceMesh, hidden:
     return DTensor.from_local(result, mesh, [Partial()], run_check=False).redistribute(placements=[Replicate()]).to_local()
 
 
-#: By name. By "heads", ranks have a norm's whole weight, which each applies to its own heads (dimension 2), so that gradients are added.
-STYLES: Mapping[str, Callable[[], ParallelStyle]] = {
-    "column": ColwiseParallel,
-    "row": RowwiseParallel,
-    "column_gathered": lambda: ColwiseParallel(output_layouts=Replicate()),
-    "row_of_whole": lambda: RowwiseParallel(input_layouts=Replicate()),
-    "heads": lambda: SequenceParallel(sequence_dim=2, use_local_output=True),
-    "embedding": lambda: RowwiseParallel(input_layouts=Replicate()),
-    "experts": ExpertsParallel,
+class LatentParallel(ParallelStyle):
+    """A projection whose last outputs go to all heads (rotary keys of latent attention), so that ranks have parts of their gradients."""
+
+    def __init__(self, shared: int) -> None:
+        """``shared``: how many outputs these are."""
+        self._shared = shared
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        latent: Any = module
+        latent.forward = functools.partial(_run_latent, module.forward, device_mesh, self._shared)
+        return module
+
+
+def _run_latent(run: Callable[..., torch.Tensor], mesh: DeviceMesh, shared: int, *given: Any, **named: Any) -> torch.Tensor:
+    output = run(*given, **named)
+    own, of_all = output.split([output.shape[-1] - shared, shared], -1)
+    return torch.cat([own, _with_partial_gradient(of_all, mesh)], -1)
+
+
+def _with_partial_gradient(tensor: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:
+    """Returns a tensor that all ranks have. Each has a part of its gradient, which their sum is."""
+    whole = DTensor.from_local(tensor, mesh, [Replicate()], run_check=False)
+    local: torch.Tensor = whole.to_local(grad_placements=[Partial()])
+    return local
+
+
+#: By name, from what holds the module. By "heads", ranks have a norm's whole weight, which each applies to its own heads (dimension 2), so that gradients are added.
+STYLES: Mapping[str, Callable[[Any], ParallelStyle]] = {
+    "column": lambda _: ColwiseParallel(),
+    "row": lambda _: RowwiseParallel(),
+    "column_gathered": lambda _: ColwiseParallel(output_layouts=Replicate()),
+    "row_of_whole": lambda _: RowwiseParallel(input_layouts=Replicate()),
+    "heads": lambda _: SequenceParallel(sequence_dim=2, use_local_output=True),
+    "embedding": lambda _: RowwiseParallel(input_layouts=Replicate()),
+    "experts": lambda _: ExpertsParallel(),
+    "latent": lambda holder: LatentParallel(holder.qk_rope_head_dim),
 }
 
 
@@ -70,6 +94,8 @@ def check(where: str, style: str, module: nn.Module, holder: nn.Module, ranks: i
         return _check_embedding(where, module)
     if style == "heads":
         return None
+    if style == "latent":
+        return _check_latent(where, module, holder)
     if not isinstance(module, nn.Linear):
         raise Error(f"{where}: it is a {type(module).__name__}, but {style!r} divides a Linear: leave it out")
     is_column = style.startswith("column")
@@ -83,6 +109,14 @@ def check(where: str, style: str, module: nn.Module, holder: nn.Module, ranks: i
         what = f"{size // head} heads" if head > 1 else f"{'outputs' if is_column else 'inputs'}, {size},"
         raise Error(f"{where}: {ranks} tensor ranks do not divide its {what} evenly: leave it out, or change the mesh")
     return None
+
+
+def _check_latent(where: str, module: nn.Module, holder: nn.Module) -> None:
+    shared = getattr(holder, "qk_rope_head_dim", None)
+    if not isinstance(module, nn.Linear) or not isinstance(shared, int) or not 0 < shared <= module.out_features:
+        raise Error(
+            f"{where}: 'latent' is for a Linear whose last outputs are rotary keys, qk_rope_head_dim of the module that has it: leave it out"
+        )
 
 
 def _check_embedding(where: str, module: nn.Module) -> None:
