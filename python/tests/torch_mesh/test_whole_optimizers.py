@@ -67,6 +67,12 @@ class Both(torch.optim.Optimizer):
                 x = 3.4445 * x - 4.775 * square @ x + 2.0315 * square @ square @ x
             p -= self.param_groups[0]["lr"] * x
 
+class Derived(torch.optim.SGD):
+    def _init_group(self, group, params, grads, momentum_buffer_list):
+        result = super()._init_group(group, params, grads, momentum_buffer_list)
+        grads[:] = [each / each.norm().clamp(min=1e-6) for each in grads]
+        return result
+
 def scaled(params):
     made = torch.optim.SGD(params, lr=0.2, momentum=0.9)
     def scale(optimizer, *_):
@@ -80,6 +86,7 @@ MAKERS = {
     "adafactor": lambda params: torch.optim.Adafactor(params, lr=0.05),
     "whole": lambda params: Whole(params, lr=0.05),
     "both": Both,
+    "derived": lambda params: Derived(params, lr=0.2, momentum=0.9),
     "hook": scaled,
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import itertools
 import weakref
 from collections.abc import Callable, Collection
 from typing import Any
@@ -402,8 +403,12 @@ def _hooks(optimizer: torch.optim.Optimizer) -> tuple[Any, ...]:
 def _is_elementwise(optimizer: torch.optim.Optimizer) -> bool:
     """Whether an update of an element depends on no other element, so that parts of a tensor are updated as the whole.
 
-    Only the classes of torch that do so are known to; all others are taken to need whole tensors.
+    Only the classes of torch that do so are known to; all others, also ones derived of these with methods of their own, are taken to
+    need whole tensors.
     """
+    derived = itertools.takewhile(lambda kind: not kind.__module__.startswith("torch.optim."), type(optimizer).__mro__)
+    if any(not name.startswith("__") and name != "step" for kind in derived for name in vars(kind)):  # torch sets step in all classes
+        return False
     return inspect.unwrap(type(optimizer).step).__code__ in _ELEMENTWISE and _has_own_step(optimizer)
 
 
