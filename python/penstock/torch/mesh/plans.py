@@ -29,6 +29,8 @@ _OF_TRANSFORMERS = {
 }
 
 Plan = Mapping[str, str]
+#: The number of a stage, the stage, and what the plan divides of it: path, module, pattern.
+_Found = tuple[int, nn.Module, list[tuple[str, nn.Module, str]]]
 
 
 def checked_plan(name: str, plan: Any) -> Plan | str | None:
@@ -85,8 +87,8 @@ def _of_transformers(stages: Sequence[nn.Module]) -> Plan:
     The embedding and the head, which most plans leave out, are divided along the vocabulary.
     """
     modules = list(itertools.chain.from_iterable(stage.modules() for stage in stages))
-    configs = (each.config for each in modules if getattr(getattr(each, "config", None), "base_model_tp_plan", None))
-    config = next(configs, None)
+    configs: list[Any] = [getattr(each, "config", None) for each in modules]
+    config = next((each for each in configs if getattr(each, "base_model_tp_plan", None)), None)
     if config is None:
         raise Error("tensor: the stages have no module of transformers whose configuration has a plan (base_model_tp_plan): pass a dict")
     found = dict(config.base_model_tp_plan)
@@ -121,7 +123,7 @@ def _matches(stage: nn.Module, plan: Plan) -> Iterator[tuple[str, nn.Module, str
             yield path, module, pattern
 
 
-def _tied(found: Sequence[tuple[int, nn.Module, list[tuple[str, nn.Module, str]]]], plan: Plan) -> list[list[tuple[nn.Module, str]]]:
+def _tied(found: Sequence[_Found], plan: Plan) -> list[list[tuple[nn.Module, str]]]:
     """Returns the places of each parameter that several modules have, all of which the plan divides along the vocabulary.
 
     Raises Error for other ones that the plan divides.

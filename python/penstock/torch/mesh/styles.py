@@ -48,7 +48,7 @@ def _run_experts(module: Any, run: Callable[..., Any], mesh: DeviceMesh, hidden:
 
 
 class LatentParallel(ParallelStyle):
-    """A projection whose last outputs go to all heads (rotary keys of latent attention), so that ranks have parts of their gradients."""
+    """A projection whose last outputs, the rotary keys of latent attention, go to all heads. Ranks have parts of their gradients."""
 
     def __init__(self, shared: int) -> None:
         """``shared``: how many outputs these are."""
@@ -62,8 +62,8 @@ class LatentParallel(ParallelStyle):
 
 def _run_latent(run: Callable[..., torch.Tensor], mesh: DeviceMesh, shared: int, *given: Any, **named: Any) -> torch.Tensor:
     output = run(*given, **named)
-    own, of_all = output.split([output.shape[-1] - shared, shared], -1)
-    return torch.cat([own, _with_partial_gradient(of_all, mesh)], -1)
+    own = output.shape[-1] - shared
+    return torch.cat([output[..., :own], _with_partial_gradient(output[..., own:], mesh)], -1)
 
 
 def _with_partial_gradient(tensor: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:
@@ -73,7 +73,8 @@ def _with_partial_gradient(tensor: torch.Tensor, mesh: DeviceMesh) -> torch.Tens
     return local
 
 
-#: By name, from what holds the module. By "heads", ranks have a norm's whole weight, which each applies to its own heads (dimension 2), so that gradients are added.
+#: By name, from what holds the module. By "heads", ranks have a norm's whole weight, which each applies to its own heads (dimension 2),
+#: so that gradients are added.
 STYLES: Mapping[str, Callable[[Any], ParallelStyle]] = {
     "column": lambda _: ColwiseParallel(),
     "row": lambda _: RowwiseParallel(),

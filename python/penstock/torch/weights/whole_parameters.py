@@ -1,4 +1,4 @@
-"""Parameters of all elements, for optimizers that need whole tensors: each update gathers values and gradients, and keeps own parts."""
+"""Whole parameters, for optimizers that need them: each update gathers values and gradients, and keeps the own parts."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class WholeParameters:
             self._divisions.append(Division.of(what, group, own, wholes.get(id(master))) if group else None)
         known = {} if before is None else dict(zip(map(id, before._masters), before.parameters, strict=True))
         #: In the order of the stage's parameters.
-        self.parameters = [
+        self.parameters: list[nn.Parameter] = [
             known.get(id(master), master if of is None else nn.Parameter(master.detach().new_zeros(of.shape)))
             for master, of in zip(self._masters, self._divisions, strict=True)
         ]
