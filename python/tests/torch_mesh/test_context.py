@@ -45,10 +45,10 @@ def only(output, target):
 def sgd(parameters):
     return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
 
-def train(name, build, schedule="1f1b", clip=0.0, tokens=TOKENS):
-    mesh = parity.mesh_of("pipeline context", 2, 2)
+def train(name, build, schedule="1f1b", clip=0.0, tokens=TOKENS, mesh=None, divided=lambda stage: stage):
+    mesh = mesh or parity.mesh_of("pipeline context", 2, 2)
     group, count = mesh["context"].get_group(), parity.stages_of(schedule, 2)
-    whole, parts = build(count), build(count, group)
+    whole, parts = build(count), [divided(each) for each in build(count, group)]
     pipe = pt.Pipeline(parts, schedule, ranks=2, microbatches=4, loss=loss, optimizer=sgd, mesh=mesh, timeout=60, clip_grad_norm=clip)
     torch.manual_seed(2)
     batches = [(torch.randn(8, tokens, DIM), torch.randn(8, tokens, DIM)) for _ in range(3)]
@@ -75,6 +75,35 @@ train("zbv", build, "zbv", clip=0.1)
     )
     assert max(found.values()) < 2e-5, found
     assert len(found) == 3 * 4
+
+
+def test_tensor_ranks_of_parts_of_a_sequence() -> None:
+    """DTensors of one dimension of a mesh of three. Of 33 hidden features and 13 tokens, processes have different numbers."""
+    found = errors_of(
+        _HEAD
+        + """
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+class Block(Attention):
+    def __init__(self, group=None):
+        super().__init__(group)
+        self.up, self.down = nn.Linear(DIM, 33), nn.Linear(33, DIM)
+
+    def forward(self, x):
+        x = super().forward(x)
+        return x + self.down(nn.functional.silu(self.up(x)))
+
+def blocks(count, group=None):
+    torch.manual_seed(1)
+    return [Block(group) for _ in range(count)]
+
+mesh = parity.mesh_of("pipeline context tensor", 2, 2, 2)
+plan = {"up": ColwiseParallel(use_local_output=False), "down": RowwiseParallel()}
+train("three", blocks, "zbv", clip=0.1, mesh=mesh, divided=lambda stage: parallelize_module(stage, mesh["tensor"], plan))
+""",
+        processes=8,
+    )
+    assert len(found) == 8 and max(found.values()) < 2e-5, found
 
 
 _RING = """
