@@ -111,7 +111,7 @@ def _of_vocabulary(modules: Sequence[nn.Module], size: int | None) -> Plan:
     plan = {f"*{name}": "embedding" for name, each in embeddings if not styles.why_whole(each)}
     whole = {id(each.weight) for _, each in embeddings if styles.why_whole(each)}
     for name, each in children:
-        if type(each) is nn.Linear and each.out_features == size and name.endswith("head") and id(each.weight) not in whole:
+        if type(each) is nn.Linear and each.out_features == size and name.endswith(("head", "embed_out")) and id(each.weight) not in whole:
             plan[f"*{name}"] = "column_gathered"
     return plan
 
