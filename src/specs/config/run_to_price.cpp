@@ -108,6 +108,7 @@ Result<RunToPrice> RunToPriceOf(TrainConfig config) {
   if (parallel.tensor > 1 && parallel.expert_tensor > 0) {
     add("expert_tensor", parallel.expert_tensor);
   }
+  if (parallel.tensor > 1 && !DividesTokens(config)) add("sequence_parallel", false);
   if (parallel.context > 1) add("context", parallel.context);
   const int zero = ZeroOf(parallel, schedule);
   if (zero > 0 && parallel.data > 1) add("zero", zero);

@@ -252,7 +252,7 @@ at::Tensor Optimizer::Orthogonalized(const MuonParameter& parameter, const Matri
   // All ranks of the group orthogonalize the same whole matrices, in the same order.
   const at::Tensor own = at::empty({parameter.size.rows, parameter.size.columns}, input.options());
   SetDirection(parameter, part, own.view({-1}));
-  const std::vector<at::Tensor> of_ranks = GatherOverGroup(*tensor_, own).unbind();
+  const std::vector<at::Tensor> of_ranks = tensor_->Wait(StartGather(*tensor_, own)).unbind();
   const ParameterPart of_matrix = PartOfMatrix(parameter.about.layout, *parameter.part);
   std::vector<at::Tensor> parts;
   for (int i = 0; i < of_matrix.parts; ++i) parts.push_back(of_ranks[Index(i * of_matrix.copies)]);
