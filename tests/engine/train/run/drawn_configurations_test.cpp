@@ -54,7 +54,7 @@ const Axis kCommon[] = {
       "schedule=zb-h1 ranks=2 stages=2", "schedule=interleaved ranks=2 stages=4",
       "schedule=zbv ranks=2 stages=4", "schedule=dualpipe ranks=2 stages=2",
       "schedule=dualpipev ranks=2 stages=4", "schedule=seq1f1b ranks=2 stages=2 slices=2"}},
-    {{"microbatches=4", "microbatches=8"}},
+    {{"microbatches=4", "microbatches=8", "microbatches=8"}},
     {{"", "", "parallel.data=2", "parallel.data=2 parallel.zero=1",
       "parallel.data=2 parallel.zero=2", "parallel.data=2 parallel.zero=3"}},
     {{"", "parallel.expert=2"}, kExperts},
@@ -173,7 +173,7 @@ class DrawnConfigurations : public ProcessesRun {
 
 TEST_F(DrawnConfigurations, TrainTheSameModel) {
   const int first = FromEnvironment("PENSTOCK_FIRST_DRAW", 0);
-  const int count = FromEnvironment("PENSTOCK_DRAWS", 12);
+  const int count = FromEnvironment("PENSTOCK_DRAWS", 20);
   int ran = 0;
   for (int number = first; number < first + count; ++number) ran += RunCase(number) ? 1 : 0;
   EXPECT_GE(ran, count / 4);
