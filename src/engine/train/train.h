@@ -67,8 +67,9 @@ struct TrainOptions {
   // configuration and a folder that all of them see. A failure on any process aborts the group and
   // ends the run on all. Null: this process trains alone.
   ProcessGroup* group = nullptr;
-  std::vector<int> process_of =
-      {};         // by rank; empty: each process runs about the same number of ranks
+  // By rank of the mesh of all planes (MeshOfPlanes); empty: each process runs about the same
+  // number of ranks.
+  std::vector<int> process_of = {};
   int cores = 0;  // that this process may use; 0: all cores of the machine
 };
 

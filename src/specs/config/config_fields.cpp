@@ -160,7 +160,7 @@ std::vector<Field> ParallelFields(ParallelConfig& c) {
        "Consecutive replicas that divide the experts of each layer; must divide parallel.data",
        kFromOne, "ep expert_parallel_size expert_parallel_degree expert_model_parallel_size"},
       {"parallel.tensor", &c.tensor, kPrograms,
-       "Ranks, threads of one process, that divide the matrices of each layer", kFromOne,
+       "Ranks that divide the matrices of each layer", kFromOne,
        "tp tensor_parallel_size tensor_parallel_degree tensor_model_parallel_size"},
       {"parallel.sequence_parallel", &c.sequence_parallel, kPrograms,
        "Let these ranks divide the tokens between layers, too, if they divide them evenly",

@@ -131,6 +131,8 @@ Status CheckTensor(const TrainConfig& config) {
   return {};
 }
 
+}  // namespace
+
 Status CheckParallel(const TrainConfig& config) {
   if (const int context = config.parallel.context; context > 1) {
     return InvalidParameter("parallel.context",
@@ -153,13 +155,9 @@ Status CheckParallel(const TrainConfig& config) {
   return tl::unexpected(Located(error.value(), config, {"parallel.data"}));
 }
 
-Result<Schedule> Choose(TrainConfig& config, int cores) {
+Result<Schedule> ScheduleOfRun(Schedule schedule, TrainConfig& config) {
   PipelineConfig& pipeline = config.pipeline;
   const int data = config.parallel.data;
-  PENSTOCK_TRY_STATUS(CheckParallel(config));
-  PENSTOCK_TRY(Schedule schedule, pipeline.csv.empty()
-                                      ? FromCatalog(pipeline, data, cores, config.steps)
-                                      : FromCsv(pipeline));
   PENSTOCK_TRY_STATUS(CheckTrainable(schedule, config));
   PENSTOCK_TRY(schedule, ShardVocabulary(std::move(schedule), config));
   PENSTOCK_TRY_STATUS(CheckTensor(config));  // a file may shard the vocabulary
@@ -176,6 +174,17 @@ Result<Schedule> Choose(TrainConfig& config, int cores) {
   PENSTOCK_TRY_STATUS(CheckLengths(config, schedule));
   PENSTOCK_TRY_STATUS(SetShared(config, schedule));
   return schedule;
+}
+
+namespace {
+
+Result<Schedule> Choose(TrainConfig& config, int cores) {
+  PENSTOCK_TRY_STATUS(CheckParallel(config));
+  PipelineConfig& pipeline = config.pipeline;
+  PENSTOCK_TRY(Schedule schedule, pipeline.csv.empty() ? FromCatalog(pipeline, config.parallel.data,
+                                                                     cores, config.steps)
+                                                       : FromCsv(pipeline));
+  return ScheduleOfRun(std::move(schedule), config);
 }
 
 }  // namespace

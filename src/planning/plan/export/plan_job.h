@@ -22,11 +22,20 @@ struct PlanJob {
   std::string algorithm;  // of the schedule
   int chunks = 1;
   ModelOnCluster model;
-  Schedule schedule;               // of one replica
-  std::vector<LayerRange> stages;  // of the model, in its order
+  Schedule schedule;                                 // of one replica
+  std::vector<LayerRange> stages;                    // of the model, in its order
+  Result<ModelConfig> engine_model = ModelConfig();  // EngineModelOf
 
   const ModelShape& shape() const { return model.shape; }
-  DividedModel divided() const { return {division, chunks, model.shape, model.batch.precision}; }
+  DividedModel divided() const {
+    return {.division = division,
+            .chunks = chunks,
+            .shape = model.shape,
+            .precision = model.batch.precision,
+            .engine_model = engine_model,
+            .sequence_parallel = scenario.sequence_parallel.value_or(true),
+            .sites = scenario.sites.value_or(1)};
+  }
   std::int64_t global_batch() const {
     return std::int64_t{division.data} * division.micro_batch * division.microbatches;
   }
