@@ -67,8 +67,10 @@ struct ParallelConfig {
   int tensor = 1;  // ranks that divide the matrices of each layer
   // Whether these ranks divide the tokens between layers, too, where they can (DividesTokens).
   bool sequence_parallel = true;
+  // Whether the backward gathers again what F has gathered, instead of saving it.
+  bool gather_again = false;
   int context = 1;  // ranks that divide the tokens of each sample; 1 for now
-  // The link between these replicas, as LinkSpeed; empty: a fast one.
+  // The link between these replicas, or the tensor ranks of each, as LinkSpeed; empty: a fast one.
   std::string link = {};
   // Whether the pipeline's ranks shard the embedding, the head and the loss (Schedule::vocabulary).
   bool shard_vocabulary = false;

@@ -24,7 +24,7 @@ Result<StageGraphs> CapturedGraphs(const TrainConfig& config, int stage,
                                    const CompileOptions& options) {
   CompileOptions with_config = options;
   with_config.fuse = config.fuse;
-  PENSTOCK_TRY_STATUS(SetRecompute(config.recompute, with_config));
+  PENSTOCK_TRY_STATUS(SetRecompute(config, with_config));
   TrainConfig chosen = config;
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(chosen, Cores()));
   const int stages = schedule.placement.chain_length();

@@ -1,5 +1,7 @@
 #include "train/run/pipeline.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -113,10 +115,11 @@ BatchSource MakeBatchSource(std::shared_ptr<const SampleSource> samples, const R
   const Placement& placement = run.schedule.placement;
   bool has_first = false;
   bool has_last = false;
-  for (int stage = 0; stage < run.schedule.stages(); ++stage) {
-    if (!run.ranks.has(placement.rank_of(stage))) continue;
-    has_first = has_first || placement.previous(stage) < 0;
-    has_last = has_last || placement.next(stage) < 0;
+  for (const int mesh_rank : run.ranks.here()) {
+    for (const int stage : placement.stages_of(mesh_rank / run.planes())) {
+      has_first = has_first || placement.previous(stage) < 0;
+      has_last = has_last || placement.next(stage) < 0;
+    }
   }
   BatchSource source = MakeBatchSource(std::move(samples), run.config);
   if (!has_first) source.tokens = nullptr;
@@ -200,6 +203,7 @@ class PipelineBuilder {
       : run_(run),
         config_(run.config),
         plane_(plane),
+        ranks_(run.RanksOf(plane)),
         source_(source),
         pipeline_(pipeline),
         builder_(builder),
@@ -209,7 +213,7 @@ class PipelineBuilder {
         progress_(run.log()) {}
 
   Status Add(int stage) {
-    if (!run_.ranks.has(placement().rank_of(stage))) {
+    if (!ranks_.has(placement().rank_of(stage))) {
       pipeline_.stages.emplace_back();
       pipeline_.optimizers.emplace_back();
       examples_.inputs.clear();
@@ -305,6 +309,7 @@ class PipelineBuilder {
   const RunContext& run_;
   const TrainConfig& config_;
   int plane_;
+  LocalRanks ranks_;
   const BatchSource& source_;
   Pipeline& pipeline_;
   StageBuilder& builder_;
@@ -318,8 +323,8 @@ class PipelineBuilder {
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
                                const BatchSource& source) {
   Collectives alone(nullptr);
-  return BuildPipeline({config, schedule, alone, LocalRanks(schedule.ranks()), {.log = nullptr}},
-                       source);
+  const LocalRanks ranks(MeshOfPlanes(config.parallel, schedule).ranks());
+  return BuildPipeline({config, schedule, alone, ranks, {.log = nullptr}}, source);
 }
 
 namespace {
@@ -327,7 +332,7 @@ namespace {
 // Builds one plane. Takes its ends of the groups.
 Result<Pipeline> BuildPlane(const RunContext& run, int plane, const BatchSource& source,
                             const std::shared_ptr<LearningRate>& rate, c10::Device device,
-                            TensorGroups& groups) {
+                            PlaneGroups& tensor) {
   const TrainConfig& config = run.config;
   const Schedule& schedule = run.schedule;
   const int length = schedule.placement.chain_length();
@@ -336,16 +341,18 @@ Result<Pipeline> BuildPlane(const RunContext& run, int plane, const BatchSource&
   pipeline.model = empty;
   pipeline.replicas.assign(Index(schedule.placement.replicas() - 1), empty);
   pipeline.device = device;
+  const LocalRanks ranks = run.RanksOf(plane);
   PENSTOCK_TRY(StageBuilder builder,
-               StageBuilder::Make(schedule, config.parallel, OffloadFolder(config), run.ranks,
+               StageBuilder::Make(schedule, config.parallel, OffloadFolder(config), ranks,
                                   run.processes.group(),
                                   {pipeline.device, config.device_graphs, config.device_parts}));
   pipeline.zero = builder.zero();
   pipeline.replicas_per_shard = builder.replicas_per_shard();
   pipeline.rank_shards = builder.rank_shards();
-  for (std::size_t rank = 0; rank < groups.size(); ++rank) {
-    if (groups[rank][Index(plane)] == nullptr) continue;
-    pipeline.rank_shards[rank]->tensor = std::move(groups[rank][Index(plane)]);
+  for (const int rank : ranks.here()) {
+    if (tensor.empty()) break;
+    pipeline.rank_shards[Index(rank)]->tensor =
+        std::move(tensor[Index(rank * run.planes() + plane)]);
   }
   pipeline.recorders = builder.recorders();
   pipeline.rate = rate;
@@ -369,15 +376,17 @@ Result<Pipeline> BuildPipeline(const RunContext& run, const BatchSource& source)
     return InvalidParameter("parallel.tensor",
                             "{}: this version divides layers on CPUs only; set device=cpu", planes);
   }
-  PENSTOCK_TRY(TensorGroups groups,
-               MakeTensorGroups(run.schedule, run.config.parallel, run.ranks, device));
+  PENSTOCK_TRY(const std::optional<LinkSpeed> link, LinkOf(run.config.parallel));
+  PENSTOCK_TRY(PlaneGroups tensor,
+               MakePlaneGroups(MeshOfPlanes(run.config.parallel, run.schedule), Axis::kTensor,
+                               run.ranks, run.processes.group(), device, link));
   const auto rate =
       std::make_shared<LearningRate>(LearningRate{run.config.optimizer, run.config.steps});
-  PENSTOCK_TRY(Pipeline pipeline, BuildPlane(run, 0, source, rate, device, groups));
+  PENSTOCK_TRY(Pipeline pipeline, BuildPlane(run, 0, source, rate, device, tensor));
   for (int plane = 1; plane < planes; ++plane) {
     // Planes run on threads of their own, and a source may be used by one.
     const BatchSource own = source.fork ? source.fork() : source;
-    PENSTOCK_TRY(pipeline.planes.emplace_back(), BuildPlane(run, plane, own, rate, device, groups));
+    PENSTOCK_TRY(pipeline.planes.emplace_back(), BuildPlane(run, plane, own, rate, device, tensor));
   }
   return pipeline;
 }
@@ -402,38 +411,77 @@ void ReplaceStage(Pipeline& pipeline, std::size_t index, const std::vector<Named
   pipeline.replaced[index] = std::exchange(module, std::move(whole));
 }
 
-// Returns the whole matrices of a stage that planes divide. Requires: each plane has gathered its
-// shards.
-std::vector<NamedTensor> WholeMatrices(const Pipeline& pipeline, std::size_t index) {
+// A stage in a plane, and its end of the group of the planes' ranks.
+struct StageOfPlane {
+  const StageModule& module;
+  GroupEnd& tensor;
+};
+
+// Returns the stage in the planes whose rank of it is on this process.
+std::vector<StageOfPlane> PlanesHere(const Pipeline& pipeline, const Schedule& schedule,
+                                     int stage) {
+  std::vector<StageOfPlane> here;
+  const std::size_t rank = Index(schedule.placement.rank_of(stage));
+  for (int plane = 0; plane <= std::ssize(pipeline.planes); ++plane) {
+    const Pipeline& of = pipeline.Plane(plane);
+    if (of.stages[Index(stage)] == nullptr) continue;
+    here.push_back({*of.model.stages[Index(stage)], *of.rank_shards[rank]->tensor});
+  }
+  return here;
+}
+
+// Gathers the matrices of a stage that planes divide, on all its ranks. Returns them as the first
+// of these here has them. Requires: each plane has gathered its shards.
+std::vector<NamedTensor> WholeMatrices(const std::vector<StageOfPlane>& here) {
+  const at::NoGradGuard no_gradients;
   std::vector<NamedTensor> whole;
-  for (const auto& [name, part] : PartsOf(*pipeline.model.stages[index])) {
-    std::vector<at::Tensor> all;
-    for (int plane = 0; plane < part.parts * part.copies; plane += part.copies) {
-      const Pipeline& of = plane == 0 ? pipeline : pipeline.planes[Index(plane) - 1];
-      all.push_back(of.model.stages[index]->named_parameters()[name].detach());
+  for (const auto& [name, part] : PartsOf(here.front().module)) {
+    if (part.parts == 1) continue;
+    std::vector<RankGroup::Ticket> tickets;
+    for (const auto& [module, tensor] : here) {
+      tickets.push_back(StartGather(tensor, module.named_parameters()[name].detach()));
     }
-    if (part.parts > 1) whole.push_back({name, part.Join(all)});
+    std::vector<at::Tensor> all;
+    for (std::size_t i = 0; i < here.size(); ++i) {
+      const at::Tensor of_ranks = here[i].tensor.Wait(tickets[i]);
+      for (int rank = 0; i == 0 && rank < of_ranks.size(0); rank += part.copies) {
+        all.push_back(of_ranks[rank]);
+      }
+    }
+    whole.push_back({name, part.Join(all)});
   }
   return whole;
+}
+
+void GatherMatrices(Pipeline& pipeline, const Schedule& schedule) {
+  if (pipeline.planes.empty()) return;
+  for (int stage = 0; stage < schedule.placement.chain_length(); ++stage) {
+    const std::vector<StageOfPlane> here = PlanesHere(pipeline, schedule, stage);
+    if (here.empty()) continue;
+    const std::vector<NamedTensor> whole = WholeMatrices(here);
+    if (pipeline.stages[Index(stage)] != nullptr) ReplaceStage(pipeline, Index(stage), whole);
+  }
+}
+
+void GatherShards(Pipeline& pipeline, const Schedule& schedule, bool replicas) {
+  for (const auto& stage : pipeline.stages) {
+    if (stage != nullptr) stage->StartGather();
+  }
+  for (std::size_t stage = 0; stage < pipeline.stages.size(); ++stage) {
+    const bool of_model = static_cast<int>(stage) < schedule.placement.chain_length();
+    if (pipeline.stages[stage] == nullptr) continue;
+    pipeline.stages[stage]->FinishGather(replicas || of_model);
+    if (!of_model || pipeline.stages[stage]->AllExperts().empty()) continue;
+    ReplaceStage(pipeline, stage, pipeline.stages[stage]->AllExperts());
+  }
 }
 
 }  // namespace
 
 void GatherWeights(Pipeline& pipeline, const Schedule& schedule, bool replicas) {
-  for (Pipeline& plane : pipeline.planes) GatherWeights(plane, schedule, replicas);
-  for (const auto& stage : pipeline.stages) {
-    if (stage != nullptr) stage->StartGather();
-  }
-  for (std::size_t stage = 0; stage < pipeline.stages.size(); ++stage) {
-    const bool keeps = replicas || static_cast<int>(stage) < schedule.placement.chain_length();
-    if (pipeline.stages[stage] == nullptr) continue;
-    pipeline.stages[stage]->FinishGather(keeps);
-    const bool of_model = static_cast<int>(stage) < schedule.placement.chain_length();
-    if (!of_model) continue;
-    if (!pipeline.planes.empty()) ReplaceStage(pipeline, stage, WholeMatrices(pipeline, stage));
-    if (pipeline.stages[stage]->AllExperts().empty()) continue;
-    ReplaceStage(pipeline, stage, pipeline.stages[stage]->AllExperts());
-  }
+  for (Pipeline& plane : pipeline.planes) GatherShards(plane, schedule, replicas);
+  GatherShards(pipeline, schedule, replicas);
+  GatherMatrices(pipeline, schedule);
   for (const auto& shard : pipeline.vocabulary) {
     if (shard != nullptr) shard->StartGather();
   }
@@ -461,7 +509,7 @@ void DropGatheredWeights(Pipeline& pipeline) {
 NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int mesh_rank) {
   const int planes = static_cast<int>(pipeline.planes.size()) + 1;
   const int plane = mesh_rank % planes;
-  const Pipeline& own = plane == 0 ? pipeline : pipeline.planes[Index(plane) - 1];
+  const Pipeline& own = pipeline.Plane(plane);
   NamedState state;
   for (const int stage : schedule.placement.stages_of(mesh_rank / planes)) {
     if (!own.IsFirstOfShard(stage / schedule.placement.chain_length())) continue;

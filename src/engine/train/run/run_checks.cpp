@@ -73,6 +73,11 @@ Result<std::vector<std::string>> CheckRun(const TrainConfig& config) {
                             "has no effect without optimizer.clip or "
                             "optimizer.nonfinite=skip: set one of them");
   }
+  if (config.parallel.gather_again && config.parallel.tensor == 1 && config.parallel.context == 1) {
+    return InvalidParameter("parallel.gather_again",
+                            "has no effect without parallel.tensor: set it, because a single rank "
+                            "gathers nothing");
+  }
   PENSTOCK_TRY_STATUS(CheckGroups(config));
   PENSTOCK_TRY_STATUS(CheckShardedVocabulary(config));
   PENSTOCK_TRY_STATUS(CheckDividedMatrices(config));

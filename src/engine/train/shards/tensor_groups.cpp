@@ -1,13 +1,15 @@
 #include "train/shards/tensor_groups.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "base/index.h"
-#include "collective/local_group.h"
 #include "runtime/collectives/rank_groups.h"
 #include "train/memory_of.h"
 #include "train/message/device_group_memory.h"
@@ -22,20 +24,24 @@ ElementType SummedTypeOf(const at::Tensor& x) {
 
 }  // namespace
 
-Result<TensorGroups> MakeTensorGroups(const Schedule& schedule, const ParallelConfig& parallel,
-                                      const LocalRanks& ranks, c10::Device device) {
-  TensorGroups groups;
-  if (parallel.tensor == 1) return groups;
-  RankGroupOptions options;
-  options.timeout = kNoTimeout;
-  options.memory = GroupMemoryOn(device);
-  for (int rank = 0; rank < schedule.ranks(); ++rank) {
-    auto& group = groups.emplace_back(Index(parallel.tensor));
-    if (!ranks.has(rank)) continue;
-    options.name = fmt::format("tensor ranks of pipeline rank {}", rank);
-    auto ends = MakeLocalGroup(parallel.tensor, options);
-    for (std::size_t plane = 0; plane < ends.size(); ++plane) {
-      group[plane] = std::make_unique<GroupEnd>(std::move(ends[plane]));
+Result<PlaneGroups> MakePlaneGroups(const Mesh& mesh, Axis axis, const LocalRanks& ranks,
+                                    ProcessGroup* processes, c10::Device device,
+                                    std::optional<LinkSpeed> link) {
+  PlaneGroups groups;
+  if (mesh.size(axis) == 1) return groups;
+  std::vector<RankGroupMembers> members;
+  for (std::vector<int>& group : mesh.Groups({axis})) {
+    std::string name = fmt::format("ranks {}", fmt::join(group, ", "));
+    members.push_back({std::move(name), std::move(group), GroupMemoryOn(device)});
+  }
+  PENSTOCK_TRY(std::vector<RankGroupEnds> made,
+               MakeRankGroups(members, ranks, processes, kNoTimeout, link));
+  groups.resize(Index(mesh.ranks()));
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    for (std::size_t place = 0; place < members[i].ranks.size(); ++place) {
+      std::unique_ptr<RankGroup>& end = made[i][place];
+      if (end == nullptr) continue;
+      groups[Index(members[i].ranks[place])] = std::make_unique<GroupEnd>(std::move(end));
     }
   }
   return groups;
@@ -47,6 +53,17 @@ at::Tensor SumOverGroup(GroupEnd& group, const at::Tensor& x) {
   call.input = {static_cast<const std::byte*>(x.const_data_ptr()), x.nbytes()};
   call.output = MemoryOf(sum);
   return group.Wait(group.Start(call, x, sum));
+}
+
+RankGroup::Ticket StartGather(GroupEnd& group, const at::Tensor& x) {
+  const at::Tensor own = x.contiguous();
+  std::vector<std::int64_t> shape = x.sizes().vec();
+  shape.insert(shape.begin(), group.group().ranks());
+  const at::Tensor all = at::empty(shape, x.options());
+  CollectiveCall call{.kind = CollectiveKind::kAllGather};
+  call.input = {static_cast<const std::byte*>(own.const_data_ptr()), own.nbytes()};
+  call.output = MemoryOf(all);
+  return group.Start(call, own, all);
 }
 
 void SumOverGroup(GroupEnd& group, c10::Device device, std::span<double> numbers) {

@@ -19,6 +19,7 @@
 
 #include "base/result.h"
 #include "checkpoint/layout.h"
+#include "collective/collective_count.h"
 #include "graph/analysis/node_costs.h"
 #include "graph/compile.h"
 #include "model/tensor_parallel.h"
@@ -158,7 +159,6 @@ struct ExpertParallelism {
   std::vector<int> parts;  // by chain: which part of the experts it has; empty if they are whole
   // The parameters that are divided by experts (ModelEntry::is_per_expert); null if none are.
   bool (*is_per_expert)(std::string_view parameter) = nullptr;
-  NodeCosts costs;  // that order overlapped pairs
 };
 
 // Tensor parallelism. RankShards has the group that adds results.
@@ -220,6 +220,8 @@ struct TorchStageOptions {
   ReplicaOptions replicas;
   ExpertParallelism experts;
   TensorParallelism tensor;
+  // They order what a stage computes while its collectives move data. All ranks have the same.
+  NodeCosts node_costs;
   GradientOptions gradients;
   RandomOptions random;
   StageRank rank;
@@ -306,6 +308,8 @@ class TorchStage : public Stage {
   virtual void SetWeights(std::span<const at::Tensor> whole) = 0;
   // Returns the bytes that ActivationBytes counts for one microbatch (or slice) between F and B.
   virtual std::int64_t SavedBytes() const = 0;
+  // Returns what the collectives of a microbatch's (or slice's) actions move.
+  virtual CollectivesOfStage CountedCollectives() const = 0;
   // Adds a program for the microbatches of another shape, compiled with the same options; not with
   // `slices` or `lengths`. Drops it again. Requires: no rank runs; shapes are above 0.
   virtual void AddShape(std::int64_t shape, StageProgram program) = 0;

@@ -149,6 +149,45 @@ TEST(TensorParallelRun, CombinesWithRecomputePostValidationAndBf16) {
   }
 }
 
+// W gathers again what F has gathered. No bit differs.
+TEST(TensorParallelRun, GathersAgainWithEverySchedule) {
+  for (const char* const schedule : {"1f1b", "zb-h1", "zbv", "dualpipev"}) {
+    SCOPED_TRACE(schedule);
+    TrainConfig config = DividedConfig("qwen3", /*divides_tokens=*/true);
+    config.pipeline.schedule = schedule;
+    config.pipeline.ranks = 2;
+    config.pipeline.stages = std::string_view(schedule).ends_with("v") ? 4 : 2;
+    config.parallel.tensor = 2;
+    CollectivesOfStage counts[2];
+    const auto train = [&](bool again) {
+      config.parallel.gather_again = again;
+      return TrainWith(config, [&](const Schedule&, const Pipeline& pipeline) {
+        counts[again] = pipeline.last().CountedCollectives();
+      });
+    };
+    const TrainedModel saves = train(false), again = train(true);
+    ExpectEqual(saves, again);
+    for (std::size_t stage = 0; stage < saves.saved.size(); ++stage) {
+      EXPECT_LT(again.saved[stage], saves.saved[stage]) << stage;
+    }
+    EXPECT_EQ(counts[0].forward, counts[1].forward);
+    EXPECT_EQ(counts[0].backward_input, counts[1].backward_input);
+    EXPECT_TRUE(counts[0].backward_weight.empty());
+    // What F gathers for the two linears of each layer and for the head; it gathers the largest
+    // logits, too.
+    ASSERT_EQ(counts[1].backward_weight.size(), 1);
+    EXPECT_EQ(counts[1].backward_weight[0].calls, counts[1].forward[0].calls - 1);
+  }
+}
+
+TEST(TensorParallelRun, RefusesToGatherAgainOnOneRank) {
+  TrainConfig config = DividedConfig("llama");
+  config.parallel.gather_again = true;
+  EXPECT_EQ(LineOf(CheckRun(config)),
+            "parallel.gather_again has no effect without parallel.tensor: set it, because a single "
+            "rank gathers nothing");
+}
+
 TEST(TensorParallelRun, RefusesMuon) {
   TrainConfig config = DividedConfig("llama");
   config.parallel.tensor = 2;
