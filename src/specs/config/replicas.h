@@ -1,6 +1,8 @@
 // The replicas of a run's stages: what they shard, and which experts each has.
 #pragma once
 
+#include <string>
+
 #include "base/result.h"
 #include "config/train_config.h"
 #include "model_spec/layer_range.h"
@@ -29,6 +31,11 @@ Mesh MeshOfPlanes(const ParallelConfig& parallel, const Schedule& schedule);
 // the tokens of all samples and slices, and the vocabulary; not with model.predictor, whose samples
 // are one token shorter.
 bool DividesTokens(const TrainConfig& config);
+// Returns why they do not, as the end of a sentence. Requires: !DividesTokens(config).
+std::string ReasonForAllTokens(const TrainConfig& config);
+// Checks parallel.expert_tensor. Requires: ChooseSchedule has filled in the rest. Errors:
+// kInvalidArgument.
+Status CheckExpertTensor(const TrainConfig& config);
 // Returns the layers of a stage with the part of the matrices that its plane has (parallel.tensor).
 LayerRange WithTensorPart(LayerRange range, const TrainConfig& config, int plane = 0);
 // WithTensorPart, with the part of the experts that the rank of the schedule has (parallel.expert).

@@ -118,14 +118,14 @@ namespace {
 Status CheckTensor(const TrainConfig& config) {
   const int ranks = config.parallel.tensor;
   if (ranks == 1) return {};
-  const char* const refused = config.parallel.expert > 1         ? "parallel.expert above 1"
-                              : config.parallel.shard_vocabulary ? "parallel.shard_vocabulary"
-                              : !config.compiled.empty()         ? "compiled"
-                                                                 : nullptr;
-  if (refused != nullptr) {
-    return InvalidParameter("parallel.tensor", "{} cannot be combined with {}", ranks, refused);
+  if (config.parallel.shard_vocabulary) {
+    return InvalidParameter("parallel.shard_vocabulary",
+                            ": the {} ranks of parallel.tensor divide the embedding, the head and "
+                            "the loss already; remove one of them",
+                            ranks);
   }
-  if (const Status status = CheckTensorRanks(config.model, ranks); !status) {
+  const bool has_whole_experts = config.parallel.expert_tensor == 1;
+  if (const Status status = CheckTensorRanks(config.model, ranks, has_whole_experts); !status) {
     return tl::unexpected(Located(status.error(), config, {}));
   }
   return {};
@@ -172,6 +172,7 @@ Result<Schedule> ScheduleOfRun(Schedule schedule, TrainConfig& config) {
   pipeline.slices = schedule.slices;
   PENSTOCK_TRY_STATUS(CheckSlices(config));
   PENSTOCK_TRY_STATUS(CheckLengths(config, schedule));
+  PENSTOCK_TRY_STATUS(CheckExpertTensor(config));
   PENSTOCK_TRY_STATUS(SetShared(config, schedule));
   return schedule;
 }

@@ -65,6 +65,9 @@ struct ParallelConfig {
   int residency = 0;
   int expert = 1;  // consecutive replicas that divide the experts of each layer
   int tensor = 1;  // ranks that divide the matrices of each layer
+  // How many of these divide each expert: 1 or, as 0 also means, all. With 1, each has whole
+  // experts, to which it sends its share of the tokens.
+  int expert_tensor = 0;
   // Whether these ranks divide the tokens between layers, too, where they can (DividesTokens).
   bool sequence_parallel = true;
   // Whether the backward gathers again what F has gathered, instead of saving it.

@@ -30,6 +30,9 @@ struct LayerRange {
   int tensor_rank = 0;
   // Whether each of these ranks has its share of the tokens between layers, one after another.
   bool divides_tokens = false;
+  // Whether each of these ranks has whole experts, and sends them its share of the tokens. Requires
+  // divides_tokens.
+  bool has_whole_experts = false;
   // Whether the embedding and the head are outside of the stages, sharded over the ranks. The stage
   // with `embedding` then takes the embedded tokens, and the one with `head` returns normalized
   // hidden states.

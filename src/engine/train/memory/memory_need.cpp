@@ -67,6 +67,7 @@ TrainConfig SmallConfig(const TrainConfig& config, Kind kind, std::int64_t layer
   small.parallel.expert = small.parallel.data = config.parallel.expert;
   small.parallel.shard_vocabulary = config.parallel.shard_vocabulary;
   small.parallel.tensor = config.parallel.tensor;
+  small.parallel.expert_tensor = config.parallel.expert_tensor;
   small.parallel.sequence_parallel = config.parallel.sequence_parallel;
   small.parallel.gather_again = config.parallel.gather_again;
   small.pipeline.microbatches = config.parallel.expert;

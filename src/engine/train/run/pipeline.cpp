@@ -142,7 +142,8 @@ Status CheckShared(const std::vector<SharedParameter>& shared, const Schedule& s
 }
 
 // Sets the compiled stage, if the run has any.
-Status SetCompiled(const TrainConfig& config, int model_stage, TorchStageOptions& options) {
+Status SetCompiled(const TrainConfig& config, int model_stage, int plane,
+                   TorchStageOptions& options) {
   if (config.compiled.empty()) return {};
   if (options.schedule.updates_each_microbatch()) {
     return InvalidParameter(
@@ -152,8 +153,9 @@ Status SetCompiled(const TrainConfig& config, int model_stage, TorchStageOptions
         "after every microbatch: remove 'compiled'",
         config.compiled);
   }
-  PENSTOCK_TRY(StageProgram program, LoadStageProgram(CompiledFile(config.compiled, model_stage),
-                                                      KeyOfStage(config, model_stage)));
+  PENSTOCK_TRY(StageProgram program,
+               LoadStageProgram(CompiledFile(config.compiled, model_stage, plane),
+                                KeyOfStage(config, model_stage, plane)));
   options.programs = std::make_shared<const std::vector<StageProgram>>(1, std::move(program));
   return {};
 }
@@ -225,7 +227,7 @@ class PipelineBuilder {
     options.random.first_op = pipeline_.ranges[Index(model_stage)].begin * kRandomOpsPerLayer;
     // Other tokens, other numbers.
     if (DividesTokens(config_)) options.random.first_op += std::int64_t{plane_} << 40;
-    PENSTOCK_TRY_STATUS(SetCompiled(config_, model_stage, options));
+    PENSTOCK_TRY_STATUS(SetCompiled(config_, model_stage, plane_, options));
     PENSTOCK_TRY_STATUS(SetExamples(model_stage, options));
     Report(stage, 0);
     PENSTOCK_TRY(StageToBuild made, MakeModules(stage, std::move(options)));
@@ -303,7 +305,8 @@ class PipelineBuilder {
         options.schedule.microbatches / options.schedule.versions.microbatches_per_update;
     PENSTOCK_TRY(std::unique_ptr<MatrixExchange> exchange,
                  MakeExchange(config_, ParametersOf(module), options));
-    return std::make_shared<Optimizer>(pipeline_.rate, updates_per_step, std::move(exchange));
+    return std::make_shared<Optimizer>(pipeline_.rate, updates_per_step, std::move(exchange),
+                                       options.rank.shards->tensor.get());
   }
 
   const RunContext& run_;
@@ -411,10 +414,17 @@ void ReplaceStage(Pipeline& pipeline, std::size_t index, const std::vector<Named
   pipeline.replaced[index] = std::exchange(module, std::move(whole));
 }
 
-// A stage in a plane, and its end of the group of the planes' ranks.
+// A stage in a plane, and its end of the group of the planes' ranks; null with one plane.
 struct StageOfPlane {
   const StageModule& module;
-  GroupEnd& tensor;
+  const std::vector<NamedTensor>& experts;  // of all ranks
+  GroupEnd* tensor;
+
+  // Returns a parameter with the experts of all ranks.
+  at::Tensor Gathered(const std::string& name) const {
+    const auto found = std::ranges::find(experts, name, &NamedTensor::name);
+    return found == experts.end() ? module.named_parameters()[name].detach() : found->tensor;
+  }
 };
 
 // Returns the stage in the planes whose rank of it is on this process.
@@ -425,54 +435,58 @@ std::vector<StageOfPlane> PlanesHere(const Pipeline& pipeline, const Schedule& s
   for (int plane = 0; plane <= std::ssize(pipeline.planes); ++plane) {
     const Pipeline& of = pipeline.Plane(plane);
     if (of.stages[Index(stage)] == nullptr) continue;
-    here.push_back({*of.model.stages[Index(stage)], *of.rank_shards[rank]->tensor});
+    here.push_back({*of.model.stages[Index(stage)], of.stages[Index(stage)]->AllExperts(),
+                    of.rank_shards[rank]->tensor.get()});
   }
   return here;
 }
 
-// Gathers the matrices of a stage that planes divide, on all its ranks. Returns them as the first
-// of these here has them. Requires: each plane has gathered its shards.
-std::vector<NamedTensor> WholeMatrices(const std::vector<StageOfPlane>& here) {
+// Gathers the matrices of a stage that planes divide, on all its ranks. Returns them, and the
+// experts, as the first of these here has them. Requires: each plane has gathered its shards.
+std::vector<NamedTensor> WholeTensors(const std::vector<StageOfPlane>& here) {
   const at::NoGradGuard no_gradients;
   std::vector<NamedTensor> whole;
   for (const auto& [name, part] : PartsOf(here.front().module)) {
     if (part.parts == 1) continue;
     std::vector<RankGroup::Ticket> tickets;
-    for (const auto& [module, tensor] : here) {
-      tickets.push_back(StartGather(tensor, module.named_parameters()[name].detach()));
+    for (const StageOfPlane& each : here) {
+      tickets.push_back(StartGather(*each.tensor, each.Gathered(name)));
     }
     std::vector<at::Tensor> all;
     for (std::size_t i = 0; i < here.size(); ++i) {
-      const at::Tensor of_ranks = here[i].tensor.Wait(tickets[i]);
+      const at::Tensor of_ranks = here[i].tensor->Wait(tickets[i]);
       for (int rank = 0; i == 0 && rank < of_ranks.size(0); rank += part.copies) {
         all.push_back(of_ranks[rank]);
       }
     }
     whole.push_back({name, part.Join(all)});
   }
+  const std::vector<NamedTensor>& experts = here.front().experts;
+  whole.insert(whole.end(), experts.begin(), experts.end());  // joined ones come first
   return whole;
 }
 
-void GatherMatrices(Pipeline& pipeline, const Schedule& schedule) {
-  if (pipeline.planes.empty()) return;
+// Replaces the stages of which ranks have parts.
+void ReplaceDividedStages(Pipeline& pipeline, const Schedule& schedule) {
   for (int stage = 0; stage < schedule.placement.chain_length(); ++stage) {
     const std::vector<StageOfPlane> here = PlanesHere(pipeline, schedule, stage);
     if (here.empty()) continue;
-    const std::vector<NamedTensor> whole = WholeMatrices(here);
-    if (pipeline.stages[Index(stage)] != nullptr) ReplaceStage(pipeline, Index(stage), whole);
+    const std::vector<NamedTensor> whole = WholeTensors(here);
+    const bool is_divided = !pipeline.planes.empty() || !whole.empty();
+    if (is_divided && pipeline.stages[Index(stage)] != nullptr) {
+      ReplaceStage(pipeline, Index(stage), whole);
+    }
   }
 }
 
-void GatherShards(Pipeline& pipeline, const Schedule& schedule, bool replicas) {
-  for (const auto& stage : pipeline.stages) {
+// Gathers what the replicas of one plane divide.
+void GatherShards(Pipeline& plane, const Schedule& schedule, bool replicas) {
+  for (const auto& stage : plane.stages) {
     if (stage != nullptr) stage->StartGather();
   }
-  for (std::size_t stage = 0; stage < pipeline.stages.size(); ++stage) {
-    const bool of_model = static_cast<int>(stage) < schedule.placement.chain_length();
-    if (pipeline.stages[stage] == nullptr) continue;
-    pipeline.stages[stage]->FinishGather(replicas || of_model);
-    if (!of_model || pipeline.stages[stage]->AllExperts().empty()) continue;
-    ReplaceStage(pipeline, stage, pipeline.stages[stage]->AllExperts());
+  for (std::size_t stage = 0; stage < plane.stages.size(); ++stage) {
+    const bool keeps = replicas || static_cast<int>(stage) < schedule.placement.chain_length();
+    if (plane.stages[stage] != nullptr) plane.stages[stage]->FinishGather(keeps);
   }
 }
 
@@ -481,7 +495,7 @@ void GatherShards(Pipeline& pipeline, const Schedule& schedule, bool replicas) {
 void GatherWeights(Pipeline& pipeline, const Schedule& schedule, bool replicas) {
   for (Pipeline& plane : pipeline.planes) GatherShards(plane, schedule, replicas);
   GatherShards(pipeline, schedule, replicas);
-  GatherMatrices(pipeline, schedule);
+  ReplaceDividedStages(pipeline, schedule);
   for (const auto& shard : pipeline.vocabulary) {
     if (shard != nullptr) shard->StartGather();
   }
@@ -519,7 +533,7 @@ NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int mes
       if (parameter.stages.front() != stage) saved_elsewhere.insert(parameter.name);
     }
     for (const NamedParameter& parameter : own.stages[index]->Parameters()) {
-      if (plane > 0 && !parameter.is_part) saved_elsewhere.insert(parameter.name);
+      if (plane > 0 && !parameter.part) saved_elsewhere.insert(parameter.name);
     }
     for (const NamedParameter& parameter : own.stages[index]->Parameters()) {
       if (saved_elsewhere.contains(parameter.name)) continue;

@@ -1,12 +1,10 @@
 #include "train/run/run_checks.h"
 
-#include "base/index.h"
 #include "config/parameter_rules.h"
 #include "config/replicas.h"
 #include "config/sequence_lengths.h"
 #include "graph/capture/shapes_only.h"
 #include "model/model.h"
-#include "model/tensor_parallel.h"
 
 namespace penstock {
 namespace {
@@ -31,24 +29,6 @@ Status CheckShardedVocabulary(const TrainConfig& config) {
     return InvalidParameter("parallel.shard_vocabulary",
                             ": Muon updates whole matrices, and each rank has some rows of "
                             "{}; use AdamW for it (optimizer.groups)",
-                            name);
-  }
-  return {};
-}
-
-Status CheckDividedMatrices(const TrainConfig& config) {
-  if (config.parallel.tensor == 1) return {};
-  const ShapesOnly shapes;
-  PENSTOCK_TRY(std::vector<LayerRange> ranges, SplitLayers(config.model.layers, 1, {}));
-  ranges.front().tensor_ranks = config.parallel.tensor;
-  PENSTOCK_TRY(const std::shared_ptr<StageModule> module, BuildStage(config.model, ranges.front()));
-  const ParameterRules rules(config.optimizer);
-  const auto parameters = module->named_parameters();
-  for (const auto& [name, part] : PartsOf(*module)) {
-    if (part.parts == 1 || !rules.Of(name, Index(parameters[name].dim())).muon) continue;
-    return InvalidParameter("parallel.tensor",
-                            ": Muon updates whole matrices, and each rank has a part of {}; use "
-                            "AdamW for it (optimizer.groups)",
                             name);
   }
   return {};
@@ -80,17 +60,12 @@ Result<std::vector<std::string>> CheckRun(const TrainConfig& config) {
   }
   PENSTOCK_TRY_STATUS(CheckGroups(config));
   PENSTOCK_TRY_STATUS(CheckShardedVocabulary(config));
-  PENSTOCK_TRY_STATUS(CheckDividedMatrices(config));
   std::vector<std::string> lines;
   const ParallelConfig& parallel = config.parallel;
   if (parallel.tensor > 1 && parallel.sequence_parallel && !DividesTokens(config)) {
     lines.push_back(fmt::format(
         "parallel.sequence_parallel: {} ranks have all tokens between layers, because {}",
-        parallel.tensor,
-        HasPredictor(config)
-            ? "model.predictor reads whole samples"
-            : fmt::format("they do not divide the tokens of samples, or the {} of the vocabulary",
-                          config.model.vocabulary)));
+        parallel.tensor, ReasonForAllTokens(config)));
   }
   if (optimizer.warmup > config.steps) {
     lines.push_back(fmt::format(

@@ -50,8 +50,10 @@ class CompiledStage final : public TorchStage {
         binding_{weights_.values(), weights_.gradients(), MakeGenerator(options.rank.device()),
                  options.random.first_op, options.rank.device()} {
     if (options.rank.queue) clock_.emplace(options.rank.device());
-    if (GroupEnd* group = weights_.expert_group()) binding_.groups = {{kExpertGroup, group}};
-    if (GroupEnd* group = weights_.tensor_group()) binding_.groups = {{kTensorGroup, group}};
+    if (GroupEnd* group = weights_.expert_group())
+      binding_.groups.emplace_back(kExpertGroup, group);
+    if (GroupEnd* group = weights_.tensor_group())
+      binding_.groups.emplace_back(kTensorGroup, group);
     for (StageProgram& program : programs) {
       programs_.push_back(std::make_unique<BoundProgram>(
           std::move(program), binding_, options_.node_costs, options_.rank.recorder));

@@ -249,8 +249,9 @@ struct NamedParameter {
   // Whether the global gradient norm includes it. A shared parameter counts at its first holder,
   // and a part of a matrix on the first rank that has it.
   bool counts;
-  // Whether the ranks of the tensor group have parts of it, whose squared norms are added.
-  bool is_part = false;
+  // The rank's part, if the ranks of the tensor group have different ones. Their squared norms are
+  // added.
+  std::optional<ParameterPart> part = {};
   // Whether the stage computes a gradient for it: false if no output of any shape so far depends on
   // it, so that the gradient is always zero.
   bool has_gradient = true;

@@ -9,6 +9,7 @@
 #include "tests/engine/train/run/processes_run.h"
 #include "tests/engine/train/run/trained_model.h"
 #include "tests/results.h"
+#include "train/compiled/compile_stages.h"
 #include "train/run/run_checks.h"
 
 namespace penstock {
@@ -149,6 +150,46 @@ TEST(TensorParallelRun, CombinesWithRecomputePostValidationAndBf16) {
   }
 }
 
+// Ranks divide experts, which replicas divide, too, or have whole ones.
+TEST(TensorParallelRun, DividesExperts) {
+  for (const auto& [model, balance] : {std::pair("mixtral", "loss"), {"deepseek_v3", "bias"}}) {
+    TrainConfig config = DividedConfig(model, /*divides_tokens=*/true);
+    config.model.options["balance"] = balance;
+    config.model.options["balance_loss"] = "1";
+    config.model.options["shared_experts"] = "1";
+    config.pipeline.schedule = "dualpipev";
+    config.pipeline.ranks = 2;
+    config.pipeline.stages = 4;
+    config.pipeline.microbatches = 8;
+    config.parallel.data = 2;
+    const TrainedModel expected = TrainWith(config);
+    config.parallel.tensor = 2;
+    for (const auto& [expert, expert_tensor] : {std::pair(1, 1), {2, 1}, {2, 2}}) {
+      SCOPED_TRACE(fmt::format("{} {} {} {}", model, balance, expert, expert_tensor));
+      config.parallel.expert = expert;
+      config.parallel.expert_tensor = expert_tensor;
+      const TrainedModel divided = TrainWith(config);
+      ExpectEqualToRounding(expected, divided);
+      ExpectEqual(divided, TrainWith(config));
+    }
+  }
+}
+
+TEST(TensorParallelRun, UpdatesWholeMatricesByMuon) {
+  for (const char* const model : {"gpt2", "mixtral"}) {
+    TrainConfig config = DividedConfig(model, /*divides_tokens=*/true);
+    config.optimizer.name = "muon";
+    config.parallel.data = 2;
+    const TrainedModel expected = TrainWith(config);
+    for (const int zero : {0, 1, 3}) {
+      SCOPED_TRACE(fmt::format("{} {}", model, zero));
+      config.parallel.tensor = 4;
+      config.parallel.zero = zero;
+      ExpectEqualToRounding(expected, TrainWith(config));
+    }
+  }
+}
+
 // W gathers again what F has gathered. No bit differs.
 TEST(TensorParallelRun, GathersAgainWithEverySchedule) {
   for (const char* const schedule : {"1f1b", "zb-h1", "zbv", "dualpipev"}) {
@@ -186,15 +227,6 @@ TEST(TensorParallelRun, RefusesToGatherAgainOnOneRank) {
   EXPECT_EQ(LineOf(CheckRun(config)),
             "parallel.gather_again has no effect without parallel.tensor: set it, because a single "
             "rank gathers nothing");
-}
-
-TEST(TensorParallelRun, RefusesMuon) {
-  TrainConfig config = DividedConfig("llama");
-  config.parallel.tensor = 2;
-  config.optimizer.name = "muon";
-  EXPECT_EQ(LineOf(CheckRun(config)),
-            "parallel.tensor: Muon updates whole matrices, and each rank has a part of "
-            "layers.0.w1.weight; use AdamW for it (optimizer.groups)");
 }
 
 class TensorParallelFiles : public ProcessesRun {
@@ -258,6 +290,16 @@ TEST_F(TensorParallelFiles, StartsFromOtherPrograms) {
     EXPECT_NEAR(divided.front().loss, expected.front().loss, 1e-5);
     EXPECT_NEAR(divided.back().loss, expected.back().loss, 1e-3);
   }
+}
+
+TEST_F(TensorParallelFiles, RunsCompiledStages) {
+  const std::vector<std::string> options = {"ranks=2", "stages=2", "parallel.tensor=2"};
+  Train("captured", options);
+  const std::string folder = folder_ / "stages";
+  EXPECT_EQ(ValueOf(CompileStages(Config(options), folder)).size(), 4);
+  Train("compiled", With(options, {"compiled=" + folder}));
+  ExpectSameTensors(AllTensors(Folder("captured") + "/model.safetensors"),
+                    AllTensors(Folder("compiled") + "/model.safetensors"));
 }
 
 // Threads divide the matrices of the ranks of each process.
