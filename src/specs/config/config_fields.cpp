@@ -166,8 +166,12 @@ std::vector<Field> ParallelFields(ParallelConfig& c) {
        "Let these ranks divide the tokens between layers, too, if they divide them evenly",
        kFromZero, "sp enable_sequence_parallel"},
       {"parallel.context", &c.context, kPrograms,
-       "Ranks that divide the tokens of each sample; for now, only 1", kFromOne,
+       "Ranks, threads of one process, that divide the tokens of each sample", kFromOne,
        "cp context_parallel_size context_parallel_degree"},
+      {"parallel.context_exchange", &c.context_exchange, kPrograms,
+       "What these ranks exchange in attention: all keys and values, heads for tokens, or keys and "
+       "values from rank to rank",
+       OneOf("gather heads ring"), "cp_comm_type context_parallel_rotate_method"},
       {"parallel.link", &c.link, kRun,
        "Link between these replicas (100MB/s 50us): orders overlapped pairs; threads emulate it"},
       {"parallel.shard_vocabulary", &c.shard_vocabulary, kPrograms,

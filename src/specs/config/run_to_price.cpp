@@ -101,7 +101,7 @@ Result<RunToPrice> RunToPriceOf(TrainConfig config) {
   add("precision", config.precision);
   add("micro_batch_size", config.batch);
   add("sequence", config.model.sequence);
-  add("nodes", NodesOf(pipeline.ranks * parallel.data * parallel.tensor));
+  add("nodes", NodesOf(pipeline.ranks * parallel.data * parallel.tensor * parallel.context));
   if (parallel.data > 1) add("data_parallel", parallel.data);
   if (parallel.expert > 1) add("expert", parallel.expert);
   if (parallel.tensor > 1) add("tensor", parallel.tensor);

@@ -67,7 +67,8 @@ struct ParallelConfig {
   int tensor = 1;  // ranks that divide the matrices of each layer
   // Whether these ranks divide the tokens between layers, too, where they can (DividesTokens).
   bool sequence_parallel = true;
-  int context = 1;  // ranks that divide the tokens of each sample; 1 for now
+  int context = 1;                          // ranks that divide the tokens of each sample
+  std::string context_exchange = "gather";  // ContextExchange: gather, heads or ring
   // The link between these replicas, as LinkSpeed; empty: a fast one.
   std::string link = {};
   // Whether the pipeline's ranks shard the embedding, the head and the loss (Schedule::vocabulary).

@@ -13,6 +13,14 @@ namespace penstock {
 inline constexpr int kExpertGroup = -2;
 // The group of the ranks that divide the matrices of their stages.
 inline constexpr int kTensorGroup = -3;
+// The group of the ranks that divide the tokens of each sample.
+inline constexpr int kContextGroup = -4;
+
+// What attention exchanges if ranks divide the tokens: keys and values of all tokens (kGather);
+// heads for tokens, so that each rank has all tokens of some heads (kHeads: Jacobs et al.,
+// DeepSpeed Ulysses, 2023); or keys and values from rank to rank (kRing: Liu et al., Ring
+// Attention, 2023).
+enum class ContextExchange : std::uint8_t { kGather, kHeads, kRing };
 
 // The part of a model that a stage contains.
 struct LayerRange {
@@ -30,6 +38,11 @@ struct LayerRange {
   int tensor_rank = 0;
   // Whether each of these ranks has its share of the tokens between layers, one after another.
   bool divides_tokens = false;
+  // The stage has part `context_rank` of the tokens of each sample (ContextTokens), and exchanges
+  // keys and values in kContextGroup with the stages that have the others.
+  int context_ranks = 1;
+  int context_rank = 0;
+  ContextExchange context_exchange = ContextExchange::kGather;
   // Whether the embedding and the head are outside of the stages, sharded over the ranks. The stage
   // with `embedding` then takes the embedded tokens, and the one with `head` returns normalized
   // hidden states.
@@ -40,6 +53,10 @@ struct LayerRange {
   bool has_embedding() const { return embedding && !sharded_vocabulary; }
   bool has_logits() const { return head && !sharded_vocabulary; }
 };
+
+// Returns how many tokens of a sample, or of a slice of it, each of `ranks` ranks has that divide
+// them: two of 2 * ranks equal blocks. Padding completes the last block.
+std::int64_t ContextTokens(std::int64_t tokens, int ranks);
 
 // Returns the ranges of `stages` stages, divided as DivideLayers (base/divide_layers.h) does.
 // Errors: as DivideLayers.

@@ -92,6 +92,7 @@ ExpertLayer::ExpertLayer(torch::nn::Module& block, std::int64_t dim, std::int64_
     : options_(options),
       ranks_(range.expert_ranks),
       place_(TensorPlace::Of(range)),
+      context_(ContextPlace::Of(range)),
       router_(block.register_module("router", std::make_shared<Router>(dim, options))),
       block_(block) {
   const auto experts = block.register_module("experts", std::make_shared<torch::nn::Module>());
@@ -123,6 +124,8 @@ torch::Tensor ExpertLayer::RunOnRanks(const torch::Tensor& rows, const torch::Te
 
 // The loss term is the sum over the experts of their share of the rows times their mean share of
 // the scores, times the number of experts (Fedus et al., Switch Transformers, 2022, section 2.2).
+// Ranks that divide the tokens add their loads, and each has the part of the mean that its scores
+// are.
 torch::Tensor ExpertLayer::Balance(const torch::Tensor& output, const ExpertChoice& choice,
                                    const Routing& routing) {
   const torch::Tensor load = routing.counts.to(at::kFloat);
@@ -132,8 +135,9 @@ torch::Tensor ExpertLayer::Balance(const torch::Tensor& output, const ExpertChoi
                                load - rows / static_cast<double>(options_.experts));
   }
   const torch::Tensor shares = choice.scores / choice.scores.sum(-1, /*keepdim=*/true);
-  const torch::Tensor loss =
-      (load * shares.mean(0)).sum() * (static_cast<double>(options_.experts) / rows);
+  const double of_all = rows * context_.ranks * context_.ranks;
+  const torch::Tensor loss = (SumOverContext(load, context_) * shares.mean(0)).sum() *
+                             (static_cast<double>(options_.experts) / of_all);
   const double gradient = options_.balance_loss * loss_gradient_;
   return SideGradient::apply(output, loss, at::full({}, gradient, loss.options()));
 }

@@ -63,6 +63,7 @@ class ExpertLayer : public FeedForward {
   ExpertOptions options_;
   int ranks_;          // that divide the experts
   TensorPlace place_;  // of the ranks that divide each expert
+  ContextPlace context_;
   double loss_gradient_ = 1;
   std::shared_ptr<Router> router_;
   torch::Tensor w1_, w2_, w3_;

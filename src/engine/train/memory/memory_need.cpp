@@ -66,6 +66,7 @@ TrainConfig SmallConfig(const TrainConfig& config, Kind kind, std::int64_t layer
   small.parallel.expert = small.parallel.data = config.parallel.expert;
   small.parallel.shard_vocabulary = config.parallel.shard_vocabulary;
   small.parallel.tensor = config.parallel.tensor;
+  small.parallel.context = config.parallel.context;
   small.parallel.sequence_parallel = config.parallel.sequence_parallel;
   small.pipeline.microbatches = config.parallel.expert;
   small.pipeline.ranks = kind == Kind::kOnly ? 1 : 3;
@@ -79,7 +80,7 @@ TrainConfig SmallConfig(const TrainConfig& config, Kind kind, std::int64_t layer
 Result<StageNeed> CountParameters(const TrainConfig& config, Kind kind, std::int64_t layers) {
   const TrainConfig small = SmallConfig(config, kind, layers);
   PENSTOCK_TRY(const std::vector<LayerRange> ranges, StageRanges(small, small.pipeline.stages));
-  LayerRange range = WithTensorPart(ranges[IndexOf(kind)], small);
+  LayerRange range = WithPlane(ranges[IndexOf(kind)], small);
   range.expert_ranks = config.parallel.expert;
   PENSTOCK_TRY(const std::shared_ptr<StageModule> module, BuildStage(small.model, range));
   StageNeed need;
@@ -298,11 +299,11 @@ double BatchBytes(const TrainConfig& config) {
   return 2 * kTokenBytes * TokensOf(config) * static_cast<double>(config.pipeline.microbatches);
 }
 
-// Planes (MeshOfPlanes) are all on this process.
+// Planes are all on this process.
 void AddPlanes(const TrainConfig& config, MemoryNeed& need) {
   for (double* const bytes : {&need.weights, &need.gradients, &need.optimizer, &need.checkpoint,
                               &need.activations, &need.batches}) {
-    *bytes *= config.parallel.tensor;
+    *bytes *= Planes(config.parallel).ranks();
   }
 }
 

@@ -47,7 +47,7 @@ Result<std::vector<StageParameters>> ParametersOfStages(const TrainConfig& confi
   const ParameterRules rules(config.optimizer);
   std::vector<StageParameters> stages;
   for (LayerRange range : ranges) {
-    range = WithTensorPart(range, config);
+    range = WithPlane(range, config);
     range.expert_ranks = config.parallel.expert;
     PENSTOCK_TRY(const std::shared_ptr<StageModule> module, BuildStage(config.model, range));
     StageParameters& stage = stages.emplace_back();

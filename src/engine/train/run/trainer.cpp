@@ -166,7 +166,10 @@ void PrintStart(const RunContext& run, const TrainingData& data, std::int64_t pa
       config.pipeline.ranks,
       config.pipeline.csv.empty() ? config.pipeline.schedule : config.pipeline.csv,
       config.parallel.data > 1 ? fmt::format(", {} replicas", config.parallel.data) : "",
-      config.parallel.tensor > 1 ? fmt::format(", {} tensor ranks", config.parallel.tensor) : "");
+      (config.parallel.context > 1 ? fmt::format(", {} context ranks", config.parallel.context)
+                                   : "") +
+          (config.parallel.tensor > 1 ? fmt::format(", {} tensor ranks", config.parallel.tensor)
+                                      : ""));
   std::fflush(log);
 }
 

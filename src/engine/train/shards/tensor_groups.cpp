@@ -22,32 +22,44 @@ ElementType SummedTypeOf(const at::Tensor& x) {
 
 }  // namespace
 
-Result<TensorGroups> MakeTensorGroups(const Schedule& schedule, const ParallelConfig& parallel,
-                                      const LocalRanks& ranks, c10::Device device) {
-  TensorGroups groups;
-  if (parallel.tensor == 1) return groups;
+Result<PlaneGroups> MakePlaneGroups(const Mesh& planes, Axis axis, const Schedule& schedule,
+                                    const LocalRanks& ranks, c10::Device device) {
+  PlaneGroups groups;
+  if (planes.size(axis) == 1) return groups;
   RankGroupOptions options;
   options.timeout = kNoTimeout;
   options.memory = GroupMemoryOn(device);
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
-    auto& group = groups.emplace_back(Index(parallel.tensor));
+    auto& of_rank = groups.emplace_back(Index(planes.ranks()));
     if (!ranks.has(rank)) continue;
-    options.name = fmt::format("tensor ranks of pipeline rank {}", rank);
-    auto ends = MakeLocalGroup(parallel.tensor, options);
-    for (std::size_t plane = 0; plane < ends.size(); ++plane) {
-      group[plane] = std::make_unique<GroupEnd>(std::move(ends[plane]));
+    for (const std::vector<int>& members : planes.Groups({axis})) {
+      options.name = fmt::format("{} ranks of pipeline rank {}",
+                                 axis == Axis::kTensor ? "tensor" : "context", rank);
+      auto ends = MakeLocalGroup(planes.size(axis), options);
+      for (std::size_t i = 0; i < members.size(); ++i) {
+        of_rank[Index(members[i])] = std::make_unique<GroupEnd>(std::move(ends[i]));
+      }
     }
   }
   return groups;
 }
 
-at::Tensor SumOverGroup(GroupEnd& group, const at::Tensor& x) {
-  const at::Tensor sum = at::empty_like(x);
+namespace {
+
+at::Tensor SumTo(GroupEnd& group, const at::Tensor& x, const at::Tensor& sum) {
   CollectiveCall call{.kind = CollectiveKind::kAllReduce, .type = SummedTypeOf(x)};
   call.input = {static_cast<const std::byte*>(x.const_data_ptr()), x.nbytes()};
   call.output = MemoryOf(sum);
   return group.Wait(group.Start(call, x, sum));
 }
+
+}  // namespace
+
+at::Tensor SumOverGroup(GroupEnd& group, const at::Tensor& x) {
+  return SumTo(group, x, at::empty_like(x));
+}
+
+void SumInPlace(GroupEnd& group, const at::Tensor& x) { static_cast<void>(SumTo(group, x, x)); }
 
 void SumOverGroup(GroupEnd& group, c10::Device device, std::span<double> numbers) {
   const at::Tensor own =
