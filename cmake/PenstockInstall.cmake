@@ -31,7 +31,7 @@ set(PENSTOCK_ENGINE_HEADERS
   model_spec/attention_sizes.h model_spec/huggingface_format.h model_spec/layer_range.h model_spec/model_config.h
   model_spec/model_shape.h model_spec/model_spec.h model_spec/rope_scaling.h
   model/context_parallel.h model/sequence_context.h model/tensor_parallel.h checkpoint/layout.h
-  runtime/processes/process_group.h config/train_config.h train/train.h)
+  collective/collective_count.h runtime/processes/process_group.h config/train_config.h train/train.h)
 
 # An installed header can include only installed ones.
 foreach(header IN LISTS PENSTOCK_PUBLIC_HEADERS PENSTOCK_ENGINE_HEADERS)

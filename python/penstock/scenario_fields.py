@@ -56,6 +56,7 @@ class ModelFields(TypedDict, total=False):
     context: int
     context_exchange: str
     sequence_parallel: bool
+    gather_again: bool
     recompute: str
     layout: Sequence[int] | str
     zero_ranks: int

@@ -95,6 +95,11 @@ struct Implementation {
   // Whether more ranks may divide a layer than it has heads of keys and values, with copies of
   // them.
   bool copies_heads = false;
+  // Whether a layer gathers the tokens that ranks divide once, for all that it computes: F keeps
+  // them for W, and each rank chooses the experts of all of them.
+  bool gathers_once = false;
+  // Whether a vocabulary that ranks do not divide evenly is padded; otherwise each has all of it.
+  bool pads_vocabulary = true;
   double quantized_gather_bytes = 0;  // `gathered_bytes` of a quantized precision
   // With `zero` 3: part of the gathers of weights and sums of gradients that compute does not hide,
   // if every F and I gathers them and every I sums them; 0: each is gathered and summed once a
@@ -114,6 +119,10 @@ struct Implementation {
   // The parameters of a rank; null: all parameters of the stage are divided by the ranks that
   // divide its layers.
   ParameterCount (*parameters)(const ModelShape&, const LayerRange&, const Microbatch&) = nullptr;
+  // Whether ranks that divide the layers of a model can divide the tokens in between; null: always.
+  bool (*divides_tokens)(const ModelShape&, const Microbatch&) = nullptr;
+  // Elements of the gradients that they add once per step, in one call; null: none.
+  double (*summed_once)(const ModelShape&, const LayerRange&, const Microbatch&) = nullptr;
   RankOverhead (*overhead)(const ModelShape&, const Microbatch&, const RankPlace&) = nullptr;
 };
 

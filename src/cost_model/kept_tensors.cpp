@@ -40,18 +40,39 @@ void AddNormTensors(double rows, double width, KeptList& list) {
   list.Add("norm: gradient of the output", Kept::kFromInput, rows * width);
 }
 
-// A norm whose output is the input of matmuls.
-void AddNormOfMatmuls(double rows, double width, KeptList& list) {
+// A norm whose output is the input of matmuls, which keep `kept` rows of it.
+void AddNormOfMatmuls(double rows, double kept, double width, KeptList& list) {
   AddNormTensors(rows, width, list);
   list.Within(kNorm);
-  list.Add("norm: output", Kept::kUntilWeight, rows * width);
+  list.Add("norm: output", Kept::kUntilWeight, kept * width);
   list.Within(0);
 }
 
-// The projection back to hidden states reads the gradient of the residual stream.
+// Likewise, of hidden states.
+void AddNormOfHidden(const ModelShape& shape, const Microbatch& batch, KeptList& list) {
+  AddNormOfMatmuls(batch.tokens_of_rank(), batch.kept_tokens(), static_cast<double>(shape.dim),
+                   list);
+}
+
+// The projection back to hidden states reads the gradient of the residual stream: of all tokens, if
+// ranks gather them once. Its bias, which ranks have for their own tokens, reads the gradient of
+// these.
 void AddResidualGradient(const ModelShape& shape, const Microbatch& batch, KeptList& list) {
-  list.Add("gradient of the residual stream", Kept::kFromInput,
-           batch.tokens_of_rank() * static_cast<double>(shape.dim));
+  const bool gathers = batch.profile.get().gathers_once;
+  const auto dim = static_cast<double>(shape.dim);
+  const double tokens = batch.tokens(), own = batch.tokens_of_rank();
+  list.Add("gradient of the residual stream", Kept::kFromInput, (gathers ? tokens : own) * dim);
+  if (shape.architecture == Architecture::kGpt2 && gathers && own < tokens) {
+    list.Add("gradient of the rank's tokens", Kept::kFromInput, own * dim);
+  }
+}
+
+// The gradient of the rank's tokens is a view of the gradient of all tokens, where all ranks
+// compute the same.
+void AddGatheredGradient(const ModelShape& shape, const Microbatch& batch, KeptList& list) {
+  if (!batch.profile.get().gathers_once) return;
+  list.Add("gradient of other ranks' tokens", Kept::kFromInput,
+           (batch.tokens() - batch.tokens_of_rank()) * static_cast<double>(shape.dim));
 }
 
 void AddPlainAttention(const ModelShape& shape, const Microbatch& batch, KeptList& list) {
@@ -81,7 +102,7 @@ void AddLatentQueries(const LatentShape& latent, const Microbatch& batch, KeptLi
   const double tokens = batch.tokens();
   const auto rank = static_cast<double>(latent.query_rank);
   if (latent.query_rank == 0) return;
-  AddNormOfMatmuls(tokens, rank, list);
+  AddNormOfMatmuls(tokens, tokens, rank, list);
   list.Add("gradient of latent queries", Kept::kFromInput, tokens * rank);
 }
 
@@ -95,7 +116,7 @@ void AddLatentAttention(const ModelShape& shape, const Microbatch& batch, KeptLi
   const double values = per_head * static_cast<double>(latent.value_dim);
   const double up = per_head * static_cast<double>(latent.plain_dim + latent.value_dim);
   AddLatentQueries(latent, batch, list);
-  AddNormOfMatmuls(tokens, rank, list);
+  AddNormOfMatmuls(tokens, tokens, rank, list);
   // In fp32, the norm's input is part of the projection, which also has the rotary keys.
   if (batch.precision == Precision::kFp32) {
     list.Add("rotary keys", Kept::kUntilInput, tokens * rotary);
@@ -163,7 +184,7 @@ void AddGelu(const ModelShape& shape, const Microbatch& batch, KeptList& list) {
 // The scores and choices of the router, all in fp32 and int64.
 void AddRouter(const ModelShape& shape, const Microbatch& batch, KeptList& list) {
   const ExpertShape& experts = *shape.experts;
-  const double tokens = batch.tokens_of_rank();
+  const double tokens = batch.routed_tokens();
   const auto count = static_cast<double>(experts.experts);
   const double choices = tokens * static_cast<double>(experts.top_k);
   if (batch.precision != Precision::kFp32) {
@@ -198,6 +219,7 @@ void AddExperts(const ModelShape& shape, const Microbatch& batch, KeptList& list
   const auto add = shape.gated ? &AddSwiGlu : &AddUngated;
   const double width = experts.latent > 0 ? static_cast<double>(experts.latent) : dim;
   AddNormTensors(batch.tokens_of_rank(), dim, list);
+  if (experts.shared == 0) AddGatheredGradient(shape, batch, list);
   list.Within(kExpertsModule);
   AddRouter(shape, batch, list);
   list.Add("experts: rows", Kept::kUntilWeight, rows * width);
@@ -209,7 +231,7 @@ void AddExperts(const ModelShape& shape, const Microbatch& batch, KeptList& list
   list.Add("experts: gradient of the output", Kept::kFromInput, rows * width);
   // In bf16, only shared experts read the norm's output; the others read rows of it.
   if (experts.shared > 0 || batch.precision == Precision::kFp32) {
-    list.Add("norm: output", Kept::kUntilWeight, batch.tokens_of_rank() * dim);
+    list.Add("norm: output", Kept::kUntilWeight, batch.kept_tokens() * dim);
   }
   if (experts.shared == 0) return;
   add(batch.tokens(), RankSizes::Share(experts.shared_width(), batch),
@@ -227,9 +249,10 @@ double SumOf(const KeptTensors& tensors, Kept without) {
 
 KeptTensors KeptByAttention(const ModelShape& shape, const Microbatch& batch) {
   KeptList list(batch);
-  AddNormOfMatmuls(batch.tokens_of_rank(), static_cast<double>(shape.dim), list);
+  AddNormOfHidden(shape, batch, list);
   if (shape.latent) {
     AddLatentAttention(shape, batch, list);
+    AddGatheredGradient(shape, batch, list);
   } else if (shape.architecture == Architecture::kGpt2) {
     AddGpt2Attention(shape, batch, list);
   } else {
@@ -246,7 +269,7 @@ KeptTensors KeptByFeedForward(const ModelShape& shape, std::int64_t layer,
     AddExperts(shape, batch, list);
     return list.Take();
   }
-  AddNormOfMatmuls(batch.tokens_of_rank(), static_cast<double>(shape.dim), list);
+  AddNormOfHidden(shape, batch, list);
   if (shape.architecture == Architecture::kGpt2) {
     AddGelu(shape, batch, list);
   } else {
@@ -263,7 +286,7 @@ KeptTensors KeptByMamba(const ModelShape& shape, const Microbatch& batch) {
   const double tokens = batch.tokens(), tensor = static_cast<double>(batch.tensor);
   const double inner = tokens * static_cast<double>(mamba.inner()) / tensor;
   const double states = 2 * tokens * static_cast<double>(mamba.groups * mamba.state) / tensor;
-  AddNormOfMatmuls(batch.tokens_of_rank(), static_cast<double>(shape.dim), list);
+  AddNormOfHidden(shape, batch, list);
   list.Add("mamba: projected input", Kept::kUntilInput, 2 * inner + states);
   list.Add("mamba: convolved input", Kept::kUntilInput, inner + states);
   list.Add("mamba: output of the scan", Kept::kUntilInput, inner);
@@ -278,7 +301,7 @@ KeptTensors KeptByDelta(const ModelShape& shape, const Microbatch& batch) {
   const DeltaShape& delta = *shape.delta;
   const double keys = batch.tokens() * RankSizes::Share(delta.keys(), batch);
   const double values = batch.tokens() * RankSizes::Share(delta.values(), batch);
-  AddNormOfMatmuls(batch.tokens_of_rank(), static_cast<double>(shape.dim), list);
+  AddNormOfHidden(shape, batch, list);
   list.Add("delta: projected input", Kept::kUntilInput, 2 * keys + 2 * values);
   list.Add("delta: convolved input", Kept::kUntilInput, 2 * keys + values);
   list.Add("delta: output of the rule", Kept::kUntilInput, values);
@@ -296,7 +319,7 @@ KeptTensors KeptByEmbedding(const Microbatch& batch) {
 
 KeptTensors KeptByFinalNorm(const ModelShape& shape, const Microbatch& batch) {
   KeptList list(batch);
-  AddNormOfMatmuls(batch.tokens_of_rank(), static_cast<double>(shape.dim), list);
+  AddNormOfHidden(shape, batch, list);
   return list.Take();
 }
 

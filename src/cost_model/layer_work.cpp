@@ -207,7 +207,7 @@ void AddExperts(const ModelShape& shape, const Microbatch& batch, WorkList& list
   const double rows = batch.expert_tokens() * static_cast<double>(experts.top_k);
   const double width = experts.latent > 0 ? static_cast<double>(experts.latent) : dim;
   list.Within(kExpertsModule);
-  list.Matmul("router", batch.tokens_of_rank(), dim, count);
+  list.Matmul("router", batch.routed_tokens(), dim, count);
   if (experts.latent > 0) list.Linear("w_down", batch.tokens_of_rank(), dim, width);
   list.Pointwise("rows of experts", rows * width, 2, 2);
   const auto ranks = static_cast<double>(batch.expert);

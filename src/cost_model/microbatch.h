@@ -5,15 +5,12 @@
 
 #include "cost_model/implementation.h"
 #include "cost_model/precision.h"
+#include "model_spec/layer_range.h"
 
 namespace penstock {
 
 // Bytes of an element of activations and of weights outside of quantized matmuls.
 constexpr double ElementBytes(Precision precision) { return precision == Precision::kFp32 ? 4 : 2; }
-
-// How ranks that divide the tokens of a sample exchange keys and values: neighbor by neighbor, all
-// at once, or heads for tokens (Jacobs et al., DeepSpeed-Ulysses, 2023).
-enum class ContextExchange { kRing, kAllGather, kUlysses };
 
 struct Microbatch {
   std::int64_t samples = 1;
@@ -25,6 +22,9 @@ struct Microbatch {
   std::int64_t tensor = 1;
   // Whether they also divide the sequence outside of the matmuls (section 4.2.2 there).
   bool sequence_parallel = true;
+  // With Implementation::gathers_once: whether W gathers the inputs of linear layers again, instead
+  // of reading what F has gathered and kept.
+  bool gather_again = false;
   // Ranks that divide the tokens of each sample (Liu et al., Ring Attention, 2023). Each has
   // equally much of the causal triangle.
   std::int64_t context = 1;
@@ -46,6 +46,12 @@ struct Microbatch {
   double tokens_of_rank() const {
     return tokens() / static_cast<double>(sequence_parallel ? tensor : 1);
   }
+  // The tokens of inputs of linear layers that a rank keeps from F to W.
+  double kept_tokens() const {
+    return profile.get().gathers_once && !gather_again ? tokens() : tokens_of_rank();
+  }
+  // The tokens for which a rank chooses experts.
+  double routed_tokens() const { return profile.get().gathers_once ? tokens() : tokens_of_rank(); }
   std::int64_t expert_ranks() const { return expert * expert_division(); }
   std::int64_t expert_division() const { return expert_tensor > 0 ? expert_tensor : tensor; }
   // The tokens of the ranks that divide the same experts' matrices.

@@ -193,6 +193,16 @@ void AddUpdateCosts(const ModelOnCluster& model, const std::array<Replicated, 2>
   }
 }
 
+// Ranks that divide layers add the gradients of what they have copies of before their steps.
+void AddSummedOnce(const ModelOnCluster& model, const LayerRange& layers, const Roofline& roofline,
+                   StageCosts& costs) {
+  const Implementation& implementation = model.batch.profile.get();
+  if (implementation.summed_once == nullptr || model.batch.profile.lora) return;
+  const double elements = implementation.summed_once(model.shape, layers, model.batch);
+  if (elements == 0) return;
+  costs.step += roofline.OfSum(elements * implementation.states(model.batch).gradient);
+}
+
 // The first and the last stage add their gradients of a tied embedding before their steps.
 void AddTiedGradients(const ModelOnCluster& model, const std::vector<LayerRange>& stages,
                       const Roofline& roofline, ModelCosts& costs) {
@@ -326,6 +336,7 @@ Result<ModelCosts> CostsOfAlikeDevices(const ModelOnCluster& model,
     const auto replicated = ReplicatedBy(model, divided[i], has_shard ? vocabulary.parameters : 0);
     StageCosts whole;
     AddUpdateCosts(model, replicated, roofline, whole);
+    AddSummedOnce(model, divided[i], roofline, whole);
     costs.states.push_back(AddStates(model, replicated, whole));
     if (has_shard) AddVocabulary(vocabulary, roofline, whole);
     std::vector<StageCosts> of_slices;

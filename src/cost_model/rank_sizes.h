@@ -15,10 +15,15 @@ struct RankSizes {
         kv_heads(std::max(1.0, Share(shape.kv_heads, batch))),
         head_dim(static_cast<double>(shape.head_dim)),
         hidden(Share(shape.hidden, batch)),
-        vocabulary(Share(shape.vocabulary, batch)) {}
+        vocabulary(DividesVocabulary(shape, batch) ? Share(shape.vocabulary, batch)
+                                                   : static_cast<double>(shape.vocabulary)) {}
 
   static double Share(std::int64_t size, const Microbatch& batch) {
     return static_cast<double>(size) / static_cast<double>(batch.tensor);
+  }
+
+  static bool DividesVocabulary(const ModelShape& shape, const Microbatch& batch) {
+    return batch.profile.get().pads_vocabulary || shape.vocabulary % batch.tensor == 0;
   }
 
   double dim;

@@ -39,6 +39,11 @@ double Roofline::OfGather(double bytes) const {
   return CollectiveLatency() + OfLink(bytes * (ranks - 1) / ranks, ReachOf(mesh_, Axis::kTensor));
 }
 
+double Roofline::OfSum(double bytes) const {
+  const auto ranks = static_cast<double>(batch_.tensor);
+  return (CollectiveLatency() + OfRings(2 * bytes * (ranks - 1) / ranks)) * cluster_.time_factor;
+}
+
 double Roofline::OfSumOfTwo(double bytes, std::int64_t distance) const {
   const Sites& sites = cluster_.sites;
   const bool far = sites.count > 1 && sites.across == AcrossSites::kPipeline &&

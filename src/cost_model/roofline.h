@@ -30,6 +30,8 @@ class Roofline {
   double CollectiveLatency() const;
   // The time until all ranks that divide a layer have the parts of the others.
   double OfGather(double bytes) const;
+  // The time of an all-reduce over all ranks that divide a layer.
+  double OfSum(double bytes) const;
   // The time of an all-reduce between two devices that are `distance` devices apart.
   double OfSumOfTwo(double bytes, std::int64_t distance) const;
   // The links of `replicas` devices that are `stride` devices apart: the node's links, between

@@ -6,7 +6,9 @@
 
 #include "base/index.h"
 #include "bindings/engine/throw_errors.h"
+#include "graph/count_collectives.h"
 #include "graph/ir/print.h"
+#include "graph/ops/c10d_groups.h"
 #include "train/stage/stage_options.h"
 #include "train/stage/stage_spec.h"
 
@@ -183,6 +185,20 @@ std::string BuiltStages::GraphText(int model_stage) const {
     text += PrintGraph(piece->graph);
   }
   return text;
+}
+
+std::vector<BuiltStages::CountedCalls> BuiltStages::CountCollectives(int model_stage) const {
+  const StageBuilder::Programs programs = builder_.ProgramsOf(model_stage);
+  if (programs == nullptr) return {};
+  const CollectivesOfStage counts = penstock::CountCollectives(programs->front());
+  std::vector<CountedCalls> all;
+  for (const auto* of : {&counts.forward, &counts.backward_input, &counts.backward_weight}) {
+    CountedCalls& calls = all.emplace_back();
+    for (const CollectiveCount& each : *of) {
+      calls.emplace_back(each.op, NameOfC10dGroup(each.group), each.calls, each.bytes);
+    }
+  }
+  return all;
 }
 
 }  // namespace penstock::python

@@ -89,6 +89,11 @@ class BuiltStages {
   std::vector<std::tuple<std::string, at::Tensor, std::int64_t>> Updated(int stage) const;
   // Returns the text of the graphs that F, I and W of a stage of the model run.
   std::string GraphText(int model_stage) const;
+  // Returns what the collectives of the same graphs move, for F, I and W in this order: op, name of
+  // the group, calls and bytes.
+  using CountedCalls =
+      std::vector<std::tuple<std::string, std::string, std::int64_t, std::int64_t>>;
+  std::vector<CountedCalls> CountCollectives(int model_stage) const;
 
  private:
   // What BuildShape and CaptureShape take a stage from again.

@@ -24,8 +24,8 @@ MeshRun::MeshRun(std::shared_ptr<ProcessGroup> everyone, std::shared_ptr<Process
       channel_(std::make_unique<Channel>(*everyone_)) {
   channel_->Open([](int, const FrameTag&, const Message&) {},
                  [this](const Error& reason) {
+                   if (plane_) plane_->Abort(reason);  // sends the reason before a wait ends
                    collectives_->Abort(reason);
-                   if (plane_) plane_->Abort(reason);
                  });
 }
 

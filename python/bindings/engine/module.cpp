@@ -154,12 +154,14 @@ void AddOptions(nb::module_& module) {
           "exact"_a, "bf16_gradients"_a, "seed"_a)
       .def(
           "set_recompute",
-          [](PipelineOptions& self, const std::string& hold, const std::string& hold_for_weight) {
+          [](PipelineOptions& self, const std::string& hold, const std::string& hold_for_weight,
+             bool gather_again) {
+            self.stage.compile.gather_again = gather_again;
             self.stage.compile.save_budget = SavedBytes("hold", hold);
             self.stage.compile.save_budget_for_weight =
                 SavedBytes("hold_for_weight", hold_for_weight);
           },
-          "hold"_a, "hold_for_weight"_a)
+          "hold"_a, "hold_for_weight"_a, "gather_again"_a)
       .def("set_replicas",
            [](PipelineOptions& self, int data, int zero) {
              self.parallel.data = data;
@@ -339,6 +341,7 @@ void AddPipeline(nb::module_& module) {
            })
       .def("graph_text", OfBuilt(&BuiltStages::GraphText))
       .def("saved_bytes", &EnginePipeline::SavedBytes)
+      .def("collectives", OfBuilt(&BuiltStages::CountCollectives))
       .def("device_graphs", [](const EnginePipeline& self) {
         nb::list list;
         int rank = 0;

@@ -27,7 +27,7 @@ def pipeline_options(given: Any, by_rank: Sequence[torch.device], threads: int, 
     options = engine.PipelineOptions()
     options.set_devices([str(each) for each in by_rank], given.device_graphs, given.device_parts)
     options.set_stages(given.exact, given.gradient_dtype == torch.bfloat16, given.seed)
-    options.set_recompute(**given.recompute)
+    options.set_recompute(**given.recompute, gather_again=given.gather_again)
     options.set_replicas(given.data_parallel, given.zero)
     options.set_update(given.clip_grad_norm, given.skip_nonfinite)
     options.threads, options.watchdog, options.offload_folder = threads, given.timeout, offload_folder

@@ -76,7 +76,7 @@ def errors_of(
     for step, (x, y) in enumerate(batches):
         with around():
             loss = pipe.step(*own((x, y)))
-        optimizer.zero_grad()
+        model.zero_grad()  # also of what the optimizer does not update
         expected = loss_of(model(x), y)
         expected.backward()
         if clip:

@@ -21,8 +21,7 @@ here = int(os.environ["RANK"])
 def pipeline(happens, timeout=10, **others):
     def make(parameters):
         made = torch.optim.SGD(parameters, lr=0.1)
-        if here == 3:  # The others' steps do not wait for it.
-            made.register_step_pre_hook(lambda *_: happens())
+        made.register_step_pre_hook(lambda *_: happens() if here == 3 else None)
         return made
     whole = mlp.blocks(2)
     parts = [parity.copy_parts(mlp.Block(mlp.HIDDEN // 2, group), each, mlp.dim_of, group) for each in whole]
@@ -84,6 +83,5 @@ os._exit(0)
         with contextlib.ExitStack() as stack:
             forks = [stack.enter_context(Fork(script, **of, OMP_NUM_THREADS="1")) for of in world(4)]
             lines = [next((line for line in fork.lines() if line.startswith("case ")), "") for fork in forks[:3]]
-        # A process may see that the others have ended before their reason reaches it.
-        assert any(part in line for line in lines) and all(part in line or "is gone" in line for line in lines), (how, lines)
+        assert all(part in line for line in lines), (how, lines)
         assert time.monotonic() - began < 60

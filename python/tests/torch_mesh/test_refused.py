@@ -8,6 +8,7 @@ _HEAD = """
 import torch, torch.distributed as dist, penstock.torch as pt
 from torch import nn
 from torch.distributed import _functional_collectives as fc
+from torch.distributed.fsdp import fully_shard
 from torch_mesh import mlp, parity
 
 mesh = parity.mesh_of("pipeline tensor", 2, 2)
@@ -108,11 +109,6 @@ def test_arguments_that_do_not_fit_a_mesh() -> None:
     found = cases_of(
         _HEAD
         + """
-def part(module):
-    for parameter in module.parameters():
-        parameter.tensor_model_parallel = True
-    return module
-
 replicas = parity.mesh_of("data tensor", 2, 2)
 for name, call in {
     "names": lambda: train(linears(), mesh=dist.device_mesh.init_device_mesh("cpu", (2, 2))),
@@ -122,8 +118,7 @@ for name, call in {
     "ranks": lambda: train([*linears(), linears()[0]], ranks=3),
     "transport": lambda: train(linears(), transport="c10d"),
     "slices": lambda: train(linears(), schedule="seq1f1b", slices=2),
-    "muon": lambda: train([part(each) for each in linears()], optimizer=lambda p: torch.optim.Muon([t for t in p if t.dim() == 2])),
-    "sharded": lambda: train([dist.fsdp.fully_shard(each, mesh=mesh["pipeline"]) for each in linears()]),
+    "sharded": lambda: train([fully_shard(each, mesh=mesh["pipeline"]) for each in linears()]),
 }.items():
     with parity.said(name):
         call()
@@ -137,7 +132,6 @@ for name, call in {
         "ranks": "mesh has 2 processes along its pipeline, which cannot share 3 ranks equally",
         "transport": "transport is 'c10d', but the planes of mesh exchange messages by 'tcp'",
         "slices": "mesh: stages with collectives cannot compute sequence slices",
-        "muon": "may need whole tensors, but the planes of mesh divide 'weight'",
         "sharded": "is a DTensor on the processes ",
     }.items():
         assert len(found[name]) == 4 and all(part in line for line in found[name]), (name, found[name])

@@ -1,4 +1,5 @@
 #include "cost_model/implementations/implementations.h"
+#include "cost_model/implementations/penstock_collectives.h"
 #include "cost_model/stage_layers.h"
 
 namespace penstock {
@@ -25,17 +26,22 @@ StagePart Layer(const ModelShape& shape, std::int64_t layer, const Microbatch& b
     Append(FeedForwardWork(shape, layer, batch), part.work);
     Append(KeptByFeedForward(shape, layer, batch), part.kept);
   }
+  SetLayerCollectives(shape, layer, batch, part.work);
   return part;
 }
 
 StagePart Embedding(const ModelShape& shape, const Microbatch& batch) {
-  return {EmbeddingWork(shape, batch), KeptByEmbedding(batch)};
+  StagePart part{EmbeddingWork(shape, batch), KeptByEmbedding(batch)};
+  SetEmbeddingCollectives(shape, batch, part.work);
+  return part;
 }
 StagePart FinalNorm(const ModelShape& shape, const Microbatch& batch) {
   return {FinalNormWork(shape, batch), KeptByFinalNorm(shape, batch)};
 }
 StagePart Logits(const ModelShape& shape, const Microbatch& batch) {
-  return {LogitsWork(shape, batch), KeptByLogits(shape, batch)};
+  StagePart part{LogitsWork(shape, batch), KeptByLogits(shape, batch)};
+  SetLogitsCollectives(shape, batch, part.work);
+  return part;
 }
 
 // A layer that predicts a further token joins the hidden states with an embedding, is a block like
@@ -58,12 +64,17 @@ StateFormat States(const Microbatch& batch) { return AdamWFormat(batch.element_b
 Implementation PenstockImplementation() {
   return {.name = "penstock",
           .source = "this project's graph compiler (src/engine/graph)",
+          .copies_heads = true,
+          .gathers_once = true,
+          .pads_vocabulary = false,
           .layer = &Layer,
           .predictor = &Predictor,
           .embedding = &Embedding,
           .final_norm = &FinalNorm,
           .logits = &Logits,
-          .states = &States};
+          .states = &States,
+          .divides_tokens = &CanDivideTokens,
+          .summed_once = &SummedOncePerStep};
 }
 
 }  // namespace penstock

@@ -422,6 +422,20 @@ Status SetDivision(const ModelRequest& request, Microbatch& batch) {
   return {};
 }
 
+// Sets whether inputs are gathered again. Ranks have all tokens if they cannot divide them.
+Status SetGathers(const ModelRequest& request, ModelOnCluster& loaded) {
+  Microbatch& batch = loaded.batch;
+  const Implementation& implementation = batch.profile.get();
+  const auto divides_tokens = implementation.divides_tokens;
+  if (divides_tokens != nullptr && !divides_tokens(loaded.shape, batch)) {
+    batch.sequence_parallel = false;
+  }
+  batch.gather_again = request.gather_again.value_or(false);
+  if (!batch.gather_again || implementation.gathers_once) return {};
+  return InvalidParameter("gather_again", ": {} does not keep what it gathers; leave it out",
+                          implementation.name);
+}
+
 // Sets what is offloaded, and what is computed again.
 Status SetMemorySavings(const ModelRequest& request, ModelOnCluster& loaded) {
   if (request.offload_modules) {
@@ -468,6 +482,7 @@ Result<ModelOnCluster> ModelRequest::Load() const {
   PENSTOCK_TRY_STATUS(SetTimeFactors(*this, loaded));
   PENSTOCK_TRY_STATUS(SetDivision(*this, batch));
   PENSTOCK_TRY_STATUS(SetMemorySavings(*this, loaded));
+  PENSTOCK_TRY_STATUS(SetGathers(*this, loaded));
   SetTokens(*this, loaded);
   loaded.layout = layout.value_or("");
   loaded.zero_ranks = zero_ranks.value_or(0);

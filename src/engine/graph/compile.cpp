@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "graph/ops/collective.h"
-#include "graph/passes/multiplex.h"
+#include "graph/overlap_stages.h"
 #include "graph/passes/passes.h"
 
 namespace penstock {

@@ -24,13 +24,13 @@ struct TokenRun {
 // A rank of those that divide the tokens.
 struct ContextPlace {
   int ranks = 1, rank = 0;
-  ContextExchange exchange = ContextExchange::kGather;
+  ContextExchange exchange = ContextExchange::kAllGather;
 
   static ContextPlace Of(const LayerRange& range) {
     return {range.context_ranks, range.context_rank, range.context_exchange};
   }
   bool is_ring() const { return ranks > 1 && exchange == ContextExchange::kRing; }
-  bool exchanges_heads() const { return ranks > 1 && exchange == ContextExchange::kHeads; }
+  bool exchanges_heads() const { return ranks > 1 && exchange == ContextExchange::kUlysses; }
   // Returns the runs that `tokens` tokens of this rank consist of.
   std::vector<TokenRun> Runs(std::int64_t tokens) const;
 };

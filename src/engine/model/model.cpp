@@ -66,7 +66,7 @@ Result<std::shared_ptr<StageModule>> BuildUninitializedStage(const ModelConfig& 
                            range.end, config.layers);
   }
   PENSTOCK_TRY_STATUS(CheckExpertRanks(config, range.expert_ranks));
-  PENSTOCK_TRY_STATUS(CheckTensorRanks(config, range.tensor_ranks));
+  PENSTOCK_TRY_STATUS(CheckTensorRanks(config, range.tensor_ranks, range.has_whole_experts));
   std::shared_ptr<StageModule> stage = FindModelEntry(config.name)->build(config, range);
   stage->eval();
   return stage;

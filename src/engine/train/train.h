@@ -6,9 +6,11 @@
 #include <cstdio>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
+#include "collective/collective_count.h"
 #include "config/train_config.h"
 #include "runtime/processes/process_group.h"
 
@@ -40,6 +42,8 @@ struct TrainSummary {
   double predicted_step_time = 0;  // by the simulator, from the run's median action times
   int ranks = 0;
   std::vector<RankSummary> per_rank;
+  // By stage of this process that communicates within its actions.
+  std::vector<std::pair<int, CollectivesOfStage>> collectives;
   std::vector<std::string> files;
   std::string passage;  // generated text
   std::string drift;    // the action and the rank that took longest over their prediction
@@ -63,8 +67,9 @@ struct TrainOptions {
   // configuration and a folder that all of them see. A failure on any process aborts the group and
   // ends the run on all. Null: this process trains alone.
   ProcessGroup* group = nullptr;
-  std::vector<int> process_of =
-      {};         // by rank; empty: each process runs about the same number of ranks
+  // By rank of the mesh of all planes (MeshOfPlanes); empty: each process runs about the same
+  // number of ranks.
+  std::vector<int> process_of = {};
   int cores = 0;  // that this process may use; 0: all cores of the machine
 };
 

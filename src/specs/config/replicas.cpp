@@ -1,10 +1,13 @@
 #include "config/replicas.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <tuple>
 #include <vector>
 
 #include "config/sequence_lengths.h"
+#include "model_spec/model_spec.h"
 #include "schedule/passes/lanes.h"
 #include "schedule/passes/passes.h"
 
@@ -41,15 +44,52 @@ bool DividesTokens(const TrainConfig& config) {
   return std::ranges::all_of(divided, [ranks](std::int64_t size) { return size % ranks == 0; });
 }
 
+std::string ReasonForAllTokens(const TrainConfig& config) {
+  if (!config.parallel.sequence_parallel) return "parallel.sequence_parallel is false";
+  if (HasPredictor(config)) return "model.predictor reads whole samples";
+  return fmt::format("they do not divide the tokens of samples, or the {} of the vocabulary",
+                     config.model.vocabulary);
+}
+
+namespace {
+
+// Whether each tensor rank has whole experts, although ranks divide the other matrices.
+bool HasWholeExperts(const ParallelConfig& parallel) {
+  return parallel.tensor > 1 && parallel.expert_tensor == 1;
+}
+
+}  // namespace
+
+Status CheckExpertTensor(const TrainConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  const int ranks = parallel.expert_tensor;
+  const ModelSpec* const model = FindModelSpec(config.model.name);
+  if (ranks > 0 && (model == nullptr || !model->experts)) {
+    return InvalidParameter("parallel.expert_tensor", "{}: model {} has no experts; leave it out",
+                            ranks, config.model.name);
+  }
+  if (ranks > 1 && ranks != parallel.tensor) {
+    return InvalidParameter("parallel.expert_tensor", "{}: it must be 1 or parallel.tensor, {}",
+                            ranks, parallel.tensor);
+  }
+  if (!HasWholeExperts(parallel) || DividesTokens(config)) return {};
+  return InvalidParameter(
+      "parallel.expert_tensor",
+      "1: each of the {} ranks (parallel.tensor) sends its share of the tokens to whole experts, "
+      "but all ranks have all tokens, because {}",
+      parallel.tensor, ReasonForAllTokens(config));
+}
+
 LayerRange WithPlane(LayerRange range, const TrainConfig& config, int plane) {
   const Mesh planes = Planes(config.parallel);
   range.tensor_ranks = planes.size(Axis::kTensor);
   range.tensor_rank = planes.PlaceOf(plane, Axis::kTensor);
   range.context_ranks = planes.size(Axis::kContext);
   range.context_rank = planes.PlaceOf(plane, Axis::kContext);
-  if (config.parallel.context_exchange == "heads") range.context_exchange = ContextExchange::kHeads;
-  if (config.parallel.context_exchange == "ring") range.context_exchange = ContextExchange::kRing;
+  const auto exchange = std::ranges::find(kContextExchangeNames, config.parallel.context_exchange);
+  range.context_exchange = static_cast<ContextExchange>(exchange - kContextExchangeNames.begin());
   range.divides_tokens = DividesTokens(config);
+  range.has_whole_experts = HasWholeExperts(config.parallel);
   return range;
 }
 

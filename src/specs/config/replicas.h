@@ -1,6 +1,8 @@
 // The replicas of a run's stages: what they shard, and which experts each has.
 #pragma once
 
+#include <string>
+
 #include "base/result.h"
 #include "config/train_config.h"
 #include "model_spec/layer_range.h"
@@ -32,6 +34,11 @@ Mesh MeshOfPlanes(const ParallelConfig& parallel, const Schedule& schedule);
 // the rank's tokens of all samples and slices, and the vocabulary; not with model.predictor, whose
 // samples are one token shorter.
 bool DividesTokens(const TrainConfig& config);
+// Returns why they do not, as the end of a sentence. Requires: !DividesTokens(config).
+std::string ReasonForAllTokens(const TrainConfig& config);
+// Checks parallel.expert_tensor. Requires: ChooseSchedule has filled in the rest. Errors:
+// kInvalidArgument.
+Status CheckExpertTensor(const TrainConfig& config);
 // Returns the layers of a stage with the parts of the matrices (parallel.tensor) and of the tokens
 // (parallel.context) that its plane has.
 LayerRange WithPlane(LayerRange range, const TrainConfig& config, int plane = 0);

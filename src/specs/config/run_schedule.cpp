@@ -119,14 +119,14 @@ namespace {
 Status CheckTensor(const TrainConfig& config) {
   const int ranks = config.parallel.tensor;
   if (ranks == 1) return {};
-  const char* const refused = config.parallel.expert > 1         ? "parallel.expert above 1"
-                              : config.parallel.shard_vocabulary ? "parallel.shard_vocabulary"
-                              : !config.compiled.empty()         ? "compiled"
-                                                                 : nullptr;
-  if (refused != nullptr) {
-    return InvalidParameter("parallel.tensor", "{} cannot be combined with {}", ranks, refused);
+  if (config.parallel.shard_vocabulary) {
+    return InvalidParameter("parallel.shard_vocabulary",
+                            ": the {} ranks of parallel.tensor divide the embedding, the head and "
+                            "the loss already; remove one of them",
+                            ranks);
   }
-  if (const Status status = CheckTensorRanks(config.model, ranks); !status) {
+  const bool has_whole_experts = config.parallel.expert_tensor == 1;
+  if (const Status status = CheckTensorRanks(config.model, ranks, has_whole_experts); !status) {
     return tl::unexpected(Located(status.error(), config, {}));
   }
   return {};
@@ -152,13 +152,13 @@ Status CheckContextLengths(const TrainConfig& config) {
 // a head of keys and values.
 Status CheckExchangedHeads(const TrainConfig& config) {
   const ParallelConfig& parallel = config.parallel;
-  if (parallel.context_exchange != "heads") return {};
+  if (parallel.context_exchange != "ulysses") return {};
   PENSTOCK_TRY(const ModelShape shape, ShapeOf(config.model));
   const auto check = [&](std::string_view key, std::int64_t heads, bool may_repeat) -> Status {
     const std::int64_t own = std::max<std::int64_t>(heads / parallel.tensor, 1);
     if (own % parallel.context == 0 || (may_repeat && parallel.context % own == 0)) return {};
     return InvalidParameter("parallel.context_exchange",
-                            "heads: {} ranks do not divide the {} heads of a rank ({})",
+                            "ulysses: {} ranks do not divide the {} heads of a rank ({})",
                             parallel.context, own, key);
   };
   PENSTOCK_TRY_STATUS(check("model.heads", shape.heads, /*may_repeat=*/false));
@@ -173,7 +173,7 @@ Status CheckRing(const TrainConfig& config) {
                                                            : nullptr;
   if (refused == nullptr) return {};
   return InvalidParameter("parallel.context_exchange",
-                          "ring cannot be combined with {}: use gather or heads", refused);
+                          "ring cannot be combined with {}: use all-gather or ulysses", refused);
 }
 
 Status CheckContext(const TrainConfig& config) {
@@ -187,6 +187,7 @@ Status CheckContext(const TrainConfig& config) {
   const char* const refused = config.parallel.expert > 1         ? "parallel.expert above 1"
                               : config.parallel.shard_vocabulary ? "parallel.shard_vocabulary"
                               : HasPredictor(config)             ? "model.predictor"
+                              : config.parallel.gather_again     ? "parallel.gather_again"
                               : !config.compiled.empty()         ? "compiled"
                                                                  : nullptr;
   if (refused != nullptr) {
@@ -196,6 +197,8 @@ Status CheckContext(const TrainConfig& config) {
   PENSTOCK_TRY_STATUS(CheckRing(config));
   return CheckContextLengths(config);
 }
+
+}  // namespace
 
 Status CheckParallel(const TrainConfig& config) {
   PENSTOCK_TRY_STATUS(CheckTensor(config));
@@ -215,13 +218,9 @@ Status CheckParallel(const TrainConfig& config) {
   return tl::unexpected(Located(error.value(), config, {"parallel.data"}));
 }
 
-Result<Schedule> Choose(TrainConfig& config, int cores) {
+Result<Schedule> ScheduleOfRun(Schedule schedule, TrainConfig& config) {
   PipelineConfig& pipeline = config.pipeline;
   const int data = config.parallel.data;
-  PENSTOCK_TRY_STATUS(CheckParallel(config));
-  PENSTOCK_TRY(Schedule schedule, pipeline.csv.empty()
-                                      ? FromCatalog(pipeline, data, cores, config.steps)
-                                      : FromCsv(pipeline));
   PENSTOCK_TRY_STATUS(CheckTrainable(schedule, config));
   PENSTOCK_TRY(schedule, ShardVocabulary(std::move(schedule), config));
   PENSTOCK_TRY_STATUS(CheckTensor(config));  // a file may shard the vocabulary
@@ -237,8 +236,20 @@ Result<Schedule> Choose(TrainConfig& config, int cores) {
   PENSTOCK_TRY_STATUS(CheckSlices(config));
   PENSTOCK_TRY_STATUS(CheckLengths(config, schedule));
   PENSTOCK_TRY_STATUS(CheckContext(config));
+  PENSTOCK_TRY_STATUS(CheckExpertTensor(config));
   PENSTOCK_TRY_STATUS(SetShared(config, schedule));
   return schedule;
+}
+
+namespace {
+
+Result<Schedule> Choose(TrainConfig& config, int cores) {
+  PENSTOCK_TRY_STATUS(CheckParallel(config));
+  PipelineConfig& pipeline = config.pipeline;
+  PENSTOCK_TRY(Schedule schedule, pipeline.csv.empty() ? FromCatalog(pipeline, config.parallel.data,
+                                                                     cores, config.steps)
+                                                       : FromCsv(pipeline));
+  return ScheduleOfRun(std::move(schedule), config);
 }
 
 }  // namespace

@@ -17,6 +17,12 @@ namespace penstock {
 // microbatches. Then the pipeline drains once.
 Result<Schedule> ChooseSchedule(TrainConfig& config, int cores);
 
+// The two parts of ChooseSchedule that do not choose: refuses what `parallel` has and the engine
+// does not run, and returns the run's schedule for a valid one of one replica. The planner asks
+// them, too.
+Status CheckParallel(const TrainConfig& config);
+Result<Schedule> ScheduleOfRun(Schedule schedule, TrainConfig& config);
+
 // Returns the chosen schedule, which has no flush, for another number of steps. Requires:
 // ChooseSchedule has filled in the configuration.
 Result<Schedule> ScheduleOver(const TrainConfig& config, std::int64_t steps);

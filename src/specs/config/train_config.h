@@ -65,11 +65,16 @@ struct ParallelConfig {
   int residency = 0;
   int expert = 1;  // consecutive replicas that divide the experts of each layer
   int tensor = 1;  // ranks that divide the matrices of each layer
+  // How many of these divide each expert: 1 or, as 0 also means, all. With 1, each has whole
+  // experts, to which it sends its share of the tokens.
+  int expert_tensor = 0;
   // Whether these ranks divide the tokens between layers, too, where they can (DividesTokens).
   bool sequence_parallel = true;
-  int context = 1;                          // ranks that divide the tokens of each sample
-  std::string context_exchange = "gather";  // ContextExchange: gather, heads or ring
-  // The link between these replicas, as LinkSpeed; empty: a fast one.
+  // Whether the backward gathers again what F has gathered, instead of saving it.
+  bool gather_again = false;
+  int context = 1;                              // ranks that divide the tokens of each sample
+  std::string context_exchange = "all-gather";  // kContextExchangeNames
+  // The link between these replicas, or the tensor ranks of each, as LinkSpeed; empty: a fast one.
   std::string link = {};
   // Whether the pipeline's ranks shard the embedding, the head and the loss (Schedule::vocabulary).
   bool shard_vocabulary = false;

@@ -1,8 +1,10 @@
 // The part of a model that a pipeline stage has.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -16,11 +18,12 @@ inline constexpr int kTensorGroup = -3;
 // The group of the ranks that divide the tokens of each sample.
 inline constexpr int kContextGroup = -4;
 
-// What attention exchanges if ranks divide the tokens: keys and values of all tokens (kGather);
-// heads for tokens, so that each rank has all tokens of some heads (kHeads: Jacobs et al.,
-// DeepSpeed Ulysses, 2023); or keys and values from rank to rank (kRing: Liu et al., Ring
-// Attention, 2023).
-enum class ContextExchange : std::uint8_t { kGather, kHeads, kRing };
+// What attention exchanges if ranks divide the tokens of samples: keys and values from rank to rank
+// (Liu et al., Ring Attention, 2023), those of all tokens at once, or heads for tokens, so that
+// each rank has all tokens of some heads (Jacobs et al., DeepSpeed Ulysses, 2023).
+enum class ContextExchange : std::uint8_t { kRing, kAllGather, kUlysses };
+inline constexpr std::array<std::string_view, 3> kContextExchangeNames = {"ring", "all-gather",
+                                                                          "ulysses"};
 
 // The part of a model that a stage contains.
 struct LayerRange {
@@ -38,11 +41,14 @@ struct LayerRange {
   int tensor_rank = 0;
   // Whether each of these ranks has its share of the tokens between layers, one after another.
   bool divides_tokens = false;
+  // Whether each of these ranks has whole experts, and sends them its share of the tokens. Requires
+  // divides_tokens.
+  bool has_whole_experts = false;
   // The stage has part `context_rank` of the tokens of each sample (ContextTokens), and exchanges
   // keys and values in kContextGroup with the stages that have the others.
   int context_ranks = 1;
   int context_rank = 0;
-  ContextExchange context_exchange = ContextExchange::kGather;
+  ContextExchange context_exchange = ContextExchange::kAllGather;
   // Whether the embedding and the head are outside of the stages, sharded over the ranks. The stage
   // with `embedding` then takes the embedded tokens, and the one with `head` returns normalized
   // hidden states.

@@ -91,8 +91,9 @@ std::vector<SharedParameter> SharedParameters(const ModelConfig& config,
 
 // Checks that `ranks` ranks can divide the experts of a layer. Errors: kInvalidArgument.
 Status CheckExpertRanks(const ModelConfig& config, int ranks);
-// Checks that `ranks` ranks can divide the matrices of a layer. Errors: kInvalidArgument.
-Status CheckTensorRanks(const ModelConfig& config, int ranks);
+// Checks that `ranks` ranks can divide the matrices of a layer, except for experts if they have
+// whole ones. Errors: kInvalidArgument.
+Status CheckTensorRanks(const ModelConfig& config, int ranks, bool has_whole_experts = false);
 // Returns whether a parameter has a part per expert (ModelEntry::is_per_expert).
 bool IsPerExpert(const ModelConfig& config, std::string_view parameter);
 

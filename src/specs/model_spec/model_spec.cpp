@@ -150,7 +150,7 @@ Status CheckExpertRanks(const ModelConfig& config, int ranks) {
                           ranks, experts);
 }
 
-Status CheckTensorRanks(const ModelConfig& config, int ranks) {
+Status CheckTensorRanks(const ModelConfig& config, int ranks, bool has_whole_experts) {
   if (ranks == 1) return {};
   PENSTOCK_TRY(const ModelSpec* model, FindModel(config.name));
   if (!model->divided) {
@@ -158,7 +158,8 @@ Status CheckTensorRanks(const ModelConfig& config, int ranks) {
                             "{}: model {} does not divide its matrices; leave it at 1", ranks,
                             config.name);
   }
-  for (const auto& [key, size, may_repeat] : model->divided(config)) {
+  for (const auto& [key, size, may_repeat, of_experts] : model->divided(config)) {
+    if (of_experts && has_whole_experts) continue;
     if (ranks >= 1 && (size % ranks == 0 || (may_repeat && ranks % size == 0))) continue;
     return InvalidParameter("parallel.tensor", "{} does not divide {} ({})", ranks, size, key);
   }

@@ -26,6 +26,7 @@ struct DividedSize {
   std::string_view key;  // of its option: "model.heads"
   std::int64_t size = 0;
   bool may_repeat = false;  // fewer may also be divided among more ranks, which then share some
+  bool of_experts = false;  // ranks may also have it whole (LayerRange::has_whole_experts)
 };
 
 struct ModelSpec {

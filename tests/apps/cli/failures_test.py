@@ -42,6 +42,17 @@ class FailuresTest(jobs.JobTest):
             self.expect_valid_checkpoints("a")
             shutil.rmtree(self.folder / "runs")
 
+    def test_a_killed_process_of_a_tensor_rank(self):
+        for rank in (0, 3):
+            words = self.words("a", *ENDLESS, "parallel.tensor=2", "resume=auto")
+            job = self.begin_job(self.mpirun_words(4, *words))
+            self.wait_for_steps(job, "a")
+            jobs.kill(self.ranks()[rank])
+            self.assertRegex(self.expect_end(job, 30),
+                             rf"error: process {rank} on \S+ is gone: it has ended")
+            self.expect_valid_checkpoints("a")
+            shutil.rmtree(self.folder / "runs")
+
     def test_a_stopped_process(self):
         job = self.begin_job(self.mpirun_words(2, *self.words("a", *ENDLESS)),
                              env={"PENSTOCK_PROCESS_TIMEOUT": str(PROCESS_TIMEOUT)})

@@ -28,7 +28,7 @@ OF_MODELS = {
     "--precision": ("f32", LLAMA), "--tensor": ("2", LLAMA), "--data-parallel": ("2", LLAMA),
     "--expert": ("2", (*DEEPSEEK, "--data-parallel", 2)), "--expert-tensor": ("1", (*EXPERTS, "--tensor", 2, "-p", 2)),
     "--context": ("2", (*LLAMA, "-p", 4)), "--context-exchange": ("ulysses", (*LLAMA, "--context", 2, "-p", 4)),
-    "--sequence-parallel": ("false", (*LLAMA, *MEGATRON, "--tensor", 2)), "--recompute": ("full", LLAMA),
+    "--sequence-parallel": ("false", (*LLAMA, *MEGATRON, "--tensor", 2)), "--gather-again": (None, (*LLAMA, "--tensor", 2)), "--recompute": ("full", LLAMA),
     "--layout": ("9,8,8,7", (*LLAMA, "-p", 4)), "--zero-ranks": ("2", (*LLAMA, "-p", 2, "--data-parallel", 4, "--zero", 1)),
     "--zero": ("1", (*LLAMA, "--data-parallel", 2)), "--flops-efficiency": ("0.5", LLAMA),
     "--bandwidth-efficiency": ("0.5", LLAMA), "--link-efficiency": ("0.5", (*LLAMA, "--tensor", 2)),

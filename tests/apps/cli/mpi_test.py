@@ -16,7 +16,11 @@ class MpiTest(jobs.JobTest):
                  (4, ("schedule=zbv", "ranks=2", "layers=8", "parallel.data=2", "parallel.zero=3")),
                  (2, ("schedule=zbv", "ranks=2", "nonfinite=skip", "post_validation=true")),
                  (2, ("model.name=gpt2", "ranks=2")),
-                 (2, ("ranks=4", "shard_vocabulary=true", "vocabulary=301", "clip=0.5"))]
+                 (2, ("ranks=4", "shard_vocabulary=true", "vocabulary=301", "clip=0.5")),
+                 (4, ("ranks=2", "parallel.tensor=2", "clip=0.5")),  # each process has one rank
+                 (2, ("ranks=2", "parallel.tensor=2", "schedule=zbv", "layers=8")),
+                 (4, ("schedule=zbv", "ranks=2", "layers=8", "parallel.tensor=2", "parallel.data=2",
+                      "parallel.zero=3", "precision=bf16", "clip=0.5"))]
         for number, (processes, options) in enumerate(cases):
             with self.subTest(options):
                 self.run_ok(*self.words(f"threads-{number}", *options))
@@ -33,6 +37,8 @@ class MpiTest(jobs.JobTest):
         result = self.mpirun(4, *self.words("a", "--json"))
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(json.loads(result.stdout)["ranks"], 4)
+        result = self.mpirun(4, *self.words("b", "parallel.tensor=2", "--json"))
+        self.assertEqual(json.loads(result.stdout)["ranks"], 2)
 
     def test_an_error_is_reported_once(self):
         for words, code, message in [

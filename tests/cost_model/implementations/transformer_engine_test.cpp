@@ -191,7 +191,7 @@ TEST(TransformerEngine, RanksMayHaveCopiesOfHeadsOfKeysAndValues) {
   request.nodes = "16x4";
   EXPECT_FALSE(request.Load());
   request.tensor = 8;
-  request.implementation = "penstock";
+  request.implementation = "torch";
   EXPECT_FALSE(request.Load());
 }
 

@@ -82,25 +82,34 @@ TEST(Setup, ErrorsAboutTheScheduleHaveTheirLine) {
       {"model: {layers: 8}\npipeline:\n  stage_layers: [8]\n", 3, "layers per stage"},
       {"name: a\nparallel: {expert: 2}\n", 2, "parallel.expert 2: model llama has no experts"},
       {"name: a\nparallel: {tensor: 3}\n", 2, "parallel.tensor 3 does not divide 4 (model.heads)"},
-      {"name: a\nparallel: {tensor: 2, expert: 2, data: 2}\nmodel: {name: mixtral}\n", 2,
-       "parallel.tensor 2 cannot be combined with parallel.expert above 1"},
       {"name: a\nparallel: {tensor: 2, shard_vocabulary: true}\n", 2,
-       "parallel.tensor 2 cannot be combined with parallel.shard_vocabulary"},
+       "parallel.shard_vocabulary: the 2 ranks of parallel.tensor divide the embedding"},
+      {"name: a\nparallel: {tensor: 4, expert_tensor: 2}\nmodel: {name: mixtral}\n", 2,
+       "parallel.expert_tensor 2: it must be 1 or parallel.tensor, 4"},
+      {"name: a\nparallel: {expert_tensor: 2}\n", 2,
+       "parallel.expert_tensor 2: model llama has no experts; leave it out"},
+      {"name: a\nparallel: {tensor: 2, expert_tensor: 1}\nmodel: {name: mixtral, sequence: 9}\n", 2,
+       "all ranks have all tokens, because they do not divide the tokens of samples"},
+      {"name: a\nparallel: {tensor: 2, expert_tensor: 1, sequence_parallel: false}\n"
+       "model: {name: mixtral}\n",
+       2, "because parallel.sequence_parallel is false"},
+      {"name: a\nparallel: {tensor: 4}\nmodel: {name: mixtral, heads: 4, kv_heads: 4, "
+       "expert_hidden: 6}\n",
+       2, "parallel.tensor 4 does not divide 6 (model.expert_hidden)"},
       {"name: a\nparallel: {context: 2, shard_vocabulary: true}\n", 2,
        "parallel.context 2 cannot be combined with parallel.shard_vocabulary"},
-      {"name: a\nmodel: {heads: 4, kv_heads: 4}\nparallel: {context: 3, context_exchange: heads}\n",
+      {"name: a\nmodel: {heads: 4, kv_heads: 4}\nparallel: {context: 3, context_exchange: "
+       "ulysses}\n",
        3,
-       "parallel.context_exchange heads: 3 ranks do not divide the 4 heads of a rank "
+       "parallel.context_exchange ulysses: 3 ranks do not divide the 4 heads of a rank "
        "(model.heads)"},
       {"name: a\nparallel: {context: 2, context_exchange: ring}\npipeline: {schedule: seq1f1b, "
        "slices: 2}\n",
        2,
-       "parallel.context_exchange ring cannot be combined with a schedule with slices: use gather "
-       "or "
-       "heads"},
+       "parallel.context_exchange ring cannot be combined with a schedule with slices: use "
+       "all-gather or ulysses"},
       {"name: a\nmodel: {sequence: 30}\nparallel: {context: 2}\npipeline: {schedule: seq1f1b, "
-       "slices: "
-       "2}\n",
+       "slices: 2}\n",
        3,
        "parallel.context 2: a schedule with slices needs tokens that 4 equal blocks divide, not "
        "15"},

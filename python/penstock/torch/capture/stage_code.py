@@ -181,8 +181,8 @@ class StageCode:
             all_targets = None if self._targets is None else (self._targets.fill(targets),)
             loss, metrics = losses.evaluate(self._loss, value, all_targets)
             if self._plane is not None:
-                loss = over_planes(loss, self._plane)
-                metrics = {name: over_planes(each, self._plane) for name, each in metrics.items()}
+                loss = over_planes(loss, targets, self._plane)
+                metrics = {name: over_planes(each, targets, self._plane) for name, each in metrics.items()}
             if self.metrics not in (None, tuple(metrics)):
                 raise Error(
                     f"the loss returns the metrics {list(metrics)} for this shape, but "

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from penstock import Error
-from penstock.torch.mesh.planes import Plane
+from penstock.torch.mesh.planes import CONTEXT, Plane
 
 _parts: Any = WeakTensorKeyDictionary()  # by DTensor: what `part_of` has returned
 
@@ -63,6 +63,12 @@ def require_of_plane(what: str, tensor: Any, plane: Plane) -> None:
             f"{what} is a DTensor on the processes {ranks}, but the tensor and context dimensions of mesh connect "
             f"{sorted(plane.together)} here: divide it along these dimensions; data_parallel and zero of Pipeline shard weights"
         )
+    for name, size in zip(tensor.device_mesh.mesh_dim_names or (), tensor.device_mesh.shape, strict=False):
+        if name in CONTEXT and size > 1:
+            raise Error(
+                f"{what} is a DTensor of the dimensions {tensor.device_mesh.mesh_dim_names} of mesh: distribute it along the tensor dimension "
+                f"only; processes along {name!r} have the same parameters, and Pipeline takes the mean of their gradients"
+            )
     if any(each.is_partial() for each in tensor.placements):
         raise Error(f"{what} is a DTensor with the placements {tensor.placements}: redistribute it to Shard or Replicate")
 

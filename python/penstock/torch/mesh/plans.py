@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import nn
-from torch.distributed.tensor import DTensor, Replicate
-from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, SequenceParallel, parallelize_module
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import parallelize_module
 
 from penstock import Error
+from penstock.torch.mesh import styles
 from penstock.torch.mesh.planes import TENSOR
 
-# The ways to divide a module, with transformers' names of them. By `heads`, ranks have a norm's whole weight, which each applies to
-# its own heads (dimension 2), so that gradients are added.
-_STYLES: dict[str, Callable[[], ParallelStyle]] = {
-    "column": ColwiseParallel,
-    "row": RowwiseParallel,
-    "column_gathered": lambda: ColwiseParallel(output_layouts=Replicate()),
-    "row_of_whole": lambda: RowwiseParallel(input_layouts=Replicate()),
-    "heads": lambda: SequenceParallel(sequence_dim=2, use_local_output=True),
-}
+# transformers' names of the ways to divide a module.
 _OF_TRANSFORMERS = {
     "colwise": "column",
     "rowwise": "row",
     "colwise_gather_output": "column_gathered",
     "rowwise_split_input": "row_of_whole",
     "replicated_with_grad_allreduce": "heads",
+    "embedding_rowwise": "embedding",
+    "moe_tp_experts": "experts",
+    "mla_kv_a_proj": "latent",
+    "replicate": "",
 }
 
 Plan = Mapping[str, str]
+#: The number of a stage, the stage, and what the plan divides of it: path, module, pattern.
+_Found = tuple[int, nn.Module, list[tuple[str, nn.Module, str]]]
 
 
 def checked_plan(name: str, plan: Any) -> Plan | str | None:
@@ -39,8 +38,8 @@ def checked_plan(name: str, plan: Any) -> Plan | str | None:
     if plan is None or (isinstance(plan, str) and plan == "auto"):
         return plan
     texts = (*plan, *plan.values()) if isinstance(plan, Mapping) else (None,)
-    if not all(isinstance(each, str) for each in texts) or not set(plan.values()) <= set(_STYLES):
-        ways = ", ".join(_STYLES)
+    if not all(isinstance(each, str) for each in texts) or not set(plan.values()) <= set(styles.STYLES):
+        ways = ", ".join(styles.STYLES)
         raise Error(f"{name}: give 'auto', or a dict from patterns of modules' names to one of {ways}: {{'*.q_proj': 'column'}}")
     return dict(plan)
 
@@ -53,35 +52,68 @@ def divide(stages: Sequence[nn.Module | None], plan: Plan | str | None, mesh: An
     if name is None:
         raise Error("tensor: its ranks are a dimension of mesh: pass a mesh with a dimension 'tensor'")
     here = [(index, stage) for index, stage in enumerate(stages) if stage is not None]
+    is_auto = isinstance(plan, str)
     if isinstance(plan, str):
         plan = _of_transformers([stage for _, stage in here])
     found = [(index, stage, list(_matches(stage, plan))) for index, stage in here]
-    if len(here) == len(stages):
+    if len(here) == len(stages) and not is_auto:
         matched = {pattern for _, _, matches in found for _, _, pattern in matches}
         if unmatched := [pattern for pattern in plan if pattern not in matched]:
             raise Error(f"tensor: no module of the stages has a name like {unmatched[0]!r}")
-    names = _names_of_parameters(here)
+    tied = _tied(found, plan)
     for index, stage, matches in found:
         for path, module, pattern in matches:
-            _check(f"tensor: stage {index}, {path}", stage, path, plan[pattern], mesh[name].size(), names)
+            where, holder = f"tensor: stage {index}, {path}", stage.get_submodule(path.rpartition(".")[0])
+            if any(isinstance(each, DTensor) for each in module.parameters()):
+                raise Error(f"{where}: it is divided already: leave it out")
+            styles.check(where, plan[pattern], module, holder, mesh[name].size())
     for _, stage, matches in found:
         for path, module, pattern in matches:
+            if any(isinstance(each, DTensor) for each in module.parameters()):
+                continue  # a module of two stages
             trained = {name: each.requires_grad for name, each in module.named_parameters()}
-            parallelize_module(stage, mesh[name], {path: _STYLES[plan[pattern]]()})
+            style = styles.STYLES[plan[pattern]](stage.get_submodule(path.rpartition(".")[0]))
+            parallelize_module(stage, mesh[name], {path: style})
             for parameter, requires_grad in trained.items():
                 module.get_parameter(parameter).requires_grad_(requires_grad)
+    for (first, name_of_first), *others in tied:
+        for module, parameter in others:
+            module.register_parameter(parameter, first.get_parameter(name_of_first))
 
 
 def _of_transformers(stages: Sequence[nn.Module]) -> Plan:
-    """Returns the plan that the configuration of a model of transformers has, without the names of what holds its layers."""
-    modules = itertools.chain.from_iterable(stage.modules() for stage in stages)
-    found = next((plan for each in modules if (plan := getattr(getattr(each, "config", None), "base_model_tp_plan", None))), None)
-    if found is None:
+    """Returns the plan that the configuration of a model of transformers has, without the names of what holds its layers.
+
+    The embedding and the head, which most plans leave out, are divided along the vocabulary.
+    """
+    modules = list(itertools.chain.from_iterable(stage.modules() for stage in stages))
+    configs: list[Any] = [getattr(each, "config", None) for each in modules]
+    config = next((each for each in configs if getattr(each, "base_model_tp_plan", None)), None)
+    if config is None:
         raise Error("tensor: the stages have no module of transformers whose configuration has a plan (base_model_tp_plan): pass a dict")
+    found = dict(config.base_model_tp_plan)
+    experts = [pattern for pattern, style in found.items() if style == "moe_tp_experts"]
+    plan = {}
     for pattern, style in found.items():
+        if pattern.rpartition(".")[0] in experts:
+            continue  # a parameter of experts, which ranks have whole
         if style not in _OF_TRANSFORMERS:
             raise Error(f"tensor: the plan of transformers divides {pattern!r} by {style!r}, which stages cannot: pass a dict")
-    return {f"*{pattern.rpartition('*.')[2]}": _OF_TRANSFORMERS[style] for pattern, style in found.items()}
+        if _OF_TRANSFORMERS[style]:
+            plan[f"*{pattern.rpartition('*.')[2]}"] = _OF_TRANSFORMERS[style]
+    return {**_of_vocabulary(modules, getattr(config, "vocab_size", None)), **plan}
+
+
+def _of_vocabulary(modules: Sequence[nn.Module], size: int | None) -> Plan:
+    """Returns the plan of embeddings and heads that have a row for each token of the vocabulary."""
+    children = [(name, each) for holder in modules for name, each in holder.named_children()]
+    embeddings = [(name, each) for name, each in children if isinstance(each, nn.Embedding) and each.num_embeddings == size]
+    plan = {f"*{name}": "embedding" for name, each in embeddings if not styles.why_whole(each)}
+    whole = {id(each.weight) for _, each in embeddings if styles.why_whole(each)}
+    for name, each in children:
+        if type(each) is nn.Linear and each.out_features == size and name.endswith(("head", "embed_out")) and id(each.weight) not in whole:
+            plan[f"*{name}"] = "column_gathered"
+    return plan
 
 
 def _matches(stage: nn.Module, plan: Plan) -> Iterator[tuple[str, nn.Module, str]]:
@@ -91,29 +123,21 @@ def _matches(stage: nn.Module, plan: Plan) -> Iterator[tuple[str, nn.Module, str
             yield path, module, pattern
 
 
-def _names_of_parameters(stages: Sequence[tuple[int, nn.Module]]) -> dict[int, list[str]]:
-    names: dict[int, list[str]] = {}
-    for index, stage in stages:
-        for name, parameter in stage.named_parameters(remove_duplicate=False):
-            names.setdefault(id(parameter), []).append(f"{name} of stage {index}")
-    return names
+def _tied(found: Sequence[_Found], plan: Plan) -> list[list[tuple[nn.Module, str]]]:
+    """Returns the places of each parameter that several modules have, all of which the plan divides along the vocabulary.
 
-
-def _check(where: str, stage: nn.Module, path: str, style: str, ranks: int, names: Mapping[int, Sequence[str]]) -> None:
-    module, holder = stage.get_submodule(path), stage.get_submodule(path.rpartition(".")[0])
-    for parameter in module.parameters():
-        if isinstance(parameter, DTensor):
-            raise Error(f"{where}: it is divided already: leave it out")
-        if len(tied := names[id(parameter)]) > 1:
-            raise Error(f"{where}: {' and '.join(tied)} are one tensor, which cannot be divided for each: leave it out")
-    if style == "heads":
-        return
-    if not isinstance(module, nn.Linear):
-        raise Error(f"{where}: it is a {type(module).__name__}, but {style!r} divides a Linear: leave it out")
-    size = module.out_features if style.startswith("column") else module.in_features
-    head = getattr(holder, "head_dim", 1) if style in ("column", "row") else 1
-    if not isinstance(head, int) or size % head != 0:
-        head = 1
-    if (size // head) % ranks != 0:
-        what = f"{size // head} heads" if head > 1 else f"{'outputs' if style.startswith('column') else 'inputs'}, {size},"
-        raise Error(f"{where}: {ranks} tensor ranks do not divide its {what} evenly: leave it out, or change the mesh")
+    Raises Error for other ones that the plan divides.
+    """
+    divided = {id(module): plan[pattern] for _, _, matches in found for _, module, pattern in matches}
+    of_all: dict[int, list[tuple[str, nn.Module, str]]] = {}
+    for index, stage, _ in found:
+        for path, module in stage.named_modules():
+            for name, parameter in module.named_parameters(recurse=False):
+                of_all.setdefault(id(parameter), []).append((f"{path}.{name} of stage {index}".lstrip("."), module, name))
+    tied = [each for each in of_all.values() if len(each) > 1 and any(id(module) in divided for _, module, _ in each)]
+    for places in tied:
+        ways = [divided.get(id(module)) for _, module, _ in places]
+        if "embedding" not in ways or not set(ways) <= {"embedding", "column_gathered"}:
+            names = " and ".join(name for name, _, _ in places)
+            raise Error(f"tensor: {names} are one tensor, which cannot be divided for each: leave them out")
+    return [[(module, name) for _, module, name in places] for places in tied]

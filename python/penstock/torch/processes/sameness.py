@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from penstock import Error
 from penstock.torch.batch.batches import Checked, Layout, Structure
+from penstock.torch.mesh.means import tokens_of
 from penstock.torch.mesh.planes import Plane
 
 _MOST_ELEMENTS = 16_384  # of a tensor that a batch's checksum reads
@@ -121,24 +122,29 @@ class Sums:
 
     def facts(self, call: str, kinds: Any, plane: Plane) -> Facts:
         """Returns what planes of a mesh compare. ``kinds``: the shapes of the inputs and the targets."""
-        remedy = "pass the same batch on the planes of a mesh, with parts of one size along its context dimension"
+        remedy = "pass the same batch on the planes of a mesh, divided along dimension 1 of all targets for its context dimension"
         values: dict[str, Any] = {"the number of samples": self.samples}
-        shapes = {
-            f"the shape of tensor {n} of the {name}": str(list(sizes))
-            for name, each in zip(("inputs", "targets"), kinds, strict=True)
-            for n, (sizes, _) in enumerate(each)
-        }
-        return Facts(f"{call}: ", remedy, {**values, **shapes}, plane.process)
+        tokens = tokens_of([sizes for sizes, _ in kinds[1]]) if plane.contexts > 1 else None
+        return Facts(f"{call}: ", remedy, {**values, **_shapes(kinds, tokens)}, plane.process)
 
-    def values_of(self, call: str, plane: Plane) -> Facts:
+    def values_of(self, call: str, kinds: Any, plane: Plane) -> Facts:
         """Returns what planes compare that have the same part of the batch."""
-        values = {
+        values: dict[str, Any] = _shapes(kinds, None) | {
             f"the values of tensor {n} of the {name}": Digest(code)
             for name, each in zip(("inputs", "targets"), self.tensors, strict=True)
             for n, code in enumerate(each)
         }
         remedy = "pass the same batch on all planes of a tensor group"
         return Facts(f"{call}: ", remedy, values, (plane.process, plane.context_place))
+
+
+def _shapes(kinds: Any, tokens: int | None) -> dict[str, str]:
+    """Returns the shapes of inputs and targets, without dimension 1 where it has ``tokens``."""
+    return {
+        f"the shape of tensor {n} of the {name}": str(["tokens" if i == 1 and size == tokens else size for i, size in enumerate(sizes)])
+        for name, each in zip(("inputs", "targets"), kinds, strict=True)
+        for n, (sizes, _) in enumerate(each)
+    }
 
 
 def sums_of(batch: Checked) -> Sums:
@@ -163,7 +169,7 @@ def facts_of_batches(sums: Sequence[Sums], kinds: Sequence[Any], plane: Plane | 
     triples = list(zip(calls, sums, kinds, strict=True))
     return [
         *(of.facts(call, each, plane) for call, of, each in triples),
-        *(of.values_of(call, plane) for call, of, _ in triples),
+        *(of.values_of(call, each, plane) for call, of, each in triples),
     ]
 
 

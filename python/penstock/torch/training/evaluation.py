@@ -51,8 +51,8 @@ def step(model: Model, inputs: Any, targets: Any) -> LastStep:
         with in_user_code(f"stage {len(model.modules) - 1}, loss"):
             loss, metrics = losses.evaluate(given.loss, output, of)
             if (plane := model.processes.plane) is not None:
-                loss = over_planes(loss, plane)
-                metrics = {name: over_planes(each, plane) for name, each in metrics.items()}
+                loss = over_planes(loss, target_tensors, plane)
+                metrics = {name: over_planes(each, target_tensors, plane) for name, each in metrics.items()}
         named = {name: metric.item() for name, metric in metrics.items()}
         return loss.item(), named, pytree.tree_map(value_of, output) if given.outputs else None
 

@@ -20,6 +20,7 @@ from penstock.torch.processes import agreement, processes
 from penstock.torch.processes.place import place
 from penstock.torch.processes.sameness import Digest, Facts, checksum, compare
 from penstock.torch.training import options
+from penstock.torch.weights.stage_optimizer import StageOptimizer
 from penstock.torch.weights.weights import SharedParameter
 
 _SAME_ARGUMENTS = "pass the same arguments to Pipeline on every process"
@@ -68,7 +69,10 @@ def made_on_all(init: _Init) -> _Init:
         if plane is not None:
             processes.join_plane(plane)
         _, facts_of_all = agreement.agree(members, agreement.COMPILE_S, construct, "Pipeline")
-        return compare(facts_of_all)
+        compare(facts_of_all)
+        updates = pipeline._run.model.updates
+        if plane is not None:  # Its collectives need equal optimizers on all planes.
+            agreement.agree(members, agreement.COMPILE_S, lambda: (updates.make_whole(), None), "Pipeline")
 
     return make  # type: ignore[return-value]
 
@@ -90,7 +94,7 @@ def _text(value: Any) -> str:
 def _facts(model: Model) -> Iterator[Facts]:
     yield _schedule(model.schedule)
     plane = None if model.processes.plane is None else model.processes.plane.name  # Others have other parts of parameters.
-    local, optimizers = model.placement.here, {index: each.optimizer for index, each in model.updates.here}
+    local, steppers = model.placement.here, dict(model.updates.here)
     if model.placement.chain_length - 1 in local:
         yield Facts("", "pass the same loss on every process that runs the last stage", {"loss": _loss(model.given.loss)})
     for index, module in enumerate(model.modules):
@@ -102,14 +106,14 @@ def _facts(model: Model) -> Iterator[Facts]:
         if index in local:
             remedy = "its replicas must be alike: build the same on every process"
             yield Facts(f"stage {index}: ", remedy, _replica(module), plane)
-            yield Facts(f"stage {index}: ", _SAME_OPTIMIZER, _optimizer(optimizers[index], None))
+            yield Facts(f"stage {index}: ", _SAME_OPTIMIZER, _optimizer(steppers[index], None))
     for shared in model.shared():
         for index in (each for each in shared.stages if each in local):
             weights = model.weights[local[index]]
             assert weights is not None
-            of_own = zip(weights.own, weights.updated, strict=True)
-            updated = next(updated for own, updated in of_own if own is shared.parameter)
-            yield Facts(_what(shared), _SAME_OPTIMIZER, _optimizer(optimizers[index], updated))
+            of_own = zip(weights.own, steppers[index].known, strict=True)
+            updated = next(known for own, known in of_own if own is shared.parameter)
+            yield Facts(_what(shared), _SAME_OPTIMIZER, _optimizer(steppers[index], updated))
 
 
 def initial_facts(model: Model) -> list[Facts]:
@@ -190,9 +194,11 @@ def _replica(module: nn.Module) -> dict[str, str]:
     return facts
 
 
-def _optimizer(optimizer: torch.optim.Optimizer | None, updated: torch.Tensor | None) -> dict[str, str]:
+def _optimizer(stepper: StageOptimizer, updated: torch.Tensor | None) -> dict[str, str]:
     """Returns an optimizer's class, and the settings of its groups: of all, or of a parameter's."""
+    optimizer = stepper.optimizer
     facts = {"the optimizer": "None" if optimizer is None else type(optimizer).__qualname__}
+    facts["what the optimizer updates"] = "whole tensors" if stepper.needs_wholes else "own parts"
     for number, group in enumerate([] if optimizer is None else optimizer.param_groups):
         if updated is None:
             facts.update(_settings(group, f" of group {number}"))

@@ -106,8 +106,11 @@ class Pipeline(Views):
             Processes of a tensor group pass the same batches. See "Tensor and context parallelism" in
             ``docs/python-training.md``.
         tensor: how the tensor ranks of ``mesh`` divide modules of the stages, in place: patterns of names and ``"column"``,
-            ``"row"``, ``"column_gathered"``, ``"row_of_whole"`` or ``"heads"``, such as ``{"*.up": "column", "*.down": "row"}``.
-            ``"auto"``: the plan in the configuration of a model of transformers. Default: as the modules are.
+            ``"row"``, ``"column_gathered"``, ``"row_of_whole"``, ``"heads"``, ``"embedding"``, ``"experts"`` or ``"latent"``, such as
+            ``{"*.up": "column", "*.down": "row"}``. ``"auto"``: the plan in the configuration of a model of transformers, its
+            embedding and its head. Default: as the modules are.
+        gather_again: the backward gathers again what a forward has gathered over groups of ``mesh`` (sequence parallelism), in
+            place of saving the result. A microbatch then keeps its own tokens only; gradients are bitwise the same.
 
     Raises:
         Error: the arguments do not fit together, or the engine cannot train a parameter. A stage
@@ -151,6 +154,7 @@ class Pipeline(Views):
         verify_every: Annotated[int, arguments.whole(0)] = 0,
         mesh: options.Mesh = None,
         tensor: options.TensorPlan = None,
+        gather_again: bool = False,
     ) -> None:
         given = types.SimpleNamespace(**{name: value for name, value in locals().items() if name != "self"})
         given.seed = (torch.initial_seed() if seed is None else seed) % 2**63

@@ -28,6 +28,18 @@ class RecordedGraphs:
     refused: list[str]
 
 
+@dataclasses.dataclass(frozen=True)
+class Collective:
+    """The calls of a collective over a group in one action."""
+
+    name: str
+    #: torch's name of the group.
+    group: str
+    calls: int
+    #: The bytes of whole tensors: for each call, the larger one of what it sends and what it returns.
+    bytes: int
+
+
 class Views:
     """The part of Pipeline that trains nothing. Pipeline sets the attributes."""
 
@@ -100,6 +112,26 @@ class Views:
         """
         return [0] * self.schedule.stages if self._built is None else self._built.saved_bytes()
 
+    @exclusive
+    def collectives(self, stage: int) -> dict[str, list[Collective]]:
+        """Returns what the collectives of a microbatch move on a stage, by action: ``"F"``, ``"I"`` and ``"W"``; B has I and W.
+
+        Raises:
+            Error: no step has run, or another process runs the stage.
+        """
+        counts = self._of_compiled("collectives", "collectives", stage)
+        return {action: [Collective(*each) for each in of] for action, of in zip("FIW", counts, strict=True)}
+
+    def _of_compiled(self, name: str, function: str, stage: int) -> Any:
+        """Returns what a function of the engine's pipeline says about a compiled stage, for the method `name`."""
+        last = len(self._stages) - 1
+        if not 0 <= arguments.whole()(f"{name}: stage", stage) <= last:
+            raise Error(f"{name}: there is no stage {stage}: give one from 0 to {last}")
+        found = None if self._built is None else getattr(self._built, function)(stage)
+        if not found:
+            raise Error(f"{name}: stage {stage} is not compiled: call step first, on its process")
+        return found
+
     @property
     @exclusive
     def recorded_graphs(self) -> list[RecordedGraphs]:
@@ -116,13 +148,7 @@ class Views:
         Raises:
             Error: no step has run, or another process runs the stage.
         """
-        last = len(self._stages) - 1
-        if not 0 <= arguments.whole()("graph: stage", stage) <= last:
-            raise Error(f"graph: there is no stage {stage}: give one from 0 to {last}")
-        text = "" if self._built is None else str(self._built.graph_text(stage))
-        if not text:
-            raise Error(f"graph: stage {stage} is not compiled: call step first, on its process")
-        return text
+        return str(self._of_compiled("graph", "graph_text", stage))
 
     @property
     @exclusive

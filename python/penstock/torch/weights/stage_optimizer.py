@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import itertools
 import weakref
 from collections.abc import Callable, Collection
 from typing import Any
@@ -17,6 +18,7 @@ from penstock.torch.optimizers import AdamW
 from penstock.torch.user_code import LIBRARIES
 from penstock.torch.weights import accumulate, states
 from penstock.torch.weights.weights import StageWeights
+from penstock.torch.weights.whole_parameters import WholeParameters
 
 #: Takes a list of a stage's parameters, or of pairs (name, parameter); see takes_names.
 MakeOptimizer = Callable[[list[Any]], torch.optim.Optimizer]
@@ -56,7 +58,7 @@ class StageOptimizer:
         #: each. None: all, whole.
         self._shard: dict[str, tuple[torch.Tensor, int]] | None = None
         self._names = [name for name, _ in weights.parameters]
-        self._once = {id(parameter) for parameter in weights.updated}  # what it has ever trained
+        self._wholes: WholeParameters | None = None  # of an optimizer that needs whole tensors, where the planes of a mesh divide some
         self._native = engine.FusedAdamW()
         #: Whether the stage that was compiled last updates without Python.
         self.is_bound_native = False
@@ -67,16 +69,49 @@ class StageOptimizer:
         self._places: Any = None  # notices other groups, parameters and tensors of the state
         self._stage = weights.stage
         self.optimizer: torch.optim.Optimizer | None = None
+        self._make: MakeOptimizer | None = None
+        self._once = {id(parameter) for parameter in weights.updated}  # what it has ever trained
         if make is None or not weights.masters:
             return
-        parameters: list[Any] = list(weights.updated)
-        if takes_names(make):
-            parameters = list(zip(self._names, weights.updated, strict=True))
+        self._make = make
+        self._set(self._made())
+
+    def make_whole(self) -> None:
+        """Makes an optimizer that `needs_wholes` again, over whole parameters. All ranks of the groups that divide them call it."""
+        self._wholes = WholeParameters(self._weights)
+        self._wholes.gather([None] * len(self.known))
+        self._once = {id(parameter) for parameter in self.known}
+        self._set(self._made())
+
+    def _made(self) -> torch.optim.Optimizer:
+        assert self._make is not None
+        make = self._make
+        parameters = list(zip(self._names, self.known, strict=True)) if takes_names(make) else list(self.known)
         with in_code_of("optimizer"):
             made = make(parameters)
         if not isinstance(made, torch.optim.Optimizer):
             raise Error(f"optimizer returned {type(made).__name__}, not a torch.optim.Optimizer")
-        self._set(made)
+        return made
+
+    @property
+    def known(self) -> list[torch.nn.Parameter]:
+        """What the optimizer knows the stage's parameters by."""
+        return self._weights.updated if self._wholes is None else self._wholes.parameters
+
+    @property
+    def has_wholes(self) -> bool:
+        """Whether it updates whole tensors in place of this process's parts."""
+        return self._wholes is not None
+
+    @property
+    def needs_wholes(self) -> bool:
+        """Whether its optimizer was made over parts of parameters, but may need whole tensors."""
+        optimizer, weights = self.optimizer, self._weights
+        if optimizer is None or self._wholes is not None or not weights.divided:
+            return False
+        # Hooks see plain parts of parameters as they are, as in torch, but not parts of DTensors.
+        has_hooks = any(map(bool, _hooks(optimizer))) and bool(weights.whole_of)
+        return has_hooks or not _is_elementwise(optimizer)
 
     def replace(self, other: object) -> None:
         """Updates by another optimizer from now on.
@@ -99,13 +134,6 @@ class StageOptimizer:
                 f"optimizer: {kind.__module__}.{kind.__qualname__} cannot be divided among the "
                 "replicas (zero): use penstock.torch.AdamW, or zero=0"
             )
-        if self._weights.divided and not _is_elementwise(optimizer):
-            kind, name = type(optimizer), next(iter(self._weights.divided))
-            raise Error(
-                f"optimizer: stage {self._stage}: {kind.__module__}.{kind.__qualname__} may need whole tensors, but the planes of "
-                f"mesh divide '{name}': use an optimizer that updates each element by itself, such as penstock.torch.AdamW or "
-                "torch.optim.SGD, or replicate the parameter"
-            )
         self.optimizer, self._is_stale = optimizer, True
         if type(optimizer) is AdamW:
             own = weakref.ref(self)  # the optimizer may outlive the Pipeline
@@ -116,11 +144,23 @@ class StageOptimizer:
 
             optimizer.register_load_state_dict_post_hook(forget)
 
+    def refuse_parts(self) -> None:
+        """Raises Error for an optimizer that has parts of parameters, but may need whole tensors."""
+        if self.needs_wholes:
+            kind, name = type(self.optimizer), next(iter(self._weights.divided))
+            raise Error(
+                f"optimizers: stage {self._stage}: {kind.__module__}.{kind.__qualname__}, or a hook of its step, may need whole tensors, but "
+                f"has parts of '{name}', which the planes of mesh divide: make it, with its hooks, in the function that Pipeline gets as "
+                "optimizer, whose parameters are whole then"
+            )
+
     def check(self, weights: StageWeights) -> None:
         """Raises Error if the optimizer does not know a parameter that the stage would train."""
         if self.optimizer is None:
             return
         known = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
+        parts = dict(zip(map(id, self.known), self._weights.updated, strict=True))
+        known |= {id(parts[each]) for each in known if each in parts}
         unknown = [f"'{name}'" for (name, _), own in zip(weights.parameters, weights.own, strict=True) if id(own) not in known]
         if unknown:
             raise Error(
@@ -131,6 +171,8 @@ class StageOptimizer:
     def follow(self, weights: StageWeights) -> None:
         """Updates other weights from now on, which `check` has accepted."""
         self._weights, self._is_stale = weights, True
+        if self._wholes is not None:
+            self._wholes = WholeParameters(weights, self._wholes)
         self._names = [name for name, _ in weights.parameters]
 
     def bind(self, parts: Any) -> None:
@@ -170,7 +212,7 @@ class StageOptimizer:
     @property
     def is_native(self) -> bool:
         """Whether the next update runs without Python."""
-        return type(self.optimizer) is AdamW and not self._needs_python(self.optimizer)
+        return type(self.optimizer) is AdamW and self._wholes is None and not self._needs_python(self.optimizer)
 
     def begin_run(self, used: Collection[str]) -> None:
         """Prepares the update for the steps whose settings follow by add_settings.
@@ -210,7 +252,7 @@ class StageOptimizer:
         watch.add_keys(vars(self.optimizer), {"step"})
         if "step" in vars(self.optimizer):
             watch.add_item(vars(self.optimizer), "step", vars(self.optimizer)["step"])
-        for hooks in self._hooks(self.optimizer):
+        for hooks in _hooks(self.optimizer):
             watch.add_size(hooks)
         for group in self.optimizer.param_groups:
             for key in _SETTINGS:
@@ -222,21 +264,17 @@ class StageOptimizer:
             watch.add_watch(self._places)
         return watch
 
-    @staticmethod
-    def _hooks(optimizer: torch.optim.Optimizer) -> tuple[Any, ...]:
-        return (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks, *_ALL_HOOKS)
-
     def _needs_python(self, optimizer: torch.optim.Optimizer) -> bool:
         has_options = any(
             group["amsgrad"] or group["maximize"] or not group.get("decoupled_weight_decay", True) for group in optimizer.param_groups
         )
-        return has_options or any(self._hooks(optimizer)) or not _has_own_step(optimizer)
+        return has_options or any(_hooks(optimizer)) or not _has_own_step(optimizer)
 
     def refuse_in_shards(self) -> None:
         """Raises Error for what only torch's code follows if the stage has parts of its parameters."""
         if self.optimizer is None or self.is_native or not self._is_sharded:
             return
-        for hook in (hook for hooks in self._hooks(self.optimizer) for hook in hooks.values()):
+        for hook in (hook for hooks in _hooks(self.optimizer) for hook in hooks.values()):
             called = getattr(hook, "__qualname__", type(hook).__qualname__)
             raise Error(
                 f"stage {self._stage}: penstock.torch.AdamW has the hook {called}, which the update of "
@@ -263,7 +301,7 @@ class StageOptimizer:
             self._bound.clear()
 
     def _names_by_id(self) -> dict[int, str]:
-        pairs = zip(self._names, self._weights.updated, strict=True)
+        pairs = zip(self._names, self.known, strict=True)
         return {id(parameter): name for name, parameter in pairs}
 
     def _bind_state(self, optimizer: torch.optim.Optimizer) -> None:
@@ -347,15 +385,30 @@ class StageOptimizer:
                     if gradient is not None and is_first:
                         accumulate.add(master, gradient)
                 return
+            if self._wholes is not None:
+                masters, gradients = self._wholes.parameters, self._wholes.gather(gradients)
             for master, gradient in zip(masters, gradients, strict=True):
                 master.grad = gradient
             self.optimizer.step()
             for master in masters:
                 master.grad = None
+            if self._wholes is not None:
+                self._wholes.give_back()
+
+
+def _hooks(optimizer: torch.optim.Optimizer) -> tuple[Any, ...]:
+    return (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks, *_ALL_HOOKS)
 
 
 def _is_elementwise(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether an update of an element depends on no other element, so that parts of a tensor are updated as the whole."""
+    """Whether an update of an element depends on no other element, so that parts of a tensor are updated as the whole.
+
+    Only the classes of torch that do so are known to; all others, also ones derived of these with methods of their own, are taken to
+    need whole tensors.
+    """
+    derived = itertools.takewhile(lambda kind: not kind.__module__.startswith("torch.optim."), type(optimizer).__mro__)
+    if any(not name.startswith("__") and name != "step" for kind in derived for name in vars(kind)):  # torch sets step in all classes
+        return False
     return inspect.unwrap(type(optimizer).step).__code__ in _ELEMENTWISE and _has_own_step(optimizer)
 
 

@@ -16,7 +16,7 @@ from penstock.torch.optimizers import AdamW
 from penstock.torch.placement import Placement
 from penstock.torch.processes.processes import Processes
 from penstock.torch.weights import states
-from penstock.torch.weights.divided_states import with_dtensors, with_parts
+from penstock.torch.weights.divided_states import with_dtensors, without_dtensors
 from penstock.torch.weights.stage_optimizer import StageOptimizer
 from penstock.torch.weights.weights import StageWeights
 
@@ -36,8 +36,23 @@ class Updates:
         self.optimizers: list[torch.optim.Optimizer | None] = []
         if self._has_optimizers:
             self.optimizers = [None if each is None else each.optimizer for each in self.steppers]
-        self.lr_schedulers = [_scheduler(given.lr_scheduler, each) for each in self.optimizers if given.lr_scheduler is not None]
+        self._make_scheduler = given.lr_scheduler
+        self.lr_schedulers: list[Any] = []
+        if self._make_scheduler is not None:
+            self.lr_schedulers = [None if each is None or each.needs_wholes else self._scheduler(each) for each in self.steppers]
         self.followed = self.optimizers
+
+    def make_whole(self) -> None:
+        """Makes optimizers that need whole tensors again, over whole parameters. All planes of a mesh call it."""
+        for stage, stepper in enumerate(self.steppers):
+            if stepper is not None and stepper.needs_wholes:
+                stepper.make_whole()
+                self.optimizers[stage] = stepper.optimizer
+                if self._make_scheduler is not None:
+                    self.lr_schedulers[stage] = self._scheduler(stepper)
+
+    def _scheduler(self, stepper: StageOptimizer) -> Any:
+        return _scheduler(self._make_scheduler, stepper.optimizer)
 
     def follow(self) -> None:
         """Updates stages by the optimizers that the caller has put in place of others."""
@@ -49,6 +64,7 @@ class Updates:
             if stepper is not None:
                 if optimizer is not stepper.optimizer:
                     stepper.replace(optimizer)
+                stepper.refuse_parts()
                 stepper.refuse_in_shards()
         self.followed = self.optimizers
 
@@ -106,7 +122,7 @@ class Updates:
                 state["optimizers"][index]["state"] = whole
         for index, stepper in self.here:
             if stepper.optimizer is not None:
-                state["optimizers"][index] = with_dtensors(state["optimizers"][index], stepper.optimizer, stepper.weights)
+                state["optimizers"][index] = with_dtensors(state["optimizers"][index], stepper)
         return state
 
     def load(self, state: dict[str, Any]) -> None:
@@ -123,7 +139,7 @@ class Updates:
                 raise Error(f"{prefix}: the state has none of stage {index}: pass a list of the states of all processes")
             if own is not None:
                 if name == "optimizers" and other is not None and (stepper := self.steppers[stage]) is not None:
-                    other = with_parts(other, own, stepper.weights)
+                    other = without_dtensors(other, stepper)
                 pairs.append((prefix, own, other))
         for prefix, own, other in pairs:
             with in_code_of(prefix):

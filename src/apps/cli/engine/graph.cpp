@@ -6,13 +6,17 @@
 
 #include "base/units.h"
 #include "cli/definitions/definitions.h"
+#include "cli/engine/collectives_json.h"
 #include "cli/output/print_json.h"
 #include "config/train_config.h"
+#include "graph/analysis/node_costs.h"
 #include "graph/capture/shapes_only.h"
+#include "graph/count_collectives.h"
 #include "graph/ir/flops.h"
 #include "graph/ir/print.h"
 #include "graph/passes/pass_observer.h"
 #include "graph/passes/passes.h"
+#include "graph/passes/split_collectives.h"
 #include "graph/run/memory_plan.h"
 #include "train/compiled/compile_stages.h"
 #include "train/data/run_tokenizer.h"
@@ -108,6 +112,13 @@ void Print(const std::vector<Held>& held, std::string_view when) {
   }
 }
 
+// Seconds of a graph by estimated costs: with whole collectives one after another, and as ordered.
+Json PredictedSeconds(const Graph& graph, const NodeCosts& costs) {
+  Graph whole = WithWholeCollectives(graph);
+  const OrderSeconds seconds = HideCollectives(whole, whole.nodes.size(), Mixing::kFree, costs);
+  return {{"in_turn", seconds.in_turn}, {"ordered", seconds.ordered}};
+}
+
 // One pass, and how many nodes there are after it.
 struct PassTime {
   std::string pass;
@@ -130,6 +141,9 @@ class GraphCommand final : public EngineRun<GraphDefinition> {
     options_.disabled = disabled_;
     options_.exact = !inexact_;
     options_.overlapped = only_ == "overlapped";
+    PENSTOCK_TRY(const std::optional<LinkSpeed> link, LinkOf(config.parallel));
+    if (link) costs_ = NodeCosts(*link);
+    options_.costs = &costs_;
     PENSTOCK_TRY_STATUS(FollowWeights(config));
     PENSTOCK_TRY_STATUS(SetDocumentEnd(config));
     std::optional<ShapesOnly> shapes;
@@ -233,12 +247,15 @@ class GraphCommand final : public EngineRun<GraphDefinition> {
                                   {"flops", FlopsOf(*graph).value()},
                                   {"input_bytes", Bytes(*graph, graph->inputs)},
                                   {"output_bytes", Bytes(*graph, graph->outputs)},
+                                  {"collectives", ToJson(CountCollectives(*graph))},
+                                  {"predicted_seconds", PredictedSeconds(*graph, costs_)},
                                   {"text", dot_ ? PrintDot(*graph) : PrintGraph(*graph)}});
     }
     PrintObject(object);
   }
 
   CompileOptions options_;
+  NodeCosts costs_;
 };
 
 }  // namespace

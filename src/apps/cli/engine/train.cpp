@@ -5,18 +5,21 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <thread>
 
 #include "base/log.h"
 #include "base/result.h"
 #include "base/system/machine_load.h"
 #include "base/system/repeated_signal.h"
 #include "cli/definitions/definitions.h"
+#include "cli/engine/collectives_json.h"
 #include "cli/output/print_error.h"
 #include "cli/processes/processes.h"
 
@@ -62,6 +65,19 @@ std::atomic<bool>& CatchTraceSignal() {
   return trace_requested;
 }
 
+// Returns whether this process prints the error of the run: process 0 does, or process 1 if that
+// one is lost. Process 1 may have learned of the end from others before it notices the loss.
+bool PrintsError(const ProcessGroup& group) {
+  constexpr std::chrono::seconds kLongest{5};
+  constexpr std::chrono::milliseconds kPoll{5};
+  if (group.process() != 1) return group.process() == 0;
+  const auto deadline = std::chrono::steady_clock::now() + kLongest;
+  while (group.lost() != 0 && !group.HasLeft(0) && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(kPoll);
+  }
+  return group.lost() == 0;
+}
+
 // Calls `run` and returns its exit code. On several processes, an error of any process ends the
 // command on all of them with the same exit code, and only one of them prints it. Returns after all
 // processes have ended the command, so that no launcher ends that process before it has printed the
@@ -73,14 +89,25 @@ Result<int> RunOnProcesses(Processes processes, const std::function<Result<int>(
   if (!code) {
     const Error error = code.error();
     group->Abort(error);
-    const int reporter = group->lost() == 0 ? 1 : 0;
-    if (group->process() == reporter) PrintError(error.line());
+    if (PrintsError(*group)) PrintError(error.line());
     code = ExitCodeOf(group->reason());
     // Nothing is left to stop, so a launcher may end this process at once.
     std::signal(SIGTERM, SIG_DFL);
   }
   group->Leave();
   return code;
+}
+
+// Per microbatch, by stage and action.
+nlohmann::ordered_json CollectivesToJson(const TrainSummary& summary) {
+  nlohmann::ordered_json stages = nlohmann::ordered_json::array();
+  for (const auto& [stage, counts] : summary.collectives) {
+    stages.push_back({{"stage", stage},
+                      {"F", ToJson(counts.forward)},
+                      {"I", ToJson(counts.backward_input)},
+                      {"W", ToJson(counts.backward_weight)}});
+  }
+  return stages;
 }
 
 nlohmann::ordered_json ToJson(const TrainSummary& summary, const std::string& busy) {
@@ -103,6 +130,7 @@ nlohmann::ordered_json ToJson(const TrainSummary& summary, const std::string& bu
           {"steps", summary.steps},
           {"ranks", summary.ranks},
           {"per_rank", ranks},
+          {"collectives", CollectivesToJson(summary)},
           {"passage", summary.passage},
           {"files", summary.files},
           {"units",

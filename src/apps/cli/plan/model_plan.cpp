@@ -41,6 +41,7 @@ std::vector<std::string> DivisionCells(const TrainingPlan& plan) {
     cells.push_back(fmt::format("{}", count));
   }
   cells.push_back(division.recompute);
+  if (division.gather_again) cells.back() += ", gathered again";
   if (division.offloaded_layers > 0) {
     cells.back() += fmt::format(", {} layers offloaded", division.offloaded_layers);
   }

@@ -107,7 +107,9 @@ class PlanCommand : public Command {
             "a device (default 95% of its memory)")
         ->type_name("LIMIT");
     AddText(app, "--for", request_.framework,
-            fmt::format("Only what this framework can run: {}", fmt::join(FrameworkNames(), ", ")))
+            fmt::format("Only what this framework can run: {} (default penstock, unless "
+                        "--implementation is given)",
+                        fmt::join(FrameworkNames(), ", ")))
         ->type_name("FRAMEWORK");
     AddText(app, "--overlap", scenario.overlap,
             "Time of an overlapped forward and backward: max, sum (default) or a factor of F + B");

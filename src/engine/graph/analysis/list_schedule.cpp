@@ -95,6 +95,7 @@ class TwoResources {
   // Orders two jobs that can run now. Link jobs precede: starting one takes the core no time.
   bool RunsBefore(int a, int b) const {
     if (job(a).on_link != job(b).on_link) return job(a).on_link;
+    if (job(a).fills != job(b).fills) return job(b).fills;
     return priorities_[a] != priorities_[b] ? priorities_[a] > priorities_[b] : a < b;
   }
 

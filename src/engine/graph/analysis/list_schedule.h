@@ -22,6 +22,8 @@ struct Job {
   // smaller indices.
   std::vector<int> after = {};
   std::vector<int> after_start = {};
+  // A job on the core that runs only while no other one can.
+  bool fills = false;
 };
 
 enum class JobStepKind : unsigned char { kRun, kStart, kWait };

@@ -12,9 +12,13 @@
 
 namespace penstock {
 
+// Returns the larger one of the bytes that a whole collective sends and the bytes that it receives.
+std::int64_t CollectiveBytes(const Graph& graph, const Node& node);
+
 class NodeCosts {
  public:
-  // The time of a collective that was not set follows from a link: 100 Gbit/s if none is given.
+  // The time of a collective that was not set follows from a link: 100 Gbit/s if none is given, and
+  // what gloo reaches for collectives of c10d.
   NodeCosts() = default;
   explicit NodeCosts(LinkSpeed link) : link_(link) {}
 

@@ -118,8 +118,10 @@ class Planner {
     MinCut cut(sink + 1);
     for (int i = 0; i < producers; ++i) {
       const Node& node = *problem_.producers[i];
+      const bool communicates =
+          IsCollective(node) && !(problem_.gathers_again && IsAllGather(node));
       const bool runs_once =
-          IsRandom(node) || IsCollective(node) || MutatedArgument(node.op.schema()) >= 0;
+          IsRandom(node) || communicates || MutatedArgument(node.op.schema()) >= 0;
       cut.AddEdge(i, sink, runs_once ? MinCut::kNever : CostOfRunning(*problem_.graph, node));
       ForEachInput(node, [&](ValueId id) {
         const ValueId root = problem_.graph->Root(id);

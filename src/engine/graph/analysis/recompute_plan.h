@@ -19,6 +19,7 @@ struct RecomputeProblem {
   const ValueSet* alive = nullptr;
   // The values that may be saved; null allows all of them.
   const ValueSet* may_save = nullptr;
+  bool gathers_again = false;  // whether all-gathers may be recomputed
 };
 
 struct RecomputePlan {
@@ -37,7 +38,8 @@ std::int64_t CostOfRunning(const Graph& graph, const Node& node);
 // Each price is one minimum cut: a value is saved, recomputed or not needed, and a node that runs
 // again needs its inputs. The problem was posed by Chen et al., Training Deep Nets with Sublinear
 // Memory Cost, 2016. The cut follows PyTorch's min-cut partitioner and adds the cost of
-// recomputation. Random nodes, nodes that mutate an argument and collectives are never recomputed.
+// recomputation. Random nodes, nodes that mutate an argument and collectives are never recomputed,
+// except all-gathers with `gathers_again`.
 RecomputePlan PlanRecompute(const RecomputeProblem& problem, std::int64_t budget);
 
 // Returns `nodes` and the producers that run again, each inserted before its first reader.

@@ -16,7 +16,7 @@
 
 #include "base/mutex.h"
 #include "graph/ops/c10d_groups.h"
-#include "graph/ops/collective_endpoint.h"
+#include "graph/ops/collective_forms.h"
 
 namespace penstock {
 namespace {
@@ -163,55 +163,26 @@ bool IsMeanOf(const First& first, const Rest&...) {
   return false;
 }
 
-// The kernels of an op that has the arguments Args between x and the group.
+// The kernels of an op that has the arguments Args between x and the group. torch registers
+// derivatives of c10d in Python, which ranks must not reach.
 template <class Op, class... Args>
-struct C10dKernels {
-  static at::Tensor WholeShape(const at::Tensor& x, Args... args, std::int64_t) {
-    return Op::Empty(x, args...);
-  }
-  static at::Tensor StartShape(const at::Tensor& x, Args..., std::int64_t) {
-    return at::empty({1}, x.options().dtype(at::kLong));
-  }
-  static at::Tensor WaitShape(const at::Tensor&, const at::Tensor& x, Args... args, std::int64_t) {
-    return Op::Empty(x, args...);
-  }
+struct C10dKernels : CollectiveForms<C10dKernels<Op, Args...>, Args...> {
+  static constexpr const char* kName = Op::kName;
 
-  static at::Tensor Start(const at::Tensor& x, Args... args, std::int64_t group) {
-    at::Tensor ticket = at::empty({1}, at::TensorOptions().dtype(at::kLong));
-    auto& number = *ticket.mutable_data_ptr<std::int64_t>();
-    number = -1;
-    if (CollectivesDisabled()) return ticket;
-    // torch registers derivatives of c10d in Python, which ranks must not reach.
+  static at::Tensor Empty(const at::Tensor& x, Args... args) { return Op::Empty(x, args...); }
+  static std::int64_t StartOn(std::int64_t group, const at::Tensor& x, Args... args) {
     const at::AutoDispatchBelowADInplaceOrView below;
     const C10dMember member = C10dMember::Of(group);
     const at::Tensor input = x.contiguous(), result = Op::Empty(x, args...);
     const auto timeout = member.run ? member.run->timeout() : c10d::kUnsetTimeout;
     StartedWork started = Op::Start(member, input, result, args..., timeout);
     const int divisor = IsMeanOf(args...) ? member.group->getSize() : 1;
-    number = AllTickets().Add({std::move(started), member.run, input, result, divisor});
-    return ticket;
+    return AllTickets().Add({std::move(started), member.run, input, result, divisor});
   }
-  static at::Tensor Wait(const at::Tensor& ticket, const at::Tensor& x, Args... args,
-                         std::int64_t) {
-    if (CollectivesDisabled()) return Op::Empty(x, args...).zero_();
+  static at::Tensor WaitOn(std::int64_t /*group*/, std::int64_t ticket) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    return WaitForResult(*ticket.const_data_ptr<std::int64_t>());
+    return WaitForResult(ticket);
   }
-  static at::Tensor Whole(const at::Tensor& x, Args... args, std::int64_t group) {
-    return Wait(Start(x, args..., group), x, args..., group);
-  }
-
-  static void Register(torch::Library& library) {
-    library.impl(Op::kName, Whole);
-    library.impl(NameOfHalf("_start").c_str(), Start);
-    library.impl(NameOfHalf("_wait").c_str(), Wait);
-  }
-  static void RegisterShapes(torch::Library& library) {
-    library.impl(Op::kName, WholeShape);
-    library.impl(NameOfHalf("_start").c_str(), StartShape);
-    library.impl(NameOfHalf("_wait").c_str(), WaitShape);
-  }
-  static std::string NameOfHalf(const char* half) { return std::string(Op::kName) + half; }
 };
 
 using C10dAllReduceKernels = C10dKernels<C10dAllReduce, std::string>;
@@ -221,17 +192,11 @@ using C10dAllToAllKernels = C10dKernels<C10dAllToAll, at::IntArrayRef, at::IntAr
 using C10dBroadcastKernels = C10dKernels<C10dBroadcast, std::int64_t>;
 
 TORCH_LIBRARY_FRAGMENT(penstock, library) {
-  const auto define = [&](const std::string& name, const std::string& arguments) {
-    library.def((name + "(Tensor x, " + arguments + "int group) -> Tensor").c_str());
-    library.def((name + "_start(Tensor x, " + arguments + "int group) -> Tensor").c_str());
-    library.def(
-        (name + "_wait(Tensor ticket, Tensor x, " + arguments + "int group) -> Tensor").c_str());
-  };
-  define("c10d_all_reduce", "str op, ");
-  define("c10d_all_gather", "int ranks, ");
-  define("c10d_reduce_scatter", "str op, int ranks, ");
-  define("c10d_all_to_all", "int[] received, int[] sent, ");
-  define("c10d_broadcast", "int source, ");
+  DefineCollective(library, "c10d_all_reduce", "str op, ");
+  DefineCollective(library, "c10d_all_gather", "int ranks, ");
+  DefineCollective(library, "c10d_reduce_scatter", "str op, int ranks, ");
+  DefineCollective(library, "c10d_all_to_all", "int[] received, int[] sent, ");
+  DefineCollective(library, "c10d_broadcast", "int source, ");
 }
 TORCH_LIBRARY_IMPL(penstock, CompositeExplicitAutograd, library) {  // of all devices
   C10dAllReduceKernels::Register(library);

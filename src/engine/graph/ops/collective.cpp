@@ -16,6 +16,7 @@
 #include "base/index.h"
 #include "graph/ir/graph_tools.h"
 #include "graph/ops/collective_endpoint.h"
+#include "graph/ops/collective_forms.h"
 
 namespace penstock {
 namespace {
@@ -168,55 +169,24 @@ struct RowsAllToAllOp {
 
 // The kernels of an op that has the arguments Args between x and the group.
 template <class Op, class... Args>
-struct Kernels {
+struct Kernels : CollectiveForms<Kernels<Op, Args...>, Args...> {
+  static constexpr const char* kName = Op::kName;
+
   static at::Tensor Empty(const at::Tensor& x, Args... args) {
     std::vector<std::int64_t> sizes = x.sizes().vec();
     if (!sizes.empty()) sizes[0] = Op::RowsOf(x, args...);
     return at::empty(sizes, x.options());
   }
-  static at::Tensor WholeShape(const at::Tensor& x, Args... args, std::int64_t) {
-    return Empty(x, args...);
-  }
-  static at::Tensor StartShape(const at::Tensor& x, Args..., std::int64_t) {
-    return at::empty({1}, x.options().dtype(at::kLong));
-  }
-  static at::Tensor WaitShape(const at::Tensor&, const at::Tensor& x, Args... args, std::int64_t) {
-    return Empty(x, args...);
-  }
-
-  static at::Tensor Start(const at::Tensor& x, Args... args, std::int64_t group) {
-    at::Tensor ticket = at::empty({1}, at::TensorOptions().dtype(at::kLong));
-    auto& number = *ticket.mutable_data_ptr<std::int64_t>();
-    number = -1;
-    if (CollectivesDisabled()) return ticket;
+  static std::int64_t StartOn(std::int64_t group, const at::Tensor& x, Args... args) {
     const CollectiveCall call = Op::Describe(x, args..., group);
     at::Tensor result = Empty(x, args...);
     if (call.kind == CollectiveKind::kBroadcast) result.copy_(x);
     if (call.kind == CollectiveKind::kReduce) result.zero_();  // the root's is overwritten
-    number = StartOnGroup(group, call, x, result);
-    return ticket;
+    return StartOnGroup(group, call, x, result);
   }
-  static at::Tensor Wait(const at::Tensor& ticket, const at::Tensor& x, Args... args,
-                         std::int64_t group) {
-    if (CollectivesDisabled()) return Empty(x, args...).zero_();
-    return WaitOnGroup(group, *ticket.const_data_ptr<std::int64_t>());
+  static at::Tensor WaitOn(std::int64_t group, std::int64_t ticket) {
+    return WaitOnGroup(group, ticket);
   }
-  static at::Tensor Whole(const at::Tensor& x, Args... args, std::int64_t group) {
-    const at::Tensor sent = x.contiguous();
-    return Wait(Start(sent, args..., group), sent, args..., group);
-  }
-
-  static void Register(torch::Library& library) {
-    library.impl(Op::kName, Whole);
-    library.impl(HalfName("_start").c_str(), Start);
-    library.impl(HalfName("_wait").c_str(), Wait);
-  }
-  static void RegisterShapes(torch::Library& library) {
-    library.impl(Op::kName, WholeShape);
-    library.impl(HalfName("_start").c_str(), StartShape);
-    library.impl(HalfName("_wait").c_str(), WaitShape);
-  }
-  static std::string HalfName(const char* half) { return std::string(Op::kName) + half; }
 };
 
 using AllGatherKernels = Kernels<AllGatherOp, std::int64_t>;
@@ -342,20 +312,14 @@ at::Tensor UnevenWithGradient(const at::Tensor& x, at::IntArrayRef sent, at::Int
 }
 
 TORCH_LIBRARY_FRAGMENT(penstock, library) {
-  const auto define = [&](const std::string& name, const std::string& arguments) {
-    library.def((name + "(Tensor x, " + arguments + "int group) -> Tensor").c_str());
-    library.def((name + "_start(Tensor x, " + arguments + "int group) -> Tensor").c_str());
-    library.def(
-        (name + "_wait(Tensor ticket, Tensor x, " + arguments + "int group) -> Tensor").c_str());
-  };
-  define("all_gather", "int ranks, ");
-  define("reduce_scatter", "int ranks, ");
-  define("all_reduce", "");
-  define("all_to_all", "");
-  define("all_to_all_uneven", "int[] sent, int[] received, ");
-  define("all_to_all_rows", "Tensor sent, Tensor received, int rows, ");
-  define("broadcast", "int root, ");
-  define("reduce", "int root, ");
+  DefineCollective(library, "all_gather", "int ranks, ");
+  DefineCollective(library, "reduce_scatter", "int ranks, ");
+  DefineCollective(library, "all_reduce", "");
+  DefineCollective(library, "all_to_all", "");
+  DefineCollective(library, "all_to_all_uneven", "int[] sent, int[] received, ");
+  DefineCollective(library, "all_to_all_rows", "Tensor sent, Tensor received, int rows, ");
+  DefineCollective(library, "broadcast", "int root, ");
+  DefineCollective(library, "reduce", "int root, ");
 }
 TORCH_LIBRARY_IMPL(penstock, CompositeExplicitAutograd, library) {  // of all devices
   AllGatherKernels::Register(library);
@@ -395,6 +359,8 @@ constexpr std::string_view kWholeOps[] = {
     "penstock::c10d_all_reduce",     "penstock::c10d_all_gather",
     "penstock::c10d_reduce_scatter", "penstock::c10d_all_to_all",
     "penstock::c10d_broadcast"};
+
+constexpr std::string_view kStartHalf = "_start", kWaitHalf = "_wait";
 
 bool IsWhole(std::string_view name) {
   return std::ranges::find(kWholeOps, name) != std::end(kWholeOps);
@@ -466,16 +432,31 @@ std::optional<SplitCollective> SplitOf(const Node& node) {
                          FindOp((name + "_wait").c_str(), "")};
 }
 
+std::optional<c10::OperatorHandle> WholeOf(const Node& node) {
+  std::string name = node.op.operator_name().name;
+  if (!name.ends_with(kStartHalf) || !IsCollective(node)) return std::nullopt;
+  name.resize(name.size() - kStartHalf.size());
+  return FindOp(name.c_str(), "");
+}
+
+bool IsWait(const Node& node) {
+  return node.op.operator_name().name.ends_with(kWaitHalf) && IsCollective(node);
+}
+
 std::int64_t GroupOf(const Node& node) {
   return std::get<c10::IValue>(node.arguments.back()).toInt();
 }
 
 bool IsCollective(const Node& node) {
   std::string_view name = node.op.operator_name().name;
-  for (const std::string_view half : {"_start", "_wait"}) {
+  for (const std::string_view half : {kStartHalf, kWaitHalf}) {
     if (name.ends_with(half)) name.remove_suffix(half.size());
   }
   return IsWhole(name);
+}
+
+bool IsAllGather(const Node& node) {
+  return IsOp(node, "penstock::all_gather") || IsOp(node, "penstock::c10d_all_gather");
 }
 
 }  // namespace penstock

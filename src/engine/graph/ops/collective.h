@@ -19,7 +19,7 @@
 // is all_to_all, with the counts of rows swapped. A gradient is a collective too: x requires one on
 // all ranks or on none.
 //
-// A model calls these ops. The multiplex pass splits each op into two: NAME_start, with the same
+// A model calls these ops. HideCollectives divides each op into two: NAME_start, with the same
 // arguments, returns a ticket, and NAME_wait, with the ticket and the same arguments, returns the
 // result. The wait takes x, so that the data stays in memory while it is in flight. Order: all
 // ranks of a group start the same collectives in the same order.
@@ -123,10 +123,15 @@ struct SplitCollective {
 TensorType TicketType();
 // Returns nullopt unless the node is a whole collective. A start accepts contiguous tensors only.
 std::optional<SplitCollective> SplitOf(const Node& node);
+// Returns the whole op of a start, or nullopt unless the node is one.
+std::optional<c10::OperatorHandle> WholeOf(const Node& node);
+bool IsWait(const Node& node);
 // Returns the number of the node's group. Requires: IsCollective(node).
 std::int64_t GroupOf(const Node& node);
 // Returns whether the node is a collective, or the start or wait of one. Such nodes are never
-// folded or recomputed.
+// folded, and never recomputed unless CompileOptions::gather_again is set.
 bool IsCollective(const Node& node);
+// Returns whether the node is a whole all-gather.
+bool IsAllGather(const Node& node);
 
 }  // namespace penstock

@@ -3,75 +3,21 @@
 //   before:  forward(inputs) -> output, saved;  backward(saved) -> input gradient
 //   after:   overlapped(inputs, saved) -> output, saved, input gradient
 //
-// Rule: splits every collective into a start, as soon as its input is available, and a wait, right
-// before its first reader. The list scheduler orders the other nodes within the constraints of
-// OrderOf, so that the other microbatch computes in between. (The DeepSeek-V3 Technical Report,
-// 2024, section 3.2.1, orders them by hand.) Order: last, because it merges the final graphs.
+// Rule: joins the graphs and splits every collective (split_collectives.h), so that the other
+// microbatch computes in between. (The DeepSeek-V3 Technical Report, 2024, section 3.2.1, orders
+// them by hand.) Order: near the end, because it merges the final graphs.
 #include "graph/passes/multiplex.h"
 
 #include <algorithm>
 #include <span>
 #include <vector>
 
-#include "graph/analysis/list_schedule.h"
 #include "graph/ir/graph_tools.h"
-#include "graph/ops/collective.h"
 #include "graph/passes/passes.h"
+#include "graph/passes/split_collectives.h"
 
 namespace penstock {
 namespace {
-
-// By node: predecessors that must have ended, and predecessors that must have started. All of them
-// have smaller indices.
-struct NodeOrder {
-  std::vector<std::vector<int>> after;
-  std::vector<std::vector<int>> after_start;
-};
-
-void SortUnique(std::vector<int>& nodes) {
-  std::sort(nodes.begin(), nodes.end());
-  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
-}
-
-// Returns the constraints that every valid order of the graph satisfies. A value is produced before
-// it is read. Mutations of one gradient keep their order, and so do random nodes, so that sums and
-// random numbers stay the same. Collectives of a group start in their order. `part` is, by node,
-// the index of the joined graph that the node comes from: random nodes and collectives of different
-// parts are not ordered.
-NodeOrder OrderOf(const Graph& graph, std::span<const int> part) {
-  NodeOrder order{std::vector<std::vector<int>>(graph.nodes.size()),
-                  std::vector<std::vector<int>>(graph.nodes.size())};
-  // By root: the last node that produced or mutated it.
-  std::vector<int> writers(graph.values.size(), -1);
-  std::map<int, int> last_random;  // by part
-  std::map<std::pair<int, std::int64_t>, int> last_in_group;
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-    const Node& node = graph.nodes[i];
-    const auto number = static_cast<int>(i);
-    const auto writer = [&](ValueId id) -> int& { return writers[graph.Root(id)]; };
-    ForEachInput(node, [&](ValueId id) {
-      if (writer(id) >= 0) order.after[i].push_back(writer(id));
-    });
-    // No node reads a mutated value (VerifyGraph), so only mutations depend on mutations.
-    const int mutated = MutatedArgument(node.op.schema());
-    if (mutated >= 0) {
-      writer(std::get<ValueId>(node.arguments[mutated])) = number;
-    }
-    for (const ValueId output : node.outputs) {
-      if (output != kNoValue) writer(output) = number;
-    }
-    if (IsRandom(node)) {
-      const auto [last, is_first] = last_random.try_emplace(part[i], number);
-      if (!is_first) order.after[i].push_back(std::exchange(last->second, number));
-    }
-    if (IsCollective(node)) {
-      const auto [last, is_first] = last_in_group.try_emplace({part[i], GroupOf(node)}, number);
-      if (!is_first) order.after_start[i].push_back(std::exchange(last->second, number));
-    }
-    SortUnique(order.after[i]);
-  }
-  return order;
-}
 
 // Appends the values and nodes of a second graph to a first.
 class Joiner {
@@ -127,42 +73,6 @@ class Joiner {
   std::vector<ValueId> now_;  // by value of the second graph: its number in the joined graph
 };
 
-// Returns whether the node can be split into a start, which requires contiguous memory, and a wait.
-bool RunsOnLink(const Graph& graph, const Node& node) {
-  return SplitOf(node).has_value() &&
-         IsContiguous(graph.value(std::get<ValueId>(node.arguments.front())).type);
-}
-
-std::vector<Job> JobsOf(const Graph& graph, const NodeOrder& order, const NodeCosts& costs) {
-  std::vector<Job> jobs;
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-    const Node& node = graph.nodes[i];
-    jobs.push_back({RunsOnLink(graph, node), costs.Seconds(graph, node), order.after[i],
-                    order.after_start[i]});
-  }
-  return jobs;
-}
-
-// Returns the graph's nodes in the order of the steps, with collectives split.
-std::vector<Node> NodesOf(Graph& graph, const std::vector<JobStep>& steps) {
-  std::vector<ValueId> ticket(graph.nodes.size(), kNoValue);
-  std::vector<Node> nodes;
-  for (const JobStep& step : steps) {
-    const std::size_t number = step.job;
-    Node node = graph.nodes[number];
-    if (step.kind == JobStepKind::kStart) {
-      ticket[number] = graph.AddValue({TicketType(), kNoValue, 0});
-      node.op = SplitOf(node)->start;
-      node.outputs = {ticket[number]};
-    } else if (step.kind == JobStepKind::kWait) {
-      node.op = SplitOf(node)->wait;
-      node.arguments.insert(node.arguments.begin(), ticket[number]);
-    }
-    nodes.push_back(std::move(node));
-  }
-  return nodes;
-}
-
 bool DrawsRandomNumbers(const Graph& graph) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), IsRandom);
 }
@@ -184,7 +94,7 @@ Graph WholeBackward(const Graph& input, const Graph& weight, std::size_t leaving
   // The two graphs are parts of one backward and share its value numbers. An input of W is an input
   // or result of I, or a value that I does not use; a parsed graph has no type for the latter.
   // Values that a later pass added to one graph have a number in that graph only.
-  Graph first = input;
+  Graph first = WithWholeCollectives(input);
   const ValueSet read(input, input.inputs);
   const ValueSet produced = ProducedValues(input);
   std::map<ValueId, ValueId> same;
@@ -197,7 +107,7 @@ Graph WholeBackward(const Graph& input, const Graph& weight, std::size_t leaving
                    "%{} of {} is another value in {}", shared, weight.name, input.name);
     same.emplace(shared, shared);
   }
-  Graph whole = JoinGraphs(first, weight, same);
+  Graph whole = JoinGraphs(first, WithWholeCollectives(weight), same);
   whole.name = "backward";
   whole.outputs.resize(leaving);
   return whole;
@@ -216,17 +126,13 @@ Result<MultiplexedGraph> MultiplexGraphs(const Graph& first, const Graph& second
         "after the other",
         first.name, second.name);
   }
-  MultiplexedGraph result;
-  Graph& graph = result.graph;
-  graph = JoinGraphs(first, second, {});
-  graph.name = "overlapped";
-  std::vector<int> part(graph.nodes.size(), 1);
-  std::fill_n(part.begin(), first.nodes.size(), 0);
-  const std::vector<Job> jobs = JobsOf(graph, OrderOf(graph, part), costs);
-  for (const Job& job : jobs) result.seconds_in_turn += job.seconds;
-  const JobOrder order = ListSchedule(jobs);
-  result.seconds = order.seconds;
-  graph.nodes = NodesOf(graph, order.steps);
+  const Graph whole = WithWholeCollectives(first);
+  MultiplexedGraph result{JoinGraphs(whole, WithWholeCollectives(second), {})};
+  result.graph.name = "overlapped";
+  const OrderSeconds seconds =
+      HideCollectives(result.graph, whole.nodes.size(), Mixing::kFree, costs);
+  result.seconds = seconds.ordered;
+  result.seconds_in_turn = seconds.in_turn;
   return result;
 }
 

@@ -10,9 +10,7 @@
 
 namespace penstock {
 
-struct StagePiece;
 struct StageGraphs;
-struct StageProgram;
 
 // Returns a graph with the nodes, inputs and outputs of `first`, then of `second`. Both share
 // parameters and gradients. All other values of `second` get new numbers, except the keys of
@@ -23,8 +21,9 @@ Graph JoinGraphs(const Graph& first, const Graph& second, const std::map<ValueId
 // graphs of two stages, which are bound to the parameters of both.
 Graph WithParametersFrom(Graph graph, int first);
 
-// Returns backward_input and backward_weight as one graph with the inputs of both. Its outputs are
-// the first `leaving` outputs of backward_input: the gradients of the stage's inputs.
+// Returns backward_input and backward_weight as one graph with the inputs of both and with whole
+// collectives. Its outputs are the first `leaving` outputs of backward_input: the gradients of the
+// stage's inputs.
 Graph WholeBackward(const Graph& input, const Graph& weight, std::size_t leaving);
 Graph WholeBackward(const StageGraphs& graphs);
 
@@ -35,20 +34,10 @@ struct MultiplexedGraph {
   double seconds_in_turn = 0;
 };
 
-// Joins both graphs, splits every collective into its start and its wait, and orders the nodes by
-// ListSchedule. Results are bitwise equal to running the graphs one after the other.
+// Joins both graphs and splits every collective (HideCollectives). Results are bitwise equal to
+// running the graphs one after the other.
 // Errors: kInvalidArgument if both draw random numbers, because a run has one generator.
 Result<MultiplexedGraph> MultiplexGraphs(const Graph& first, const Graph& second,
                                          const NodeCosts& costs);
-
-// Returns the multiplexed forward of one stage and backward of another stage of the same rank. The
-// parameters of the second stage follow the `parameters` parameters of the first. For a single
-// stage, `parameters` is 0. Errors: as MultiplexGraphs.
-Result<StagePiece> OverlapStages(const StageProgram& forward, const StageProgram& backward,
-                                 int parameters, const NodeCosts& costs);
-// Returns the piece of an overlapped graph: its first inputs and outputs use the slots of the
-// forward's microbatch, the others the slots of the backward's.
-StagePiece MakeOverlappedPiece(Graph overlapped, const StageProgram& forward,
-                               const StageProgram& backward);
 
 }  // namespace penstock

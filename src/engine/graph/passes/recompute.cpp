@@ -20,59 +20,15 @@
 #include "graph/ir/graph_tools.h"
 #include "graph/ops/module_scope.h"
 #include "graph/passes/passes.h"
+#include "graph/passes/run_again.h"
 
 namespace penstock {
 namespace {
-
-ValueSet BoundValues(const Graph& graph) {
-  ValueSet bound(graph, {});
-  for (const Bound& each : graph.bound) bound.insert(each.value);
-  return bound;
-}
-
-// Binds all values that the piece may read. PruneBound removes the unread ones.
-void BindAll(Graph& piece, const Graph& joint) {
-  ValueSet known = BoundValues(piece);
-  for (const Bound& bound : joint.bound) {
-    if (!known.contains(bound.value)) piece.bound.push_back(bound);
-  }
-}
-
-// Adds the plan's recomputed nodes to the piece and updates its inputs.
-void RecomputeIn(const RecomputeProblem& problem, const RecomputePlan& plan, const Graph& joint,
-                 Graph& piece) {
-  piece.nodes = WithProducers(problem, plan, piece.nodes);
-  BindAll(piece, joint);
-  piece.inputs = FreeValues(piece);
-  PruneBound(piece);
-}
 
 Status CheckBudget(const RecomputePlan& plan, std::int64_t budget, const char* what) {
   if (budget == 0 || plan.bytes <= budget) return {};
   return InvalidArgument("{}: at least {} must be saved, but the budget is {}; increase it", what,
                          FormatBytes(plan.bytes), FormatBytes(budget));
-}
-
-// Sets the saved values to the results of forward that the pieces of backward read.
-void SaveForReaders(StageGraphs& graphs, const std::vector<const Graph*>& readers) {
-  const ValueSet produced = ProducedValues(graphs.forward);
-  ValueSet seen(graphs.forward, {});
-  graphs.saved.clear();
-  for (const Graph* reader : readers) {
-    for (const ValueId input : reader->inputs) {
-      if (!produced.contains(input) || seen.contains(input)) continue;
-      seen.insert(input);
-      graphs.saved.push_back(input);
-    }
-  }
-  graphs.forward.outputs.resize(graphs.joint.outputs().size());
-  graphs.forward.outputs.insert(graphs.forward.outputs.end(), graphs.saved.begin(),
-                                graphs.saved.end());
-}
-
-bool IsCopy(const Node& node) {
-  const std::string& name = node.op.operator_name().name;
-  return name == "aten::cat" || name == "aten::clone";
 }
 
 // A mask is the square of the sequence, but is computed from one number per token.
@@ -149,6 +105,7 @@ Status RecomputeValues(StageGraphs& graphs, const CompileOptions& options) {
   AddProducers(problem, graphs.forward);
   problem.needed = backward.inputs;
   problem.alive = &alive;
+  problem.gathers_again = options.gather_again;
   KeepModules(problem, options.recompute_modules);
   const RecomputePlan plan =
       keeps_all ? RecomputeCopies(problem) : PlanRecompute(problem, options.save_budget);

@@ -53,8 +53,11 @@ struct CompileOptions {
   std::int64_t save_budget_for_weight = kSaveAll;
   // Recomputes only results of these modules; empty: any.
   std::vector<ModuleKind> recompute_modules = {};
+  // Saves the inputs of all-gathers instead of results that the backward reads, which gathers
+  // again.
+  bool gather_again = false;
   // Builds StageGraphs::overlapped, ordered by `costs`, which must outlive the passes. Estimates
-  // costs if null.
+  // costs if null. `costs` also order the nodes between the starts and waits of collectives.
   bool overlapped = false;
   const NodeCosts* costs = nullptr;
   KernelChoice kernels = ChooseKernels(ThisProcessor());

@@ -4,6 +4,7 @@
 
 #include "base/index.h"
 #include "graph/ir/graph_tools.h"
+#include "graph/ops/collective.h"
 
 namespace penstock {
 namespace {
@@ -33,6 +34,12 @@ void ExtendBlocks(std::vector<Lifetime>& lifetimes, std::size_t first) {
   }
 }
 
+// Returns the node that allocates the results of node `number`: the start of a collective allocates
+// what its wait returns.
+int BeginOf(const Node& node, int number, const std::vector<int>& produced) {
+  return IsWait(node) ? produced[std::get<ValueId>(node.arguments.front())] : number;
+}
+
 std::vector<Lifetime> LifetimesOf(const Graph& graph) {
   std::vector<int> last(graph.values.size(), -1);
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
@@ -43,17 +50,19 @@ std::vector<Lifetime> LifetimesOf(const Graph& graph) {
     if (output != kNoValue) leaving.insert(graph.Root(output));
   }
   std::vector<Lifetime> lifetimes;
+  std::vector<int> produced(graph.values.size(), 0);  // by value: its node
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const std::size_t first = lifetimes.size();
+    const int begin = BeginOf(graph.nodes[i], static_cast<int>(i), produced);
     for (const ValueId output : graph.nodes[i].outputs) {
       if (output == kNoValue) continue;
-      const int begin = static_cast<int>(i);
       const bool leaves = leaving.contains(output);
       const int end = leaves ? static_cast<int>(graph.nodes.size()) : std::max(begin, last[output]);
       const TensorType& type = graph.value(output).type;
       const std::int64_t bytes = StorageBytes(type);
       const bool in_arena = !leaves && bytes > 0 && !type.rows_vary;
       lifetimes.push_back({output, bytes, begin, end, leaves, end, in_arena});
+      produced[output] = static_cast<int>(i);
     }
     ExtendBlocks(lifetimes, first);
   }

@@ -19,6 +19,13 @@
 namespace penstock {
 namespace {
 
+// How ranks divide the experts' matrices and the router, if they divide a part of each expert by
+// `cut`.
+Cut ExpertCut(const LayerRange& range, const Cut& cut) {
+  return range.has_whole_experts ? Cut::ByHead(range) : cut;
+}
+Cut RouterCut(const LayerRange& range) { return ExpertCut(range, Cut()); }
+
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
@@ -60,9 +67,9 @@ torch::Tensor WithinGroups(const torch::Tensor& scores, const ExpertOptions& opt
 
 }  // namespace
 
-Router::Router(std::int64_t dim, const ExpertOptions& options)
-    : options_(options), weight_(register_parameter("weight", at::empty({options.experts, dim}))) {
-  if (options.balance == "bias") bias_ = register_parameter("bias", at::empty({options.experts}));
+Router::Router(std::int64_t dim, const ExpertOptions& options, const Cut& cut)
+    : options_(options), weight_(RegisterPart("weight", {options.experts, dim}, cut, 0)) {
+  if (options.balance == "bias") bias_ = RegisterPart("bias", {options.experts}, cut, 0);
 }
 
 torch::Tensor Router::Biased(const torch::Tensor& scores) {
@@ -91,9 +98,11 @@ ExpertLayer::ExpertLayer(torch::nn::Module& block, std::int64_t dim, std::int64_
                          const ExpertOptions& options, const LayerRange& range)
     : options_(options),
       ranks_(range.expert_ranks),
-      place_(TensorPlace::Of(range)),
+      place_(range.has_whole_experts ? TensorPlace() : TensorPlace::Of(range)),
       context_(ContextPlace::Of(range)),
-      router_(block.register_module("router", std::make_shared<Router>(dim, options))),
+      routers_(range.has_whole_experts ? range.tensor_ranks : 1),
+      router_(block.register_module("router",
+                                    std::make_shared<Router>(dim, options, RouterCut(range)))),
       block_(block) {
   const auto experts = block.register_module("experts", std::make_shared<torch::nn::Module>());
   const std::int64_t own = options.experts / ranks_;
@@ -101,9 +110,9 @@ ExpertLayer::ExpertLayer(torch::nn::Module& block, std::int64_t dim, std::int64_
     return experts->register_module(name, std::make_shared<ExpertMatrices>(own, in, out, cut))
         ->weight();
   };
-  w1_ = matrices("w1", dim, hidden, Cut::Outputs(range));
-  w2_ = matrices("w2", hidden, dim, Cut::Inputs(range));
-  w3_ = matrices("w3", dim, hidden, Cut::Outputs(range));
+  w1_ = matrices("w1", dim, hidden, ExpertCut(range, Cut::Outputs(range)));
+  w2_ = matrices("w2", hidden, dim, ExpertCut(range, Cut::Inputs(range)));
+  w3_ = matrices("w3", dim, hidden, ExpertCut(range, Cut::Outputs(range)));
   if (options.shared == 0) return;
   const auto shared = block.register_module("shared", std::make_shared<torch::nn::Module>());
   shared_ = std::make_unique<SwiGlu>(*shared, dim, options.shared * hidden, range);
@@ -124,20 +133,21 @@ torch::Tensor ExpertLayer::RunOnRanks(const torch::Tensor& rows, const torch::Te
 
 // The loss term is the sum over the experts of their share of the rows times their mean share of
 // the scores, times the number of experts (Fedus et al., Switch Transformers, 2022, section 2.2).
-// Ranks that divide the tokens add their loads, and each has the part of the mean that its scores
-// are.
+// Ranks that have different tokens add their loads. Each then computes the gradients of its scores.
 torch::Tensor ExpertLayer::Balance(const torch::Tensor& output, const ExpertChoice& choice,
                                    const Routing& routing) {
-  const torch::Tensor load = routing.counts.to(at::kFloat);
-  const double rows = static_cast<double>(choice.experts.numel());
+  torch::Tensor load = routing.counts.to(at::kFloat);
+  double rows = static_cast<double>(choice.experts.numel());
   if (options_.balance == "bias") {
     return SideGradient::apply(output, router_->bias(),
                                load - rows / static_cast<double>(options_.experts));
   }
+  load = SumOverContext(SumOverRanks(load, {.ranks = routers_}), context_);
+  const int parts = routers_ * context_.ranks;
+  rows *= parts;
   const torch::Tensor shares = choice.scores / choice.scores.sum(-1, /*keepdim=*/true);
-  const double of_all = rows * context_.ranks * context_.ranks;
-  const torch::Tensor loss = (SumOverContext(load, context_) * shares.mean(0)).sum() *
-                             (static_cast<double>(options_.experts) / of_all);
+  const torch::Tensor loss =
+      (load * shares.mean(0)).sum() * (static_cast<double>(options_.experts) / rows / parts);
   const double gradient = options_.balance_loss * loss_gradient_;
   return SideGradient::apply(output, loss, at::full({}, gradient, loss.options()));
 }
@@ -147,7 +157,7 @@ Routing ExpertLayer::Sorted(const torch::Tensor& chosen) {
   return SortByExpert(chosen, options_.experts);
 }
 
-// All ranks route all tokens.
+// All ranks that divide an expert route all tokens.
 torch::Tensor ExpertLayer::Run(const torch::Tensor& input) {
   const torch::Tensor all = AllTokens(input, place_);
   const torch::Tensor tokens = all.reshape({-1, all.size(-1)});

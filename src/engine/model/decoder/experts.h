@@ -20,9 +20,10 @@ struct ExpertChoice {
 };
 
 // Chooses experts for tokens, in fp32.
-class Router : public torch::nn::Module {
+class Router : public DividedModule {
  public:
-  Router(std::int64_t dim, const ExpertOptions& options);
+  // `cut` says whether ranks choose for different tokens.
+  Router(std::int64_t dim, const ExpertOptions& options, const Cut& cut);
   ExpertChoice Choose(const torch::Tensor& tokens);  // [T, D]
   // The bias of the choice; undefined unless options.balance is "bias".
   const torch::Tensor& bias() const { return bias_; }
@@ -42,7 +43,8 @@ class Router : public torch::nn::Module {
 // With expert parallelism, it has an equal part of the experts. Ranks send the rows of their tokens
 // to the ranks of the experts, which return the results (GShard, Lepikhin et al. 2021,
 // section 2.2). They multiply the rows of each rank on their own, so results are bitwise those
-// without. With tensor parallelism, it has a part of the width of each expert.
+// without. With tensor parallelism, it has a part of the width of each expert, or whole experts for
+// the rank's share of the tokens (LayerRange::has_whole_experts).
 class ExpertLayer : public FeedForward {
  public:
   // `hidden` is the width of an expert.
@@ -57,6 +59,7 @@ class ExpertLayer : public FeedForward {
   torch::Tensor RunRows(const torch::Tensor& rows, const torch::Tensor& counts);
   // Runs the experts of all ranks.
   torch::Tensor RunOnRanks(const torch::Tensor& rows, const torch::Tensor& counts);
+  // Adds the gradients that balance the load of all tokens.
   torch::Tensor Balance(const torch::Tensor& output, const ExpertChoice& choice,
                         const Routing& routing);
 
@@ -64,6 +67,7 @@ class ExpertLayer : public FeedForward {
   int ranks_;          // that divide the experts
   TensorPlace place_;  // of the ranks that divide each expert
   ContextPlace context_;
+  int routers_;  // ranks that choose for different tokens
   double loss_gradient_ = 1;
   std::shared_ptr<Router> router_;
   torch::Tensor w1_, w2_, w3_;

@@ -48,11 +48,12 @@ struct Plane {
   std::optional<Trace> trace;            // empty if the options have one
   std::optional<Binding> binding;
 
+  // All planes have the transport of this kind, because each process creates channels for all of
+  // them.
   Status Make(const Schedule& schedule, std::span<Stage* const> stages, const LocalRanks& ranks,
-              const MessageMap& messages) {
+              const MessageMap& messages, std::string_view kind) {
     if (options.transport == nullptr) {
-      PENSTOCK_TRY(transport,
-                   MakeTransport(DefaultTransport(ranks), {messages, ranks, options.group}));
+      PENSTOCK_TRY(transport, MakeTransport(kind, {messages, ranks, options.group}));
     }
     if (options.trace == nullptr) {
       PENSTOCK_TRY(trace, Trace::Make(schedule, 1, ranks.here()));
@@ -71,12 +72,11 @@ class Run {
         options_(planes.front().options),
         transport_(planes.front().binding->transport),
         control_(options_.group, options_.stop, transport_),
-        ranks_(ranks.here().size() * planes.size()) {
+        ranks_(ranks.here().size()) {
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
-      ranks_[i].plane = i % planes.size();
-      ranks_[i].in_schedule = ranks.here()[i / planes.size()];
-      ranks_[i].number = ranks_[i].in_schedule * static_cast<int>(planes.size()) +
-                         static_cast<int>(ranks_[i].plane);
+      ranks_[i].number = ranks.here()[i];
+      ranks_[i].plane = Index(ranks_[i].number) % planes.size();
+      ranks_[i].in_schedule = ranks_[i].number / static_cast<int>(planes.size());
     }
   }
 
@@ -181,6 +181,10 @@ class Run {
   }
 
   void Fail(const Rank& rank, ErrorCode code, const std::string& what) {
+    // The rank may have waited in a collective for a process that is lost.
+    if (options_.group != nullptr && options_.group->aborted()) {
+      return transport_.Abort(options_.group->reason());
+    }
     std::string where;
     switch (rank.phase) {
       case Phase::kStart:
@@ -338,9 +342,10 @@ Status CheckOptions(const Schedule& schedule, std::span<Stage* const> stages,
   if (options.planes > 1 && options.transport != nullptr) {
     return InvalidArgument("{} planes need transports of their own", options.planes);
   }
-  if (options.ranks != nullptr && options.ranks->ranks() != schedule.ranks()) {
+  const int ranks = schedule.ranks() * options.planes;
+  if (options.ranks != nullptr && options.ranks->ranks() != ranks) {
     return InvalidArgument("the processes have {} ranks, but the schedule has {}",
-                           options.ranks->ranks(), schedule.ranks());
+                           options.ranks->ranks(), ranks);
   }
   return RequireValid(schedule, "the list of actions");
 }
@@ -350,7 +355,8 @@ Status CheckOptions(const Schedule& schedule, std::span<Stage* const> stages,
 Status RunRanks(const Schedule& schedule, std::span<Stage* const> stages,
                 const RunOptions& options) {
   PENSTOCK_TRY_STATUS(CheckOptions(schedule, stages, options));
-  const LocalRanks ranks = options.ranks != nullptr ? *options.ranks : LocalRanks(schedule.ranks());
+  const LocalRanks ranks =
+      options.ranks != nullptr ? *options.ranks : LocalRanks(schedule.ranks() * options.planes);
   const MessageMap messages(schedule);
   std::vector<Plane> planes(Index(options.planes));
   for (std::size_t plane = 0; plane < planes.size(); ++plane) {
@@ -358,7 +364,9 @@ Status RunRanks(const Schedule& schedule, std::span<Stage* const> stages,
     if (plane > 0) planes[plane].options.on_verdict = {};
     if (plane > 0) planes[plane].options.trace = nullptr;
     const auto own = stages.subspan(plane * Index(schedule.stages()), Index(schedule.stages()));
-    PENSTOCK_TRY_STATUS(planes[plane].Make(schedule, own, ranks, messages));
+    PENSTOCK_TRY_STATUS(planes[plane].Make(schedule, own,
+                                           ranks.OfPlane(options.planes, static_cast<int>(plane)),
+                                           messages, DefaultTransport(ranks)));
   }
   Run run(planes, ranks);
   PENSTOCK_TRY_STATUS(run.Bind());

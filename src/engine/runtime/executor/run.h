@@ -57,11 +57,11 @@ struct RunOptions {
   // of its own. Only the planes' stages know of each other: those of ranks with the same number may
   // exchange data, since all planes run the same actions in the same order. Rank r of the schedule
   // in plane p is number r * planes + p for the callbacks above, `cpus` and errors. Verdicts and
-  // the trace are plane 0's. A process has a rank in all planes or in none. With several planes,
-  // `transport` is null.
+  // the trace are plane 0's. With several planes, `transport` is null.
   int planes = 1;
 
-  // The ranks of this process, and the group of all processes; null if this process runs all ranks.
+  // The ranks of all planes that this process runs, by these numbers, and the group of all
+  // processes; null if this process runs all ranks.
   // With a group, every process calls RunRanks for its own ranks, with the same schedule and
   // numbers of steps.
   const LocalRanks* ranks = nullptr;

@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kInterruptPoll{50};  // how often to call `interrupted`
 
 int RanksHere(const Schedule& schedule, const RunOptions& options) {
-  return options.ranks == nullptr ? schedule.ranks()
+  return options.ranks == nullptr ? schedule.ranks() * options.planes
                                   : static_cast<int>(options.ranks->here().size());
 }
 

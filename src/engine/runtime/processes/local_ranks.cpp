@@ -45,4 +45,11 @@ Result<LocalRanks> LocalRanks::Of(std::vector<int> process_of, int processes, in
   return LocalRanks(std::move(process_of), process);
 }
 
+LocalRanks LocalRanks::OfPlane(int planes, int plane) const {
+  std::vector<int> process_of;
+  for (int rank = plane; rank < ranks(); rank += planes)
+    process_of.push_back(this->process_of(rank));
+  return LocalRanks(std::move(process_of), process_);
+}
+
 }  // namespace penstock

@@ -18,6 +18,9 @@ class LocalRanks {
   // Process `process_of[r]` runs rank r. The processes are 0 to `processes` - 1. Errors:
   // kInvalidArgument if a rank names another process, or if a process has no rank.
   static Result<LocalRanks> Of(std::vector<int> process_of, int processes, int process);
+  // Returns the ranks of one of several planes (RunOptions::planes), where rank r is rank
+  // r * planes + plane of these. A process may run none of them.
+  LocalRanks OfPlane(int planes, int plane) const;
 
   int process() const { return process_; }
   int ranks() const { return static_cast<int>(process_of_.size()); }  // of all processes

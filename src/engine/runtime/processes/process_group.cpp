@@ -35,11 +35,13 @@ void ProcessGroup::Abort(const Error& reason) {
   const FrameTag tag{kAbort, static_cast<std::int32_t>(reason.code), 0};
   const std::string text = reason.line();
   if (aborted()) return;
-  AbortHere(reason);
+  // Sent before threads of this process end: the process may exit then, and the others would only
+  // see that it is gone.
   for (int process = 0; process < processes(); ++process) {
     if (process != process_ && process != lost())
       SendFrame(process, kGroupChannel, tag, CopyToMessage(text));
   }
+  AbortHere(reason);
 }
 
 void ProcessGroup::AbortHere(const Error& reason) {
@@ -109,9 +111,10 @@ void ProcessGroup::End::Handle(ProcessGroup& group, Frame frame) {
 }
 
 void ProcessGroup::Lose(int process, std::string_view why) {
-  if (HasLeft(process) || aborted()) return;
+  if (HasLeft(process)) return;
   int none = -1;
   lost_.compare_exchange_strong(none, process);
+  if (aborted()) return;
   std::string message = fmt::format("{} is gone: {}", NameOf(process), why);
   {
     const MutexLock lock(mutex_);

@@ -63,6 +63,9 @@ class ProcessGroup {
   // Returns the first process that was lost, or -1.
   int lost() const { return lost_.load(); }
 
+  // Returns whether a process has called Leave.
+  bool HasLeft(int process) const;
+
   // Whether messages may have parts in memory of a device, which then need not be copied to the
   // host before.
   virtual bool TakesDeviceMessages() const { return false; }
@@ -102,7 +105,6 @@ class ProcessGroup {
   void Deliver(int from, std::int64_t channel, const FrameTag& tag, Message message);
   // Handles the loss of a process: aborts the group unless the process has left.
   void Lose(int process, std::string_view why = "it has ended or its connection is broken");
-  bool HasLeft(int process) const;
   // Returns whether all other processes have left.
   bool OthersHaveLeft() const;
 

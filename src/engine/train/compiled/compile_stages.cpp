@@ -22,10 +22,10 @@ namespace penstock {
 namespace {
 
 Result<StageGraphs> CapturedGraphs(const TrainConfig& config, int stage,
-                                   const CompileOptions& options) {
+                                   const CompileOptions& options, int plane) {
   CompileOptions with_config = options;
   with_config.fuse = config.fuse;
-  PENSTOCK_TRY_STATUS(SetRecompute(config.recompute, with_config));
+  PENSTOCK_TRY_STATUS(SetRecompute(config, with_config));
   TrainConfig chosen = config;
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(chosen, Cores()));
   const int stages = schedule.placement.chain_length();
@@ -45,7 +45,7 @@ Result<StageGraphs> CapturedGraphs(const TrainConfig& config, int stage,
   }
   const std::size_t index = stage;
   const LayerRange range =
-      WithParts(ranges[index], chosen, schedule, schedule.placement.rank_of(stage), /*plane=*/0);
+      WithParts(ranges[index], chosen, schedule, schedule.placement.rank_of(stage), plane);
   const bool only_shapes = ShapesOnly::Current() != nullptr;
   PENSTOCK_TRY_STATUS(CheckModelFits(chosen.model, {&range, 1},
                                      std::int64_t{config.batch} * config.model.sequence,
@@ -64,9 +64,9 @@ Result<StageGraphs> CapturedGraphs(const TrainConfig& config, int stage,
 }  // namespace
 
 Result<StageGraphs> GraphsOfStage(const TrainConfig& config, int stage,
-                                  const CompileOptions& options) {
+                                  const CompileOptions& options, int plane) {
   try {
-    return CapturedGraphs(config, stage, options);
+    return CapturedGraphs(config, stage, options, plane);
   } catch (const c10::Error& error) {
     if (std::string_view(error.what()).find("overflow") == std::string_view::npos) throw;
     return InvalidArgument(
@@ -86,23 +86,26 @@ Result<std::vector<CompiledStageFile>> CompileStages(const TrainConfig& config,
         "step: use another schedule",
         schedule.algorithm);
   }
-  if (config.parallel.tensor > 1) {
-    return InvalidParameter("parallel.tensor",
-                            "{}: compiled stages are of whole layers; leave it at 1",
-                            config.parallel.tensor);
+  if (config.parallel.context > 1) {
+    return InvalidParameter("parallel.context",
+                            "{}: compiled stages have all tokens of samples; leave it at 1",
+                            config.parallel.context);
   }
   CompileOptions options;
   options.exact = config.exact;
   options.overlapped = true;
   std::vector<CompiledStageFile> files;
-  for (int stage = 0; stage < schedule.placement.chain_length(); ++stage) {
-    PENSTOCK_TRY(const StageGraphs graphs, GraphsOfStage(chosen, stage, options));
+  const int planes = config.parallel.tensor;
+  for (int i = 0; i < schedule.placement.chain_length() * planes; ++i) {
+    const int stage = i / planes, plane = i % planes;
+    PENSTOCK_TRY(const StageGraphs graphs, GraphsOfStage(chosen, stage, options, plane));
     // Only now, so that a refused configuration leaves no folder.
     PENSTOCK_TRY_STATUS(CreateFolders(folder));
     CompiledStageFile& file = files.emplace_back(
-        CompiledStageFile{CompiledFile(folder, stage), MakeStageProgram(graphs)});
+        CompiledStageFile{CompiledFile(folder, stage, plane), MakeStageProgram(graphs)});
     if (!file.program.exchanges) file.program.overlapped = {};  // not used by a run
-    PENSTOCK_TRY_STATUS(SaveStageProgram(file.path, file.program, KeyOfStage(chosen, stage)));
+    PENSTOCK_TRY_STATUS(
+        SaveStageProgram(file.path, file.program, KeyOfStage(chosen, stage, plane)));
   }
   return files;
 }

@@ -224,21 +224,24 @@ Status CheckKey(const Safetensors& content, const ProgramKey& key) {
 
 }  // namespace
 
-ProgramKey KeyOfStage(const TrainConfig& config, int stage) {
+ProgramKey KeyOfStage(const TrainConfig& config, int stage, int plane) {
   ProgramKey key = {{"stage", fmt::format("{}", stage)},
                     {"penstock", PENSTOCK_VERSION},
                     {"libtorch", TORCH_VERSION}};
   for (const ConfigKey& each : KeysOf(config)) {
     if (each.changes >= Changes::kPrograms) key.emplace_back(each.key, each.value);
   }
+  if (plane > 0) key.emplace_back("tensor rank", fmt::format("{}", plane));
   if (config.model.document_end >= 0) {
     key.emplace_back("the token that ends documents", fmt::format("{}", config.model.document_end));
   }
   return key;
 }
 
-std::string CompiledFile(const std::string& folder, int stage) {
-  return (std::filesystem::path(folder) / fmt::format("stage{}.safetensors", stage)).string();
+std::string CompiledFile(const std::string& folder, int stage, int plane) {
+  const std::string part = plane > 0 ? fmt::format(".tensor{}", plane) : "";
+  return (std::filesystem::path(folder) / fmt::format("stage{}{}.safetensors", stage, part))
+      .string();
 }
 
 Status SaveStageProgram(const std::string& path, const StageProgram& program,

@@ -18,10 +18,11 @@ namespace penstock {
 // What a stage's program depends on: keys of the configuration and versions, by name.
 using ProgramKey = std::vector<std::pair<std::string, std::string>>;
 // Requires: ChooseSchedule has filled in `config`.
-ProgramKey KeyOfStage(const TrainConfig& config, int stage);
+ProgramKey KeyOfStage(const TrainConfig& config, int stage, int plane = 0);
 
-// Returns the path of a stage's file, such as FOLDER/stage3.safetensors.
-std::string CompiledFile(const std::string& folder, int stage);
+// Returns the path of a stage's file, such as FOLDER/stage3.safetensors, or of its part on another
+// plane (MeshOfPlanes) than the first, such as FOLDER/stage3.tensor1.safetensors.
+std::string CompiledFile(const std::string& folder, int stage, int plane = 0);
 
 Status SaveStageProgram(const std::string& path, const StageProgram& program,
                         const ProgramKey& key);

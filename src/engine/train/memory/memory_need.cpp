@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "base/index.h"
 #include "config/replicas.h"
@@ -66,8 +67,10 @@ TrainConfig SmallConfig(const TrainConfig& config, Kind kind, std::int64_t layer
   small.parallel.expert = small.parallel.data = config.parallel.expert;
   small.parallel.shard_vocabulary = config.parallel.shard_vocabulary;
   small.parallel.tensor = config.parallel.tensor;
+  small.parallel.expert_tensor = config.parallel.expert_tensor;
   small.parallel.context = config.parallel.context;
   small.parallel.sequence_parallel = config.parallel.sequence_parallel;
+  small.parallel.gather_again = config.parallel.gather_again;
   small.pipeline.microbatches = config.parallel.expert;
   small.pipeline.ranks = kind == Kind::kOnly ? 1 : 3;
   small.pipeline.stages = small.pipeline.ranks;
@@ -182,10 +185,26 @@ Result<std::vector<StageNeed>> NeedsOfStages(const TrainConfig& config, const Sc
   return needs;
 }
 
+// The ranks of the schedule that this process runs, once for each plane in which it does.
+using RanksHere = std::vector<int>;
+
+RanksHere RanksInPlanes(const TrainConfig& config, const LocalRanks& ranks) {
+  RanksHere here;
+  for (const int rank : ranks.here()) here.push_back(rank / Planes(config.parallel).ranks());
+  return here;
+}
+
+// Returns the number of planes in which this process has ranks.
+double PlanesHere(const TrainConfig& config, const LocalRanks& ranks) {
+  std::set<int> planes;
+  for (const int rank : ranks.here()) planes.insert(rank % Planes(config.parallel).ranks());
+  return static_cast<double>(planes.size());
+}
+
 // Returns the sum of the ranks' peaks. Simulates the schedule, because the order of each lane
 // determines which microbatches are in flight.
 Result<double> ActivationPeaks(const TrainConfig& config, const Schedule& schedule,
-                               const LocalRanks& ranks, const std::vector<StageNeed>& needs) {
+                               const RanksHere& ranks, const std::vector<StageNeed>& needs) {
   Costs costs;
   const auto slices = static_cast<double>(schedule.slices);
   std::vector<double> workspace(schedule.lanes.size());
@@ -205,17 +224,18 @@ Result<double> ActivationPeaks(const TrainConfig& config, const Schedule& schedu
   costs.steps_wait_for_all = UpdateRuleOf(config.optimizer).needs_norm();
   PENSTOCK_TRY(const SimulationResult result, Simulate(schedule, costs));
   double sum = 0;
-  for (const int rank : ranks.here()) sum += result.ranks[rank].peak_memory + workspace[rank];
+  for (const int rank : ranks) sum += result.ranks[rank].peak_memory + workspace[rank];
   return sum;
 }
 
-// Calls add(stage, needs of the stage) for the stages of the local ranks.
+// Calls add(stage, needs of the stage) for the stages of the ranks.
 template <class Add>
-void ForEachStage(const Schedule& schedule, const LocalRanks& ranks,
+void ForEachStage(const Schedule& schedule, const RanksHere& ranks,
                   const std::vector<StageNeed>& needs, Add&& add) {
-  for (int stage = 0; stage < schedule.stages(); ++stage) {
-    if (!ranks.has(schedule.placement.rank_of(stage))) continue;
-    add(stage, needs[Index(schedule.placement.model_stage(stage))]);
+  for (const int rank : ranks) {
+    for (const int stage : schedule.placement.stages_of(rank)) {
+      add(stage, needs[Index(schedule.placement.model_stage(stage))]);
+    }
   }
 }
 
@@ -231,7 +251,7 @@ StateFormat LeastFormat(const TrainConfig& config) {
 
 // Adds weights, gradients and optimizer state: all of them, or with shards, what is always in
 // memory.
-Status AddLeast(const TrainConfig& config, const Schedule& schedule, const LocalRanks& ranks,
+Status AddLeast(const TrainConfig& config, const Schedule& schedule, const RanksHere& ranks,
                 const std::vector<StageNeed>& needs, MemoryNeed& total) {
   const StateFormat format = LeastFormat(config);
   const Sharding sharding{ZeroOf(config.parallel, schedule),
@@ -252,10 +272,10 @@ Status AddLeast(const TrainConfig& config, const Schedule& schedule, const Local
 }
 
 // Adds weights, gradients and optimizer state in shards. Builds the shapes of all layers.
-Status AddShards(const TrainConfig& config, const Schedule& schedule, const LocalRanks& ranks,
+Status AddShards(const TrainConfig& config, const Schedule& schedule, const RanksHere& ranks,
                  MemoryNeed& total) {
   PENSTOCK_TRY(const std::vector<RankBytes> bytes, PredictRankBytes(config, schedule));
-  for (const int rank : ranks.here()) {
+  for (const int rank : ranks) {
     total.weights += static_cast<double>(bytes[Index(rank)].weights);
     total.gradients += static_cast<double>(bytes[Index(rank)].gradients);
     total.optimizer += static_cast<double>(bytes[Index(rank)].optimizer);
@@ -264,7 +284,7 @@ Status AddShards(const TrainConfig& config, const Schedule& schedule, const Loca
 }
 
 // Adds the copies of weights, gradients and optimizer state.
-void AddCopies(const TrainConfig& config, const Schedule& schedule, const LocalRanks& ranks,
+void AddCopies(const TrainConfig& config, const Schedule& schedule, const RanksHere& ranks,
                const std::vector<StageNeed>& needs, MemoryNeed& total) {
   const StateFormat format = StateFormatOf(config);  // Muon's state is smaller
   const bool saves = WritesCheckpoints(config);
@@ -295,16 +315,10 @@ std::string_view Remedy(const TrainConfig& config, const MemoryNeed& need) {
   return "use a smaller batch or model.sequence, or recompute.hold=least";
 }
 
-double BatchBytes(const TrainConfig& config) {
-  return 2 * kTokenBytes * TokensOf(config) * static_cast<double>(config.pipeline.microbatches);
-}
-
-// Planes are all on this process.
-void AddPlanes(const TrainConfig& config, MemoryNeed& need) {
-  for (double* const bytes : {&need.weights, &need.gradients, &need.optimizer, &need.checkpoint,
-                              &need.activations, &need.batches}) {
-    *bytes *= Planes(config.parallel).ranks();
-  }
+// Each plane has batches of its own.
+double BatchBytes(const TrainConfig& config, const LocalRanks& ranks) {
+  return PlanesHere(config, ranks) * 2 * kTokenBytes * TokensOf(config) *
+         static_cast<double>(config.pipeline.microbatches);
 }
 
 // Returns a lower bound without a capture: weights, tokens, and the hidden states of one
@@ -313,12 +327,12 @@ Result<MemoryNeed> LeastNeed(const TrainConfig& config, const Schedule& schedule
                              const LocalRanks& ranks) {
   MemoryNeed need;
   PENSTOCK_TRY(const auto needs, NeedsOfStages(config, schedule, CountParameters));
-  PENSTOCK_TRY_STATUS(AddLeast(config, schedule, ranks, needs, need));
-  AddCopies(config, schedule, ranks, needs, need);
-  need.batches = BatchBytes(config);
-  need.activations =
-      StateFormatOf(config).working * TokensOf(config) * static_cast<double>(config.model.dim);
-  AddPlanes(config, need);
+  const RanksHere here = RanksInPlanes(config, ranks);
+  PENSTOCK_TRY_STATUS(AddLeast(config, schedule, here, needs, need));
+  AddCopies(config, schedule, here, needs, need);
+  need.batches = BatchBytes(config, ranks);
+  need.activations = PlanesHere(config, ranks) * StateFormatOf(config).working * TokensOf(config) *
+                     static_cast<double>(config.model.dim);
   return need;
 }
 
@@ -353,12 +367,12 @@ Result<MemoryNeed> EstimateMemory(const TrainConfig& config, const Schedule& sch
   MemoryNeed need;
   PENSTOCK_TRY(const auto needs, NeedsOfStages(config, schedule, Capture));
   const bool is_even = ZeroOf(config.parallel, schedule) == 0 && IsPlainAdamW(config.optimizer);
-  PENSTOCK_TRY_STATUS(is_even ? AddLeast(config, schedule, ranks, needs, need)
-                              : AddShards(config, schedule, ranks, need));
-  AddCopies(config, schedule, ranks, needs, need);
-  need.batches = BatchBytes(config);
-  PENSTOCK_TRY(need.activations, ActivationPeaks(config, schedule, ranks, needs));
-  AddPlanes(config, need);
+  const RanksHere here = RanksInPlanes(config, ranks);
+  PENSTOCK_TRY_STATUS(is_even ? AddLeast(config, schedule, here, needs, need)
+                              : AddShards(config, schedule, here, need));
+  AddCopies(config, schedule, here, needs, need);
+  need.batches = BatchBytes(config, ranks);
+  PENSTOCK_TRY(need.activations, ActivationPeaks(config, schedule, here, needs));
   return need;
 }
 

@@ -26,7 +26,8 @@ struct MemoryNeed {
   std::string Text() const;
 };
 
-// Estimates the need from shapes only. Allocates no weights, and captures at most two layers of
+// Estimates the need of this process's ranks of the mesh of all planes (MeshOfPlanes) from shapes
+// only. Allocates no weights, and captures at most two layers of
 // each kind of stage for a model of any size. Requires: ChooseSchedule has filled in the
 // configuration.
 Result<MemoryNeed> EstimateMemory(const TrainConfig& config, const Schedule& schedule,

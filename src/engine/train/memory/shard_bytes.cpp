@@ -10,6 +10,7 @@
 #include "config/state_format.h"
 #include "graph/capture/shapes_only.h"
 #include "model/model.h"
+#include "model/tensor_parallel.h"
 #include "model_spec/state_bytes.h"
 #include "runtime/program.h"
 #include "runtime/versions.h"
@@ -26,6 +27,7 @@ constexpr int kNoStage = -1;
 // The parameters of a stage of the model.
 struct StageParameters {
   std::vector<ExchangedParameter> about;
+  std::vector<std::vector<std::int64_t>> whole_shapes;  // of parts of matrices (ParameterPart)
   std::vector<std::int64_t> elements;
   std::vector<Division> divisions;
 };
@@ -50,10 +52,14 @@ Result<std::vector<StageParameters>> ParametersOfStages(const TrainConfig& confi
     range = WithPlane(range, config);
     range.expert_ranks = config.parallel.expert;
     PENSTOCK_TRY(const std::shared_ptr<StageModule> module, BuildStage(config.model, range));
+    const std::map<std::string, ParameterPart> parts = PartsOf(*module);
     StageParameters& stage = stages.emplace_back();
     for (const auto& parameter : module->named_parameters()) {
       const std::vector<std::int64_t> shape = parameter.value().sizes().vec();
       stage.about.push_back({parameter.key(), shape, rules.Of(parameter.key(), shape.size()).muon});
+      const auto part = parts.find(parameter.key());
+      stage.whole_shapes.push_back(part == parts.end() ? shape
+                                                       : part->second.LayoutOf(shape).shape());
       stage.elements.push_back(parameter.value().numel());
       const bool is_shared = std::ranges::any_of(
           shared, [&](const SharedParameter& one) { return one.name == parameter.key(); });
@@ -77,6 +83,7 @@ Status AddTables(const TrainConfig& config, const Schedule& schedule,
     StageParameters& stage = stages[Index(schedule.placement.stages_of(rank).front())];
     for (const std::string& name : tables.names()) {
       stage.about.push_back({name, {rows.count(), config.model.dim}, false});
+      stage.whole_shapes.push_back(stage.about.back().shape);
       stage.elements.push_back(rows.count() * config.model.dim);
       stage.divisions.push_back(Division::kShards);
     }
@@ -182,7 +189,7 @@ class Predictor {
         bytes += config_.optimizer.ema > 0 ? size * kFp32StateBytes : 0;
       } else if (about.orthogonalized) {
         bytes += size * muon;
-        matrices.emplace_back(about.shape);
+        matrices.emplace_back(parameters.whole_shapes[piece.parameter]);
       } else {
         bytes += size * adamw + kFp32StateBytes;
       }

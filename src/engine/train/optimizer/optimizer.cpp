@@ -37,6 +37,28 @@ void RunAdam(const ParameterRule& rule, double lr, const AdamTensors& of) {
                     std::nullopt, std::nullopt);
 }
 
+// The size of the rank's matrices: parts of the whole ones, or these.
+Matrices SizeOfPart(const NamedParameter& parameter) {
+  std::vector<std::int64_t> shape = parameter.layout.shape();
+  if (const auto& part = parameter.part) {
+    shape[Index(part->dimension)] = part->box().count * part->blocks;
+  }
+  return Matrices(shape);
+}
+
+// The first element of the value in the rank's part of the parameter, or in the whole one.
+std::int64_t BeginInPart(const NamedParameter& parameter) {
+  if (!parameter.part) return parameter.layout.begin();
+  return parameter.layout.begin() - Layout(parameter.layout.shape(), parameter.part->box()).begin();
+}
+
+// The part of each matrix of a parameter that may have several, one per index of the first
+// dimension.
+ParameterPart PartOfMatrix(const Layout& layout, ParameterPart part) {
+  part.dimension -= std::ssize(layout.shape()) - 2;
+  return part;
+}
+
 }  // namespace
 
 double LearningRate::At(std::int64_t step) const {
@@ -76,7 +98,7 @@ std::vector<double> FiniteSquaredNorms(const UpdateRule& rule,
     if (!std::isfinite(squared[i])) FailOnNonFinite(rule, parameter.name);
     sums.resize(std::max(sums.size(), Index(shard) + 1));
     of_parts.resize(sums.size());
-    if (parameter.counts) (parameter.is_part ? of_parts : sums)[Index(shard)] += squared[i];
+    if (parameter.counts) (parameter.part ? of_parts : sums)[Index(shard)] += squared[i];
   }
   if (tensor == nullptr) return sums;
   SumOverGroup(*tensor, parameters.front().value.device(), of_parts);
@@ -85,11 +107,12 @@ std::vector<double> FiniteSquaredNorms(const UpdateRule& rule,
 }
 
 Optimizer::Optimizer(std::shared_ptr<const LearningRate> rate, int updates_per_step,
-                     std::unique_ptr<MatrixExchange> exchange)
+                     std::unique_ptr<MatrixExchange> exchange, GroupEnd* tensor)
     : rate_(std::move(rate)),
       rules_(rate_->config),
       updates_per_step_(updates_per_step),
-      exchange_(std::move(exchange)) {}
+      exchange_(std::move(exchange)),
+      tensor_(tensor) {}
 
 Optimizer::~Optimizer() = default;
 
@@ -114,8 +137,9 @@ void Optimizer::MakeState(const std::vector<NamedParameter>& parameters) {
     }
     if (rule.muon) {
       const at::Tensor value = parameter.value.view({-1});
-      matrices_.push_back(
-          {rule, about, value, parameter.gradient.view({-1}), at::zeros_like(value)});
+      matrices_.push_back({rule, about, parameter.part, SizeOfPart(parameter),
+                           BeginInPart(parameter), value, parameter.gradient.view({-1}),
+                           at::zeros_like(value)});
       orthogonalizer_.Reserve(Matrices(parameter.layout.shape()), value.device());
       continue;
     }
@@ -178,8 +202,7 @@ void Optimizer::UpdateInParts(const AdamGroup& group, double lr) {
 }
 
 std::vector<Optimizer::MatrixPart> Optimizer::PartsOf(const MuonParameter& parameter) {
-  const std::int64_t size = Matrices(parameter.about.layout.shape()).elements();
-  const std::int64_t first = parameter.about.layout.begin();
+  const std::int64_t size = parameter.size.elements(), first = parameter.first;
   const std::int64_t last = first + parameter.value.numel();
   std::vector<MatrixPart> parts;
   for (std::int64_t matrix = first / size; matrix * size < last; ++matrix) {
@@ -206,21 +229,44 @@ void Optimizer::UpdateMuon(double lr) {
   }
 }
 
+void Optimizer::SetDirection(const MuonParameter& parameter, const MatrixPart& part,
+                             const at::Tensor& to) {
+  if (part.size == parameter.size.elements()) {
+    NesterovDirection(to, parameter.momentum.narrow(0, part.begin, part.size),
+                      parameter.gradient.narrow(0, part.begin, part.size),
+                      1 - parameter.rule.momentum);
+  } else {
+    PENSTOCK_CHECK(exchange_ != nullptr, "a part of {} without the others", parameter.about.name);
+    exchange_->CopyTo(parameter.about.name, part.matrix, to);
+  }
+}
+
+at::Tensor Optimizer::Orthogonalized(const MuonParameter& parameter, const MatrixPart& part) {
+  const Matrices size(parameter.about.layout.shape());
+  const at::Tensor input = orthogonalizer_.Input(size);
+  if (!parameter.part) {
+    SetDirection(parameter, part, input);
+    return orthogonalizer_.Run(size);
+  }
+  PENSTOCK_CHECK(tensor_ != nullptr, "a part of {} without the others", parameter.about.name);
+  // All ranks of the group orthogonalize the same whole matrices, in the same order.
+  const at::Tensor own = at::empty({parameter.size.rows, parameter.size.columns}, input.options());
+  SetDirection(parameter, part, own.view({-1}));
+  const std::vector<at::Tensor> of_ranks = tensor_->Wait(StartGather(*tensor_, own)).unbind();
+  const ParameterPart of_matrix = PartOfMatrix(parameter.about.layout, *parameter.part);
+  std::vector<at::Tensor> parts;
+  for (int i = 0; i < of_matrix.parts; ++i) parts.push_back(of_ranks[Index(i * of_matrix.copies)]);
+  input.view({size.rows, size.columns}).copy_(of_matrix.Join(parts));
+  return of_matrix.Of(orthogonalizer_.Run(size).view({size.rows, size.columns})).flatten();
+}
+
 // As torch.optim.Muon.
 void Optimizer::UpdateMatrix(const MuonParameter& parameter, const MatrixPart& part, double lr) {
   const ParameterRule& rule = parameter.rule;
   const Matrices size(parameter.about.layout.shape());
-  const at::Tensor input = orthogonalizer_.Input(size);
-  if (part.size == size.elements()) {
-    NesterovDirection(input, parameter.momentum.narrow(0, part.begin, part.size),
-                      parameter.gradient.narrow(0, part.begin, part.size), 1 - rule.momentum);
-  } else {
-    PENSTOCK_CHECK(exchange_ != nullptr, "a part of {} without the others", parameter.about.name);
-    exchange_->CopyTo(parameter.about.name, part.matrix, input);
-  }
   const std::int64_t in_matrix =
-      parameter.about.layout.begin() + part.begin - part.matrix * size.elements();
-  const at::Tensor update = orthogonalizer_.Run(size).narrow(0, in_matrix, part.size);
+      parameter.first + part.begin - part.matrix * parameter.size.elements();
+  const at::Tensor update = Orthogonalized(parameter, part).narrow(0, in_matrix, part.size);
   const double rate = lr * rule.lr_scale;
   const at::Tensor value = parameter.value.narrow(0, part.begin, part.size);
   value.mul_(1 - rate * rule.weight_decay);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -55,14 +56,16 @@ struct OptimizerTensor {
 class Optimizer {
  public:
   // All `updates_per_step` updates of a step use the learning rate of the step. `exchange` is for
-  // parameters in shards; null if every matrix is whole.
+  // parameters in shards, and `tensor` for parts of matrices (NamedParameter::part); null if there
+  // are none.
   explicit Optimizer(std::shared_ptr<const LearningRate> rate, int updates_per_step = 1,
-                     std::unique_ptr<MatrixExchange> exchange = nullptr);
+                     std::unique_ptr<MatrixExchange> exchange = nullptr,
+                     GroupEnd* tensor = nullptr);
   ~Optimizer();
 
   // Updates the parameters from the gradients, which do not change. Requires the same parameters in
-  // every call. With an exchange, called on all replicas; throws std::runtime_error if the run is
-  // aborted.
+  // every call. With an exchange or a tensor group, called on all of their ranks; throws
+  // std::runtime_error if the run is aborted.
   void Update(const std::vector<NamedParameter>& parameters);
 
   // Creates the state, which is zero, unless it exists. The first update calls it too.
@@ -101,9 +104,14 @@ class Optimizer {
     std::vector<About> about;
     std::vector<at::Tensor> values, gradients, first_moments, second_moments, steps;
   };
+  // The value is a range of the rank's part of the parameter, or of all of it, and starts at
+  // element `first`. `size` is the size of the part's matrices.
   struct MuonParameter {
     ParameterRule rule;
     About about;
+    std::optional<ParameterPart> part;
+    Matrices size;
+    std::int64_t first;
     at::Tensor value, gradient, momentum;  // flat
   };
   struct Average {
@@ -122,6 +130,10 @@ class Optimizer {
   void UpdateMuon(double lr);
   void UpdateBiases();
   void UpdateMatrix(const MuonParameter& parameter, const MatrixPart& part, double lr);
+  // Writes the direction of a matrix, or of the rank's part of it, to `to`.
+  void SetDirection(const MuonParameter& parameter, const MatrixPart& part, const at::Tensor& to);
+  // Returns the orthogonalized direction of the same elements, flat.
+  at::Tensor Orthogonalized(const MuonParameter& parameter, const MatrixPart& part);
   void StartAverages();
   // The tensors that an update changes.
   std::vector<at::Tensor> Changed() const;
@@ -141,6 +153,7 @@ class Optimizer {
   at::Tensor wide_;                                        // a part of a bf16 gradient in fp32
   Orthogonalizer orthogonalizer_;
   std::unique_ptr<MatrixExchange> exchange_;
+  GroupEnd* tensor_;
   std::vector<Average> averages_;  // empty without
   bool averages_started_ = false;
 };

@@ -16,6 +16,7 @@
 #include "base/median.h"
 #include "base/system/cores.h"
 #include "config/profiled_run.h"
+#include "config/replicas.h"
 #include "config/run_schedule.h"
 #include "model_spec/model_spec.h"
 #include "runtime/executor/run.h"
@@ -83,7 +84,8 @@ Result<std::unique_ptr<MeasuredPipeline>> MeasuredPipeline::Make(
     TrainConfig config, int threads, const std::shared_ptr<const SampleSource>& samples) {
   PENSTOCK_TRY(Schedule schedule, ChooseSchedule(config, threads));
   PENSTOCK_TRY([[maybe_unused]] const std::string need,
-               CheckMemoryNeed(config, schedule, LocalRanks(schedule.ranks())));
+               CheckMemoryNeed(config, schedule,
+                               LocalRanks(MeshOfPlanes(config.parallel, schedule).ranks())));
   std::unique_ptr<MeasuredPipeline> made(
       new MeasuredPipeline(std::move(config), std::move(schedule), threads));
   PENSTOCK_TRY(made->pipeline_, BuildPipeline(made->config_, made->schedule_,

@@ -23,7 +23,7 @@ CheckpointWriter::CheckpointWriter(const RunContext& run,
       state_of_(std::move(state_of)),
       folder_(CheckpointFolder(run.path())),
       processes_(run.processes.group()),
-      copies_(Index(run.ranks.ranks() * run.planes())) {
+      copies_(Index(run.ranks.ranks())) {
   {
     const MutexLock lock(mutex_);
     info_.config = run.config;
@@ -88,7 +88,7 @@ Status CheckpointWriter::LinkIfBest() {
 }
 
 void CheckpointWriter::CopyAll(std::int64_t done, double seconds) {
-  for (const int rank : run_.MeshRanks()) {
+  for (const int rank : run_.ranks.here()) {
     Join(done, seconds);
     CopyPart(rank);
     Arrive();
@@ -116,7 +116,7 @@ bool CheckpointWriter::Join(std::int64_t done, double seconds) {
       info_.step = done;
       info_.seconds = seconds;
       info_.data = samples_->ConsumedAfter(done);
-      missing_ = static_cast<int>(run_.MeshRanks().size());
+      missing_ = static_cast<int>(run_.ranks.here().size());
     } else {
       ++skipped_;
     }

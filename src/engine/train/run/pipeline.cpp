@@ -1,5 +1,7 @@
 #include "train/run/pipeline.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -127,10 +129,11 @@ BatchSource MakeBatchSource(std::shared_ptr<const SampleSource> samples, const R
   const Placement& placement = run.schedule.placement;
   bool has_first = false;
   bool has_last = false;
-  for (int stage = 0; stage < run.schedule.stages(); ++stage) {
-    if (!run.ranks.has(placement.rank_of(stage))) continue;
-    has_first = has_first || placement.previous(stage) < 0;
-    has_last = has_last || placement.next(stage) < 0;
+  for (const int mesh_rank : run.ranks.here()) {
+    for (const int stage : placement.stages_of(mesh_rank / run.planes())) {
+      has_first = has_first || placement.previous(stage) < 0;
+      has_last = has_last || placement.next(stage) < 0;
+    }
   }
   BatchSource source = MakeBatchSource(std::move(samples), run.config);
   if (!has_first) source.tokens = nullptr;
@@ -153,7 +156,8 @@ Status CheckShared(const std::vector<SharedParameter>& shared, const Schedule& s
 }
 
 // Sets the compiled stage, if the run has any.
-Status SetCompiled(const TrainConfig& config, int model_stage, TorchStageOptions& options) {
+Status SetCompiled(const TrainConfig& config, int model_stage, int plane,
+                   TorchStageOptions& options) {
   if (config.compiled.empty()) return {};
   if (options.schedule.updates_each_microbatch()) {
     return InvalidParameter(
@@ -163,8 +167,9 @@ Status SetCompiled(const TrainConfig& config, int model_stage, TorchStageOptions
         "after every microbatch: remove 'compiled'",
         config.compiled);
   }
-  PENSTOCK_TRY(StageProgram program, LoadStageProgram(CompiledFile(config.compiled, model_stage),
-                                                      KeyOfStage(config, model_stage)));
+  PENSTOCK_TRY(StageProgram program,
+               LoadStageProgram(CompiledFile(config.compiled, model_stage, plane),
+                                KeyOfStage(config, model_stage, plane)));
   options.programs = std::make_shared<const std::vector<StageProgram>>(1, std::move(program));
   return {};
 }
@@ -215,6 +220,7 @@ class PipelineBuilder {
         config_(run.config),
         planes_(Planes(config_.parallel)),
         plane_(plane),
+        ranks_(run.RanksOf(plane)),
         source_(Divided(source,
                         {planes_.size(Axis::kContext), planes_.PlaceOf(plane, Axis::kContext)})),
         pipeline_(pipeline),
@@ -225,7 +231,7 @@ class PipelineBuilder {
         progress_(run.log()) {}
 
   Status Add(int stage) {
-    if (!run_.ranks.has(placement().rank_of(stage))) {
+    if (!ranks_.has(placement().rank_of(stage))) {
       pipeline_.stages.emplace_back();
       pipeline_.optimizers.emplace_back();
       examples_.inputs.clear();
@@ -238,7 +244,7 @@ class PipelineBuilder {
     // Other tokens, other numbers.
     const int tokens = plane_ / (DividesTokens(config_) ? 1 : planes_.size(Axis::kTensor));
     options.random.first_op += std::int64_t{tokens} << 40;
-    PENSTOCK_TRY_STATUS(SetCompiled(config_, model_stage, options));
+    PENSTOCK_TRY_STATUS(SetCompiled(config_, model_stage, plane_, options));
     PENSTOCK_TRY_STATUS(SetExamples(model_stage, options));
     Report(stage, 0);
     PENSTOCK_TRY(StageToBuild made, MakeModules(stage, std::move(options)));
@@ -316,13 +322,15 @@ class PipelineBuilder {
         options.schedule.microbatches / options.schedule.versions.microbatches_per_update;
     PENSTOCK_TRY(std::unique_ptr<MatrixExchange> exchange,
                  MakeExchange(config_, ParametersOf(module), options));
-    return std::make_shared<Optimizer>(pipeline_.rate, updates_per_step, std::move(exchange));
+    return std::make_shared<Optimizer>(pipeline_.rate, updates_per_step, std::move(exchange),
+                                       options.rank.shards->tensor.get());
   }
 
   const RunContext& run_;
   const TrainConfig& config_;
   Mesh planes_;
   int plane_;
+  LocalRanks ranks_;
   BatchSource source_;  // of the plane
   Pipeline& pipeline_;
   StageBuilder& builder_;
@@ -336,8 +344,8 @@ class PipelineBuilder {
 Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedule,
                                const BatchSource& source) {
   Collectives alone(nullptr);
-  return BuildPipeline({config, schedule, alone, LocalRanks(schedule.ranks()), {.log = nullptr}},
-                       source);
+  const LocalRanks ranks(MeshOfPlanes(config.parallel, schedule).ranks());
+  return BuildPipeline({config, schedule, alone, ranks, {.log = nullptr}}, source);
 }
 
 namespace {
@@ -346,15 +354,10 @@ namespace {
 struct GroupsOfPlanes {
   PlaneGroups tensor, context;
 
-  // Moves the ends of a plane to its ranks.
-  void Take(int plane, std::vector<std::shared_ptr<RankShards>>& ranks) {
-    const auto take = [&](PlaneGroups& from, std::unique_ptr<GroupEnd> RankShards::*to) {
-      for (std::size_t rank = 0; rank < from.size(); ++rank) {
-        if (ranks[rank] != nullptr) (*ranks[rank]).*to = std::move(from[rank][Index(plane)]);
-      }
-    };
-    take(tensor, &RankShards::tensor);
-    take(context, &RankShards::context);
+  // Moves the ends of a rank of the mesh.
+  void Take(int mesh_rank, RankShards& to) {
+    if (!tensor.empty()) to.tensor = std::move(tensor[Index(mesh_rank)]);
+    if (!context.empty()) to.context = std::move(context[Index(mesh_rank)]);
   }
 };
 
@@ -370,15 +373,18 @@ Result<Pipeline> BuildPlane(const RunContext& run, int plane, const BatchSource&
   pipeline.model = empty;
   pipeline.replicas.assign(Index(schedule.placement.replicas() - 1), empty);
   pipeline.device = device;
+  const LocalRanks ranks = run.RanksOf(plane);
   PENSTOCK_TRY(StageBuilder builder,
-               StageBuilder::Make(schedule, config.parallel, OffloadFolder(config), run.ranks,
+               StageBuilder::Make(schedule, config.parallel, OffloadFolder(config), ranks,
                                   run.processes.group(),
                                   {pipeline.device, config.device_graphs, config.device_parts}));
   pipeline.zero = builder.zero();
   pipeline.replicas_per_shard = builder.replicas_per_shard();
   pipeline.saves = Planes(config.parallel).PlaceOf(plane, Axis::kContext) == 0;
   pipeline.rank_shards = builder.rank_shards();
-  groups.Take(plane, pipeline.rank_shards);
+  for (const int rank : ranks.here()) {
+    groups.Take(rank * run.planes() + plane, *pipeline.rank_shards[Index(rank)]);
+  }
   pipeline.recorders = builder.recorders();
   pipeline.rate = rate;
   PENSTOCK_TRY(pipeline.ranges, StageRanges(config, length));
@@ -404,8 +410,10 @@ Result<Pipeline> BuildPipeline(const RunContext& run, const BatchSource& source)
                             planes.size(tensor ? Axis::kTensor : Axis::kContext),
                             tensor ? "layers" : "samples");
   }
+  PENSTOCK_TRY(const std::optional<LinkSpeed> link, LinkOf(run.config.parallel));
   const auto groups_along = [&](Axis axis) {
-    return MakePlaneGroups(planes, axis, run.schedule, run.ranks, device);
+    return MakePlaneGroups(MeshOfPlanes(run.config.parallel, run.schedule), axis, run.ranks,
+                           run.processes.group(), device, link);
   };
   GroupsOfPlanes groups;
   PENSTOCK_TRY(groups.tensor, groups_along(Axis::kTensor));
@@ -441,38 +449,88 @@ void ReplaceStage(Pipeline& pipeline, std::size_t index, const std::vector<Named
   pipeline.replaced[index] = std::exchange(module, std::move(whole));
 }
 
-// Returns the whole matrices of a stage that planes divide. Requires: each plane has gathered its
-// shards.
-std::vector<NamedTensor> WholeMatrices(const Pipeline& pipeline, std::size_t index) {
-  std::vector<NamedTensor> whole;
-  for (const auto& [name, part] : PartsOf(*pipeline.model.stages[index])) {
-    std::vector<at::Tensor> all;
-    for (int plane = 0; plane < part.parts * part.copies; plane += part.copies) {
-      const Pipeline& of = plane == 0 ? pipeline : pipeline.planes[Index(plane) - 1];
-      all.push_back(of.model.stages[index]->named_parameters()[name].detach());
-    }
-    if (part.parts > 1) whole.push_back({name, part.Join(all)});
+// A stage in a plane, and its end of the group of the planes' ranks; null with one plane.
+struct StageOfPlane {
+  const StageModule& module;
+  const std::vector<NamedTensor>& experts;  // of all ranks
+  GroupEnd* tensor;
+
+  // Returns a parameter with the experts of all ranks.
+  at::Tensor Gathered(const std::string& name) const {
+    const auto found = std::ranges::find(experts, name, &NamedTensor::name);
+    return found == experts.end() ? module.named_parameters()[name].detach() : found->tensor;
   }
+};
+
+// Returns the stage in the planes whose rank of it is on this process.
+std::vector<StageOfPlane> PlanesHere(const Pipeline& pipeline, const Schedule& schedule,
+                                     int stage) {
+  std::vector<StageOfPlane> here;
+  const std::size_t rank = Index(schedule.placement.rank_of(stage));
+  for (int plane = 0; plane <= std::ssize(pipeline.planes); ++plane) {
+    const Pipeline& of = pipeline.Plane(plane);
+    if (of.stages[Index(stage)] == nullptr) continue;
+    here.push_back({*of.model.stages[Index(stage)], of.stages[Index(stage)]->AllExperts(),
+                    of.rank_shards[rank]->tensor.get()});
+  }
+  return here;
+}
+
+// Gathers the matrices of a stage that planes divide, on all its ranks. Returns them, and the
+// experts, as the first of these here has them. Requires: each plane has gathered its shards.
+std::vector<NamedTensor> WholeTensors(const std::vector<StageOfPlane>& here) {
+  const at::NoGradGuard no_gradients;
+  std::vector<NamedTensor> whole;
+  for (const auto& [name, part] : PartsOf(here.front().module)) {
+    if (part.parts == 1) continue;
+    std::vector<RankGroup::Ticket> tickets;
+    for (const StageOfPlane& each : here) {
+      tickets.push_back(StartGather(*each.tensor, each.Gathered(name)));
+    }
+    std::vector<at::Tensor> all;
+    for (std::size_t i = 0; i < here.size(); ++i) {
+      const at::Tensor of_ranks = here[i].tensor->Wait(tickets[i]);
+      for (int rank = 0; i == 0 && rank < of_ranks.size(0); rank += part.copies) {
+        all.push_back(of_ranks[rank]);
+      }
+    }
+    whole.push_back({name, part.Join(all)});
+  }
+  const std::vector<NamedTensor>& experts = here.front().experts;
+  whole.insert(whole.end(), experts.begin(), experts.end());  // joined ones come first
   return whole;
+}
+
+// Replaces the stages of which ranks have parts.
+void ReplaceDividedStages(Pipeline& pipeline, const Schedule& schedule) {
+  for (int stage = 0; stage < schedule.placement.chain_length(); ++stage) {
+    const std::vector<StageOfPlane> here = PlanesHere(pipeline, schedule, stage);
+    if (here.empty()) continue;
+    const std::vector<NamedTensor> whole = WholeTensors(here);
+    const bool is_divided = !pipeline.planes.empty() || !whole.empty();
+    if (is_divided && pipeline.stages[Index(stage)] != nullptr) {
+      ReplaceStage(pipeline, Index(stage), whole);
+    }
+  }
+}
+
+// Gathers what the replicas of one plane divide.
+void GatherShards(Pipeline& plane, const Schedule& schedule, bool replicas) {
+  for (const auto& stage : plane.stages) {
+    if (stage != nullptr) stage->StartGather();
+  }
+  for (std::size_t stage = 0; stage < plane.stages.size(); ++stage) {
+    const bool keeps = replicas || static_cast<int>(stage) < schedule.placement.chain_length();
+    if (plane.stages[stage] != nullptr) plane.stages[stage]->FinishGather(keeps);
+  }
 }
 
 }  // namespace
 
 void GatherWeights(Pipeline& pipeline, const Schedule& schedule, bool replicas) {
-  for (Pipeline& plane : pipeline.planes) GatherWeights(plane, schedule, replicas);
-  for (const auto& stage : pipeline.stages) {
-    if (stage != nullptr) stage->StartGather();
-  }
-  for (std::size_t stage = 0; stage < pipeline.stages.size(); ++stage) {
-    const bool keeps = replicas || static_cast<int>(stage) < schedule.placement.chain_length();
-    if (pipeline.stages[stage] == nullptr) continue;
-    pipeline.stages[stage]->FinishGather(keeps);
-    const bool of_model = static_cast<int>(stage) < schedule.placement.chain_length();
-    if (!of_model) continue;
-    if (!pipeline.planes.empty()) ReplaceStage(pipeline, stage, WholeMatrices(pipeline, stage));
-    if (pipeline.stages[stage]->AllExperts().empty()) continue;
-    ReplaceStage(pipeline, stage, pipeline.stages[stage]->AllExperts());
-  }
+  for (Pipeline& plane : pipeline.planes) GatherShards(plane, schedule, replicas);
+  GatherShards(pipeline, schedule, replicas);
+  ReplaceDividedStages(pipeline, schedule);
   for (const auto& shard : pipeline.vocabulary) {
     if (shard != nullptr) shard->StartGather();
   }
@@ -500,7 +558,7 @@ void DropGatheredWeights(Pipeline& pipeline) {
 NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int mesh_rank) {
   const int planes = static_cast<int>(pipeline.planes.size()) + 1;
   const int plane = mesh_rank % planes;
-  const Pipeline& own = plane == 0 ? pipeline : pipeline.planes[Index(plane) - 1];
+  const Pipeline& own = pipeline.Plane(plane);
   NamedState state;
   if (!own.saves) return state;
   for (const int stage : schedule.placement.stages_of(mesh_rank / planes)) {
@@ -511,7 +569,7 @@ NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int mes
       if (parameter.stages.front() != stage) saved_elsewhere.insert(parameter.name);
     }
     for (const NamedParameter& parameter : own.stages[index]->Parameters()) {
-      if (plane > 0 && !parameter.is_part) saved_elsewhere.insert(parameter.name);
+      if (plane > 0 && !parameter.part) saved_elsewhere.insert(parameter.name);
     }
     for (const NamedParameter& parameter : own.stages[index]->Parameters()) {
       if (saved_elsewhere.contains(parameter.name)) continue;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/index.h"
 #include "base/result.h"
 #include "config/train_config.h"
 #include "schedule/schedule.h"
@@ -42,6 +43,8 @@ struct Pipeline {
   int replicas_per_shard = 1;
   std::shared_ptr<LearningRate> rate;  // of all stages; may be changed only while no rank runs
 
+  // Returns a plane by its number: this one is the first.
+  const Pipeline& Plane(int plane) const { return plane == 0 ? *this : planes[Index(plane) - 1]; }
   // The stages of all planes, for RunRanks. Null for stages of other processes.
   std::vector<Stage*> pointers() const;
   const TorchStage& last() const { return *stages.back(); }
@@ -73,7 +76,8 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
 
 // Gathers parameters that are in shards, and experts and matrices that ranks divide, so that
 // `model` (with `replicas`, also each replica, but without the experts of other ranks) has all of
-// this process's. Every process calls it, while no rank runs. Throws std::runtime_error if another
+// this process's (matrices: of its ranks of the first plane). Every process calls it, while no rank
+// runs. Throws std::runtime_error if another
 // process is lost.
 void GatherWeights(Pipeline& pipeline, const Schedule& schedule, bool replicas = false);
 

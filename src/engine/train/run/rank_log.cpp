@@ -23,7 +23,7 @@ Status LogMesh(const RunContext& run) {
   Log(run.log(), "mesh: {} ranks = {}, {} process{}\n", mesh.ranks(), mesh.ToString(),
       processes.processes(), processes.processes() == 1 ? "" : "es");
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
-    const int process = run.ranks.process_of(rank / run.planes());
+    const int process = run.ranks.process_of(rank);
     Log(run.log(), "  rank {}: {}, process {} on {}\n", rank, mesh.PlacesOf(rank), process,
         machines[Index(process)]);
   }
@@ -33,15 +33,15 @@ Status LogMesh(const RunContext& run) {
 Status LogMemory(const RunContext& run, const Pipeline& pipeline) {
   if (pipeline.zero == 0) return {};
   ByteWriter writer;
-  for (std::size_t rank = 0; rank < pipeline.rank_shards.size(); ++rank) {
-    const RankShards* const held = pipeline.rank_shards[rank].get();
-    if (held == nullptr) continue;
-    writer.Put(static_cast<std::int64_t>(rank));
+  for (const int rank : run.ranks.here()) {
+    const Pipeline& plane = pipeline.Plane(rank % run.planes());
+    const RankShards* const held = plane.rank_shards[Index(rank / run.planes())].get();
+    writer.Put(std::int64_t{rank});
     writer.Put(RankBytes{held->weights.peak(), held->gradients.peak(), held->optimizer.peak()});
   }
   PENSTOCK_TRY(const std::vector<std::string> all, run.processes.ToLeader(writer.Take()));
   if (!run.processes.leads()) return {};
-  std::vector<RankBytes> measured(pipeline.rank_shards.size());
+  std::vector<RankBytes> measured(Index(run.ranks.ranks()));
   for (const std::string& bytes : all) {
     for (ByteReader reader(bytes); !reader.at_end();) {
       const auto rank = reader.Get<std::int64_t>();
@@ -53,7 +53,7 @@ Status LogMemory(const RunContext& run, const Pipeline& pipeline) {
   for (std::size_t rank = 0; rank < measured.size(); ++rank) {
     const auto text = [&](std::int64_t RankBytes::*kind) {
       return fmt::format("{} ({})", FormatBytes(measured[rank].*kind),
-                         FormatBytes(predicted[rank].*kind));
+                         FormatBytes(predicted[rank / Index(run.planes())].*kind));
     };
     Log(run.log(), "  rank {}: weights {}, gradients {}, optimizer {}\n", rank,
         text(&RankBytes::weights), text(&RankBytes::gradients), text(&RankBytes::optimizer));

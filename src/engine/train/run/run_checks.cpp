@@ -1,12 +1,10 @@
 #include "train/run/run_checks.h"
 
-#include "base/index.h"
 #include "config/parameter_rules.h"
 #include "config/replicas.h"
 #include "config/sequence_lengths.h"
 #include "graph/capture/shapes_only.h"
 #include "model/model.h"
-#include "model/tensor_parallel.h"
 
 namespace penstock {
 namespace {
@@ -36,24 +34,6 @@ Status CheckShardedVocabulary(const TrainConfig& config) {
   return {};
 }
 
-Status CheckDividedMatrices(const TrainConfig& config) {
-  if (config.parallel.tensor == 1) return {};
-  const ShapesOnly shapes;
-  PENSTOCK_TRY(std::vector<LayerRange> ranges, SplitLayers(config.model.layers, 1, {}));
-  ranges.front().tensor_ranks = config.parallel.tensor;
-  PENSTOCK_TRY(const std::shared_ptr<StageModule> module, BuildStage(config.model, ranges.front()));
-  const ParameterRules rules(config.optimizer);
-  const auto parameters = module->named_parameters();
-  for (const auto& [name, part] : PartsOf(*module)) {
-    if (part.parts == 1 || !rules.Of(name, Index(parameters[name].dim())).muon) continue;
-    return InvalidParameter("parallel.tensor",
-                            ": Muon updates whole matrices, and each rank has a part of {}; use "
-                            "AdamW for it (optimizer.groups)",
-                            name);
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<std::vector<std::string>> CheckRun(const TrainConfig& config) {
@@ -73,19 +53,19 @@ Result<std::vector<std::string>> CheckRun(const TrainConfig& config) {
                             "has no effect without optimizer.clip or "
                             "optimizer.nonfinite=skip: set one of them");
   }
+  if (config.parallel.gather_again && config.parallel.tensor == 1 && config.parallel.context == 1) {
+    return InvalidParameter("parallel.gather_again",
+                            "has no effect without parallel.tensor: set it, because a single rank "
+                            "gathers nothing");
+  }
   PENSTOCK_TRY_STATUS(CheckGroups(config));
   PENSTOCK_TRY_STATUS(CheckShardedVocabulary(config));
-  PENSTOCK_TRY_STATUS(CheckDividedMatrices(config));
   std::vector<std::string> lines;
   const ParallelConfig& parallel = config.parallel;
   if (parallel.tensor > 1 && parallel.sequence_parallel && !DividesTokens(config)) {
     lines.push_back(fmt::format(
         "parallel.sequence_parallel: {} ranks have all tokens between layers, because {}",
-        parallel.tensor,
-        HasPredictor(config)
-            ? "model.predictor reads whole samples"
-            : fmt::format("they do not divide the tokens of samples, or the {} of the vocabulary",
-                          config.model.vocabulary)));
+        parallel.tensor, ReasonForAllTokens(config)));
   }
   if (optimizer.warmup > config.steps) {
     lines.push_back(fmt::format(

@@ -29,7 +29,7 @@ struct RunContext {
   const TrainConfig& config;  // complete: ChooseSchedule has filled in `pipeline`
   const Schedule& schedule;
   Collectives& processes;
-  LocalRanks ranks;
+  LocalRanks ranks;                   // of the mesh of all planes
   TrainOptions options;               // `cores` is above 0; `log` discards except on the leader
   ClockOffset clock = {};             // of this process
   const RunFolder* folder = nullptr;  // null except on the leader
@@ -37,16 +37,10 @@ struct RunContext {
   std::string path() const { return RunPath(config); }
   std::FILE* log() const { return options.log; }
   int planes() const { return Planes(config.parallel).ranks(); }
-  // The numbers of this process's ranks in the mesh of all planes.
-  std::vector<int> MeshRanks() const {
-    std::vector<int> numbers;
-    for (const int rank : ranks.here()) {
-      for (int plane = 0; plane < planes(); ++plane) numbers.push_back(rank * planes() + plane);
-    }
-    return numbers;
-  }
+  // Returns the ranks of a plane, by rank of the schedule. This process may run none of them.
+  LocalRanks RanksOf(int plane) const { return ranks.OfPlane(planes(), plane); }
   // Returns the number of threads of each rank.
-  int threads() const { return std::max(1, options.cores / static_cast<int>(MeshRanks().size())); }
+  int threads() const { return std::max(1, options.cores / static_cast<int>(ranks.here().size())); }
   bool stops() const { return options.stop != nullptr && options.stop->load(); }
   // Returns whether a stop was requested on any process. Called on all processes.
   Result<bool> StopRequested() const { return processes.Any(stops()); }

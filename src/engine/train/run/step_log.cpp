@@ -123,7 +123,7 @@ void StepLog::Begin(Trace& trace, std::int64_t first, std::int64_t total) {
   if (run_.processes.processes() == 1) return;
   channel_ = std::make_unique<Channel>(*run_.processes.group());
   channel_->Open(
-      [this](int, const FrameTag& tag, const Message& message) { OnFrame(tag.number, message); },
+      [this](int, const FrameTag& tag, const Message& message) { OnFrame(tag, message); },
       [this](const Error&) {
         const MutexLock lock(mutex_);  // so that no wait misses it
         changed_.NotifyAll();
@@ -197,6 +197,13 @@ void StepLog::AfterStep(int rank, std::int64_t step, std::optional<double> loss,
   Add(step, part, rank);
 }
 
+void StepLog::PassTraceRequest() {
+  if (!TakeTraceRequest()) return;
+  const MutexLock lock(mutex_);
+  trace_requested_ = true;
+  if (!run_.processes.leads()) channel_->Send(0, {kTraceRequest, 0, 0}, AllocateMessage(0));
+}
+
 void StepLog::AfterVerdict(std::int64_t step, const Verdict& verdict) {
   const MutexLock lock(mutex_);
   StepPart part;
@@ -209,7 +216,7 @@ void StepLog::Add(std::int64_t step, const StepPart& part, int rank) {
     ByteWriter writer;
     part.Put(writer);
     if (rank >= 0 && SendsStamps(step)) PutStamps(*trace_, rank, step - first_, run_.clock, writer);
-    channel_->Send(0, {0, 0, step}, CopyToMessage(writer.bytes()));
+    channel_->Send(0, {kPart, 0, step}, CopyToMessage(writer.bytes()));
     return;
   }
   StepPart& open = open_[step];
@@ -221,7 +228,7 @@ void StepLog::Add(std::int64_t step, const StepPart& part, int rank) {
 // With post-validation, the verdict on a step comes after the step.
 void StepLog::ReportIfComplete(std::int64_t step) {
   const StepPart& open = open_.at(step);
-  if (std::ssize(open.ranks) < run_.ranks.ranks() || (has_verdicts_ && !open.verdict)) return;
+  if (std::ssize(open.ranks) < run_.schedule.ranks() || (has_verdicts_ && !open.verdict)) return;
   const Status reported = Report(step, open);
   open_.erase(step);
   ++reported_;
@@ -229,13 +236,17 @@ void StepLog::ReportIfComplete(std::int64_t step) {
   if (!reported) throw std::runtime_error(reported.error().line());
 }
 
-void StepLog::OnFrame(std::int64_t step, const Message& message) {
+void StepLog::OnFrame(const FrameTag& tag, const Message& message) {
+  const MutexLock lock(mutex_);
+  if (tag.kind == kTraceRequest) {
+    trace_requested_ = true;
+    return;
+  }
   ByteReader reader(TextOf(message));
   const StepPart part = StepPart::Take(reader);
-  const MutexLock lock(mutex_);
   while (!reader.at_end()) TakeStamps(reader, *trace_);
   try {
-    Add(step, part, -1);
+    Add(tag.number, part, -1);
   } catch (const std::exception& error) {
     if (failure_) failure_ = MakeError(ErrorCode::kUnavailable, "{}", error.what());
     changed_.NotifyAll();
@@ -277,8 +288,9 @@ Status StepLog::Report(std::int64_t step, const StepPart& ended) {
   metric.ranks = {};
   metrics_.push_back(metric);
   progress_.Report(step + 1, total_, {metric.loss, metric.bubble});
+  const bool requested = std::exchange(trace_requested_, false) || ended.trace_requested;
   if (WantsTrace(step)) return WriteTrace(step);
-  if (ended.trace_requested) WriteRequestedTrace(step);
+  if (requested) WriteRequestedTrace(step);
   return {};
 }
 

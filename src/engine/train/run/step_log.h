@@ -50,6 +50,9 @@ class StepLog {
   // std::runtime_error if a file cannot be written.
   void AfterStep(int rank, std::int64_t step, std::optional<double> loss,
                  std::span<const StageNorm> norms);
+  // Passes a request for a timeline on, for a later step. Called by ranks that do not call
+  // AfterStep.
+  void PassTraceRequest();
   // Called with the verdict on the step's update if updates need the global gradient norm, before
   // or after the ranks end the step. Throws as AfterStep.
   void AfterVerdict(std::int64_t step, const Verdict& verdict);
@@ -69,12 +72,14 @@ class StepLog {
   std::vector<std::string> files();  // their paths
 
  private:
+  enum Kind : std::int32_t { kPart, kTraceRequest };
+
   // Adds a part to the step on the leader; sends it to the leader elsewhere. `rank` is the rank of
   // the part, or -1 for a verdict and for parts of other processes.
   void Add(std::int64_t step, const StepPart& part, int rank) PENSTOCK_REQUIRES(mutex_);
   // Reports the step if it has all of its parts.
   void ReportIfComplete(std::int64_t step) PENSTOCK_REQUIRES(mutex_);
-  void OnFrame(std::int64_t step, const Message& message);
+  void OnFrame(const FrameTag& tag, const Message& message);
   bool WantsTrace(std::int64_t step) const;
   bool TakeTraceRequest();
   bool SendsStamps(std::int64_t step) const;
@@ -103,7 +108,8 @@ class StepLog {
   std::vector<HeldOutMetric> held_out_ PENSTOCK_GUARDED_BY(mutex_);
   double last_seconds_ PENSTOCK_GUARDED_BY(mutex_) = 0;  // of the last step
   std::vector<std::string> traces_ PENSTOCK_GUARDED_BY(mutex_);
-  std::unique_ptr<Channel> channel_;  // of the block; null for one process
+  bool trace_requested_ PENSTOCK_GUARDED_BY(mutex_) = false;  // by PassTraceRequest, on the leader
+  std::unique_ptr<Channel> channel_;                          // of the block; null for one process
 };
 
 }  // namespace penstock

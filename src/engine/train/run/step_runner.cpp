@@ -118,8 +118,8 @@ Status StepRunner::Estimate(std::int64_t done) {
 
 Status StepRunner::RunBlock(std::int64_t first, std::int64_t steps) {
   PENSTOCK_TRY(const Schedule* schedule, BlockSchedule(steps));
-  PENSTOCK_TRY(Trace trace,
-               Trace::Make(*schedule, schedule->steps == 1 ? kKeptSteps : 1, run_.ranks.here()));
+  PENSTOCK_TRY(Trace trace, Trace::Make(*schedule, schedule->steps == 1 ? kKeptSteps : 1,
+                                        run_.RanksOf(0).here()));
   auto block_trace = std::make_unique<Trace>(std::move(trace));
   RunOptions options;
   options.steps = steps / schedule->steps;
@@ -163,8 +163,11 @@ Result<const Schedule*> StepRunner::BlockSchedule(std::int64_t steps) {
 
 // The first plane logs. The others have the same loss and norms.
 void StepRunner::AfterStep(int mesh_rank, std::int64_t step) {
-  const int rank = mesh_rank / run_.planes();
-  if (mesh_rank % run_.planes() == 0) LogStep(rank, step);
+  if (mesh_rank % run_.planes() == 0) {
+    LogStep(mesh_rank / run_.planes(), step);
+  } else {
+    log_.PassTraceRequest();
+  }
   if (!drains_) checkpoints_.AfterStep(mesh_rank, step + 1, log_.elapsed());
 }
 
@@ -201,7 +204,7 @@ std::vector<StageNorm> StepRunner::NormsOf(int rank) const {
 // this run must not use them either.
 void StepRunner::WriteDrainedCheckpoint(std::int64_t done) {
   if (done % run_.config.checkpoint.every != 0) return;
-  for (const int rank : run_.MeshRanks()) {
+  for (const int rank : run_.ranks.here()) {
     checkpoints_.AfterStep(rank, done, log_.elapsed());
   }
   for (Stage* const stage : pipeline_.pointers()) {

@@ -18,6 +18,7 @@
 #include "base/system/cores.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/crc32.h"
+#include "config/replicas.h"
 #include "config/run_schedule.h"
 #include "config/sequence_lengths.h"
 #include "config/train_config.h"
@@ -116,7 +117,7 @@ Result<LocalRanks> RanksOf(const TrainOptions& options, const Collectives& proce
   PENSTOCK_TRY(LocalRanks own,
                LocalRanks::Of(options.process_of, processes.processes(), processes.process()));
   if (own.ranks() == ranks) return own;
-  return InvalidArgument("processes are given for {} ranks, but the schedule has {}", own.ranks(),
+  return InvalidArgument("processes are given for {} ranks, but the run has {}", own.ranks(),
                          ranks);
 }
 
@@ -201,8 +202,8 @@ struct Evaluation {
   HeldOutLoss loss;
 
   Evaluation(const RunContext& run, const TrainingData& data, Pipeline& pipeline)
-      : model(pipeline.model, ProcessesOfStages(run.schedule, run.ranks), run.processes.group(),
-              run.options.stop),
+      : model(pipeline.model, ProcessesOfStages(run.schedule, run.RanksOf(0)),
+              run.processes.group(), run.options.stop),
         loss({model, data.held_out(), run.options.cores,
               [&] { GatherWeights(pipeline, run.schedule); },
               [&] { DropGatheredWeights(pipeline); }}) {}
@@ -247,7 +248,7 @@ Status Finish(const RunContext& run, const TrainingData& data, const StepRunner&
   if (processes.leads()) PENSTOCK_TRY_STATUS(CheckSkipped(log.metrics()));
   PENSTOCK_TRY_STATUS(EvaluateModel(run, data, evaluation, summary));
   if (summary.interrupted || runner.trace() == nullptr) return {};
-  PENSTOCK_TRY_STATUS(GatherTrace(processes, run.ranks, run.clock, *runner.trace()));
+  PENSTOCK_TRY_STATUS(GatherTrace(processes, run.RanksOf(0), run.clock, *runner.trace()));
   if (!processes.leads()) return {};
   PENSTOCK_TRY(const Comparison comparison,
                Compare(*runner.trace(), !run.config.data.lengths.empty(),
@@ -316,6 +317,18 @@ Status RunSteps(const RunContext& run, std::int64_t first, StepRunner& runner, S
   return {};
 }
 
+// Leaves out stages without collectives.
+std::vector<std::pair<int, CollectivesOfStage>> CollectivesOf(const Pipeline& pipeline) {
+  std::vector<std::pair<int, CollectivesOfStage>> all;
+  for (std::size_t stage = 0; stage < pipeline.stages.size(); ++stage) {
+    if (!pipeline.stages[stage]) continue;
+    CollectivesOfStage counts = pipeline.stages[stage]->CountedCollectives();
+    if (counts == CollectivesOfStage()) continue;
+    all.emplace_back(static_cast<int>(stage), std::move(counts));
+  }
+  return all;
+}
+
 Result<TrainSummary> TrainFrom(const RunContext& run, const TrainingData& data, RunStart start,
                                const std::vector<std::string>& notes) {
   auto built = BuildPipeline(run, MakeBatchSource(data.samples, run));
@@ -344,6 +357,7 @@ Result<TrainSummary> TrainFrom(const RunContext& run, const TrainingData& data, 
   PENSTOCK_TRY_STATUS(LogMemory(run, pipeline));
   PENSTOCK_TRY_STATUS(LogDevice(run, pipeline));
   GatherWeights(pipeline, run.schedule);
+  summary.collectives = CollectivesOf(pipeline);
   PENSTOCK_TRY_STATUS(Finish(run, data, runner, log, evaluation, pipeline.model, summary));
   return summary;
 }
@@ -377,7 +391,8 @@ Result<std::vector<std::string>> CheckBeforeStart(const RunContext& run) {
 void ChooseRanks(const Collectives& processes, TrainConfig& config) {
   const bool is_open = config.pipeline.ranks == 0 && config.pipeline.csv.empty();
   if (!is_open || processes.processes() == 1) return;
-  config.pipeline.ranks = std::max(2, processes.processes() / config.parallel.data);
+  const int pipelines = config.parallel.data * Planes(config.parallel).ranks();
+  config.pipeline.ranks = std::max(2, processes.processes() / pipelines);
 }
 
 Result<TrainSummary> TrainOnProcess(TrainConfig config, const TrainOptions& options,
@@ -388,7 +403,8 @@ Result<TrainSummary> TrainOnProcess(TrainConfig config, const TrainOptions& opti
   PENSTOCK_TRY_STATUS(processes.All(SetDocumentEnd(config)));
   PENSTOCK_TRY(const Schedule schedule, ChooseSchedule(config, Cores()));
   PENSTOCK_TRY_STATUS(CheckSameRun(processes, config, schedule));
-  PENSTOCK_TRY(LocalRanks ranks, RanksOf(options, processes, schedule.ranks()));
+  PENSTOCK_TRY(LocalRanks ranks,
+               RanksOf(options, processes, MeshOfPlanes(config.parallel, schedule).ranks()));
   RunContext run{config, schedule, processes, std::move(ranks), options};
   if (options.cores <= 0) run.options.cores = Cores();
   const OwnFile null_log(processes.leads() ? nullptr : std::fopen("/dev/null", "w"));

@@ -1,13 +1,15 @@
 #include "train/shards/tensor_groups.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "base/index.h"
-#include "collective/local_group.h"
 #include "runtime/collectives/rank_groups.h"
 #include "train/memory_of.h"
 #include "train/message/device_group_memory.h"
@@ -22,23 +24,24 @@ ElementType SummedTypeOf(const at::Tensor& x) {
 
 }  // namespace
 
-Result<PlaneGroups> MakePlaneGroups(const Mesh& planes, Axis axis, const Schedule& schedule,
-                                    const LocalRanks& ranks, c10::Device device) {
+Result<PlaneGroups> MakePlaneGroups(const Mesh& mesh, Axis axis, const LocalRanks& ranks,
+                                    ProcessGroup* processes, c10::Device device,
+                                    std::optional<LinkSpeed> link) {
   PlaneGroups groups;
-  if (planes.size(axis) == 1) return groups;
-  RankGroupOptions options;
-  options.timeout = kNoTimeout;
-  options.memory = GroupMemoryOn(device);
-  for (int rank = 0; rank < schedule.ranks(); ++rank) {
-    auto& of_rank = groups.emplace_back(Index(planes.ranks()));
-    if (!ranks.has(rank)) continue;
-    for (const std::vector<int>& members : planes.Groups({axis})) {
-      options.name = fmt::format("{} ranks of pipeline rank {}",
-                                 axis == Axis::kTensor ? "tensor" : "context", rank);
-      auto ends = MakeLocalGroup(planes.size(axis), options);
-      for (std::size_t i = 0; i < members.size(); ++i) {
-        of_rank[Index(members[i])] = std::make_unique<GroupEnd>(std::move(ends[i]));
-      }
+  if (mesh.size(axis) == 1) return groups;
+  std::vector<RankGroupMembers> members;
+  for (std::vector<int>& group : mesh.Groups({axis})) {
+    std::string name = fmt::format("ranks {}", fmt::join(group, ", "));
+    members.push_back({std::move(name), std::move(group), GroupMemoryOn(device)});
+  }
+  PENSTOCK_TRY(std::vector<RankGroupEnds> made,
+               MakeRankGroups(members, ranks, processes, kNoTimeout, link));
+  groups.resize(Index(mesh.ranks()));
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    for (std::size_t place = 0; place < members[i].ranks.size(); ++place) {
+      std::unique_ptr<RankGroup>& end = made[i][place];
+      if (end == nullptr) continue;
+      groups[Index(members[i].ranks[place])] = std::make_unique<GroupEnd>(std::move(end));
     }
   }
   return groups;
@@ -60,6 +63,17 @@ at::Tensor SumOverGroup(GroupEnd& group, const at::Tensor& x) {
 }
 
 void SumInPlace(GroupEnd& group, const at::Tensor& x) { static_cast<void>(SumTo(group, x, x)); }
+
+RankGroup::Ticket StartGather(GroupEnd& group, const at::Tensor& x) {
+  const at::Tensor own = x.contiguous();
+  std::vector<std::int64_t> shape = x.sizes().vec();
+  shape.insert(shape.begin(), group.group().ranks());
+  const at::Tensor all = at::empty(shape, x.options());
+  CollectiveCall call{.kind = CollectiveKind::kAllGather};
+  call.input = {static_cast<const std::byte*>(own.const_data_ptr()), own.nbytes()};
+  call.output = MemoryOf(all);
+  return group.Start(call, own, all);
+}
 
 void SumOverGroup(GroupEnd& group, c10::Device device, std::span<double> numbers) {
   const at::Tensor own =

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/index.h"
-#include "graph/passes/multiplex.h"
+#include "graph/overlap_stages.h"
 
 namespace penstock {
 namespace {

@@ -13,6 +13,7 @@
 
 #include "base/index.h"
 #include "graph/compile.h"
+#include "graph/overlap_stages.h"
 #include "graph/run/interpret.h"
 #include "graph/run/program_replays.h"
 
@@ -79,13 +80,15 @@ struct BoundProgram {
   BoundPiece forward;
   BoundPiece backward_input;
   BoundPiece backward_weight;
+  // B runs these in place of the two, if they are set (InterleaveBackward).
+  std::optional<BoundPiece> interleaved_input, interleaved_weight;
   std::vector<TensorType> input_types;     // by input of the stage
   std::vector<TensorType> gradient_types;  // by output that has a gradient
   std::int64_t input_bytes = 0;            // of the stage's inputs
   std::vector<int> gradient_slots;         // slots of the output gradients; -1: not read
 
-  // `recorder` is null unless runs are recorded as graphs of the device.
-  BoundProgram(StageProgram from, const GraphBinding& binding,
+  // `costs` order what B runs. `recorder` is null unless runs are recorded as graphs of the device.
+  BoundProgram(StageProgram from, const GraphBinding& binding, const NodeCosts& costs,
                const std::shared_ptr<RankRecorder>& recorder)
       : program(std::move(from)),
         forward(program.forward, binding),
@@ -100,12 +103,23 @@ struct BoundProgram {
       gradient_types.push_back(output.type);
       gradient_slots.push_back(output.slot);
     }
-    if (!recorder) return;
+    if (!recorder) {
+      Interleave(binding, costs);
+      return;
+    }
     std::vector<int> from_outside = gradient_slots;
     for (const StagePort& input : program.inputs) from_outside.push_back(input.slot);
     for (BoundPiece* const piece : {&forward, &backward_input, &backward_weight}) {
       piece->Replay(from_outside, binding, recorder);
     }
+  }
+
+  void Interleave(const GraphBinding& binding, const NodeCosts& costs) {
+    std::optional<InterleavedBackward> pieces = InterleaveBackward(program, costs);
+    if (!pieces) return;
+    program.slots = pieces->slots;
+    interleaved_input.emplace(std::move(pieces->input), binding);
+    interleaved_weight.emplace(std::move(pieces->weight), binding);
   }
 
   static std::int64_t NextId() {

@@ -104,9 +104,10 @@ Result<StageBuilder> StageBuilder::Make(const Schedule& schedule, const Parallel
   }
   PENSTOCK_TRY(made.groups_, MakeReplicaGroups(schedule, parallel, ranks, processes, devices));
   PENSTOCK_TRY(made.pools_, MakePools(schedule, offload_folder, ranks, devices));
+  made.on_devices_.resize(devices.size());
+  if (ranks.here().empty()) return made;  // of a plane on other processes
   const c10::Device first = devices[Index(ranks.here().front())];
   PENSTOCK_TRY_STATUS(CheckUse(schedule, use, first));
-  made.on_devices_.resize(devices.size());
   if (!first.is_cpu()) {
     PENSTOCK_TRY(made.on_devices_, MakeRankDevices(ranks, use, devices));
   }

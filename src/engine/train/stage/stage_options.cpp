@@ -31,9 +31,9 @@ Result<TorchStageOptions> ScheduledOptions(const Schedule& schedule, const Paral
          replica += placement.chain_length()) {
       options.experts.parts.push_back(mesh.PlaceOf(placement.rank_of(replica), Axis::kExpert));
     }
-    PENSTOCK_TRY(const std::optional<LinkSpeed> link, LinkOf(parallel));
-    if (link) options.experts.costs = NodeCosts(*link);
   }
+  PENSTOCK_TRY(const std::optional<LinkSpeed> link, LinkOf(parallel));
+  if (link) options.node_costs = NodeCosts(*link);
   options.schedule.microbatches = schedule.microbatches / placement.replicas() * schedule.slices;
   options.schedule.steps = schedule.steps;
   options.schedule.weights = schedule.weights;
@@ -61,18 +61,20 @@ Status SetConfigured(const TrainConfig& config, TorchStageOptions& options) {
   options.lengths.of_microbatches = MicrobatchLengths(config);
   options.lengths.context_ranks = config.parallel.context;
   options.lengths.ranks_differ =
-      config.parallel.context > 1 && config.parallel.context_exchange != "heads";
+      config.parallel.context > 1 && config.parallel.context_exchange != "ulysses";
   options.compile.exact = config.exact;
   options.compile.fuse = config.fuse;
   if (config.optimizer.gradient_dtype == "bf16") options.gradients.dtype = at::kBFloat16;
-  PENSTOCK_TRY_STATUS(SetRecompute(config.recompute, options.compile));
+  PENSTOCK_TRY_STATUS(SetRecompute(config, options.compile));
   options.random.seed = config.seed;
   return {};
 }
 
 }  // namespace
 
-Status SetRecompute(const RecomputeConfig& config, CompileOptions& options) {
+Status SetRecompute(const TrainConfig& train, CompileOptions& options) {
+  const RecomputeConfig& config = train.recompute;
+  options.gather_again = train.parallel.gather_again;
   PENSTOCK_TRY(options.save_budget, ParseSavedBytes(config.hold));
   PENSTOCK_TRY(options.save_budget_for_weight, ParseSavedBytes(config.hold_for_weight));
   if (config.modules == "all") return {};

@@ -13,7 +13,7 @@
 namespace penstock {
 
 // Sets which activations microbatches keep.
-Status SetRecompute(const RecomputeConfig& config, CompileOptions& options);
+Status SetRecompute(const TrainConfig& train, CompileOptions& options);
 
 // Adds to options of all stages what the schedule and its replicas determine for one of them.
 // StageBuilder adds what belongs to a process.

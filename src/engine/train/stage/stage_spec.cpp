@@ -304,6 +304,7 @@ Result<StageProgram> CompileSlice(const std::shared_ptr<StageModule>& module,
                                   const StageExamples& examples, const TorchStageOptions& options,
                                   int program) {
   CompileOptions how = options.compile;
+  how.costs = &options.node_costs;
   // This pass would save the attention probabilities of the first slice, which are many times
   // larger than its keys and values.
   if (options.lengths.slices() > 1) how.disabled = {"attention_by_matmul"};

@@ -70,10 +70,12 @@ void StageWeights::Describe(std::span<const NamedTensor> masters,
     const auto found = options.tensor.parts.find(parameter.name);
     if (found == options.tensor.parts.end()) continue;
     const ParameterPart& part = found->second;
-    parameter.layout = part.LayoutOf(parameter.value.sizes().vec());
-    parameter.is_part = part.parts > 1;
     if (part.copies > 1) copied_.emplace_back(i, part);
-    if (parameter.is_part && options.tensor.rank % part.copies != 0) parameter.counts = false;
+    if (part.parts == 1) continue;
+    // In the part, the elements of earlier experts come first.
+    parameter.layout = part.LayoutOf(parameter.layout.shape()).From(parameter.layout.begin());
+    parameter.part = part;
+    if (options.tensor.rank % part.copies != 0) parameter.counts = false;
   }
 }
 
@@ -341,11 +343,11 @@ std::span<const double> StageWeights::SquaredNorms() {
 void StageWeights::AddNormsOfParts() {
   std::vector<double> of_parts;
   for (std::size_t i = 0; i < norms_.size(); ++i) {
-    if (parameters_[i].is_part) of_parts.push_back(norms_[i]);
+    if (parameters_[i].part) of_parts.push_back(norms_[i]);
   }
   SumOverGroup(*rank_->tensor, gradients_.flat().device(), of_parts);
   for (std::size_t i = 0, part = 0; i < norms_.size(); ++i) {
-    if (parameters_[i].is_part) norms_[i] = of_parts[part++];
+    if (parameters_[i].part) norms_[i] = of_parts[part++];
   }
 }
 

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "base/index.h"
+#include "graph/count_collectives.h"
 #include "graph/device/device_queue.h"
 #include "graph/ir/print.h"
 #include "graph/ops/c10d_groups.h"
@@ -51,8 +52,8 @@ class CompiledStage final : public TorchStage {
     if (options.rank.queue) clock_.emplace(options.rank.device());
     binding_.groups = weights_.groups();
     for (StageProgram& program : programs) {
-      programs_.push_back(
-          std::make_unique<BoundProgram>(std::move(program), binding_, options_.rank.recorder));
+      programs_.push_back(std::make_unique<BoundProgram>(
+          std::move(program), binding_, options_.node_costs, options_.rank.recorder));
     }
     for (int program = 0; program < options.lengths.CountPrograms(); ++program) {
       loss_shares_.push_back(static_cast<float>(ShareOfProgram(options, program)));
@@ -92,30 +93,13 @@ class CompiledStage final : public TorchStage {
   }
 
   void Backward(int microbatch, Message output_gradient, Outlet& input_gradient) override {
-    BackwardInput(microbatch, std::move(output_gradient), input_gradient);
-    BackwardWeight(microbatch);
+    RunBackwardInput(microbatch, std::move(output_gradient), input_gradient, /*with_weight=*/true);
+    RunBackwardWeight(microbatch, /*with_input=*/true);
   }
-
   void BackwardInput(int microbatch, Message output_gradient, Outlet& input_gradient) override {
-    MicrobatchState& state = BeginBackward(microbatch, std::move(output_gradient));
-    const StageProgram& program = state.bound->program;
-    SeedRandom(program, microbatch);
-    const std::span<at::Tensor> results = state.bound->backward_input.Run(state.slots);
-    activation_bytes_ += program.live_bytes - program.saved_bytes;
-    const std::size_t leaving = results.size() - slices_.Earlier(microbatch);
-    if (!schedule_.first) input_gradient.Send(ToMessage(results.first(leaving)));
-    activation_bytes_ += slices_.AddGradients(microbatch, results.subspan(leaving));
+    RunBackwardInput(microbatch, std::move(output_gradient), input_gradient, false);
   }
-
-  void BackwardWeight(int microbatch) override {
-    MicrobatchState& state =
-        Enter(microbatch, "W", MicrobatchPhase::kInputDone, MicrobatchPhase::kEmpty);
-    if (ShardCollectives* shards = weights_.collectives()) shards->BeginGradients();
-    const StageProgram& program = state.bound->program;
-    SeedRandom(program, microbatch);
-    state.bound->backward_weight.Run(state.slots);
-    activation_bytes_ -= program.live_bytes;
-  }
+  void BackwardWeight(int microbatch) override { RunBackwardWeight(microbatch, false); }
 
   std::int64_t Overlap(StageCall first, Stage& other, StageCall second) override {
     auto* const other_stage = dynamic_cast<CompiledStage*>(&other);
@@ -134,7 +118,7 @@ class CompiledStage final : public TorchStage {
     }
     MicrobatchState& forward_state =
         forward_stage->BeginForward(forward.microbatch, std::move(forward.input));
-    if (ShardCollectives* shards = backward_stage->weights_.collectives()) shards->BeginGradients();
+    backward_stage->BeginGradients();
     MicrobatchState& backward_state =
         backward_stage->BeginBackward(backward.microbatch, std::move(backward.input));
     const BoundPair::Leaving leaving =
@@ -261,8 +245,8 @@ class CompiledStage final : public TorchStage {
   }
   void AddShape(std::int64_t shape, StageProgram program) override {
     weights_.AddProgram(program);
-    shapes_[shape] =
-        std::make_unique<BoundProgram>(std::move(program), binding_, options_.rank.recorder);
+    shapes_[shape] = std::make_unique<BoundProgram>(std::move(program), binding_,
+                                                    options_.node_costs, options_.rank.recorder);
   }
   void DropShape(std::int64_t shape) override {
     const auto dropped = shapes_.extract(shape);
@@ -273,6 +257,7 @@ class CompiledStage final : public TorchStage {
     });
   }
   std::int64_t SavedBytes() const override { return Expected().saved_bytes; }
+  CollectivesOfStage CountedCollectives() const override { return CountCollectives(Expected()); }
   std::vector<at::Tensor> ExampleOutputs() const override {
     if (schedule_.last) return {};
     const std::span<const StagePort> all = Expected().outputs;
@@ -392,6 +377,36 @@ class CompiledStage final : public TorchStage {
     slices_.Store(microbatch, results.subspan(leaving));
   }
 
+  // Runs I, or `with_weight` the first half of B, which may add weight gradients, too.
+  void RunBackwardInput(int microbatch, Message output_gradient, Outlet& input_gradient,
+                        bool with_weight) {
+    MicrobatchState& state = BeginBackward(microbatch, std::move(output_gradient));
+    BoundProgram& bound = *state.bound;
+    const bool interleaved = with_weight && bound.interleaved_input;
+    if (interleaved) BeginGradients();
+    SeedRandom(bound.program, microbatch);
+    BoundPiece& piece = interleaved ? *bound.interleaved_input : bound.backward_input;
+    const std::span<at::Tensor> results = piece.Run(state.slots);
+    activation_bytes_ += bound.program.live_bytes - bound.program.saved_bytes;
+    const std::size_t leaving = results.size() - slices_.Earlier(microbatch);
+    if (!schedule_.first) input_gradient.Send(ToMessage(results.first(leaving)));
+    activation_bytes_ += slices_.AddGradients(microbatch, results.subspan(leaving));
+  }
+  // Runs W, or `with_input` the second half of B.
+  void RunBackwardWeight(int microbatch, bool with_input) {
+    MicrobatchState& state =
+        Enter(microbatch, "W", MicrobatchPhase::kInputDone, MicrobatchPhase::kEmpty);
+    BoundProgram& bound = *state.bound;
+    BeginGradients();
+    SeedRandom(bound.program, microbatch);
+    (with_input && bound.interleaved_weight ? *bound.interleaved_weight : bound.backward_weight)
+        .Run(state.slots);
+    activation_bytes_ -= bound.program.live_bytes;
+  }
+  void BeginGradients() {
+    if (ShardCollectives* shards = weights_.collectives()) shards->BeginGradients();
+  }
+
   MicrobatchState& BeginBackward(int microbatch, Message output_gradient) {
     MicrobatchState& state =
         Enter(microbatch, "backward", MicrobatchPhase::kForwardDone, MicrobatchPhase::kInputDone);
@@ -412,7 +427,7 @@ class CompiledStage final : public TorchStage {
     std::unique_ptr<BoundPair>& pair = pairs_[{forward.id, backward.id}];
     if (!pair) {
       pair = std::make_unique<BoundPair>(forward, binding_, backward, other.binding_,
-                                         options_.experts.costs);
+                                         options_.node_costs);
     }
     return *pair;
   }

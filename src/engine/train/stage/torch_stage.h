@@ -19,6 +19,7 @@
 
 #include "base/result.h"
 #include "checkpoint/layout.h"
+#include "collective/collective_count.h"
 #include "graph/analysis/node_costs.h"
 #include "graph/compile.h"
 #include "model/tensor_parallel.h"
@@ -164,7 +165,6 @@ struct ExpertParallelism {
   std::vector<int> parts;  // by chain: which part of the experts it has; empty if they are whole
   // The parameters that are divided by experts (ModelEntry::is_per_expert); null if none are.
   bool (*is_per_expert)(std::string_view parameter) = nullptr;
-  NodeCosts costs;  // that order overlapped pairs
 };
 
 // Tensor parallelism. RankShards has the group that adds results.
@@ -226,6 +226,8 @@ struct TorchStageOptions {
   ReplicaOptions replicas;
   ExpertParallelism experts;
   TensorParallelism tensor;
+  // They order what a stage computes while its collectives move data. All ranks have the same.
+  NodeCosts node_costs;
   GradientOptions gradients;
   RandomOptions random;
   StageRank rank;
@@ -253,8 +255,9 @@ struct NamedParameter {
   // Whether the global gradient norm includes it. A shared parameter counts at its first holder,
   // and a part of a matrix on the first rank that has it.
   bool counts;
-  // Whether the ranks of the tensor group have parts of it, whose squared norms are added.
-  bool is_part = false;
+  // The rank's part, if the ranks of the tensor group have different ones. Their squared norms are
+  // added.
+  std::optional<ParameterPart> part = {};
   // Whether the stage computes a gradient for it: false if no output of any shape so far depends on
   // it, so that the gradient is always zero.
   bool has_gradient = true;
@@ -312,6 +315,8 @@ class TorchStage : public Stage {
   virtual void SetWeights(std::span<const at::Tensor> whole) = 0;
   // Returns the bytes that ActivationBytes counts for one microbatch (or slice) between F and B.
   virtual std::int64_t SavedBytes() const = 0;
+  // Returns what the collectives of a microbatch's (or slice's) actions move.
+  virtual CollectivesOfStage CountedCollectives() const = 0;
   // Adds a program for the microbatches of another shape, compiled with the same options; not with
   // `slices` or `lengths`. Drops it again. Requires: no rank runs; shapes are above 0.
   virtual void AddShape(std::int64_t shape, StageProgram program) = 0;

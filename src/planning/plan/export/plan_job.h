@@ -22,11 +22,22 @@ struct PlanJob {
   std::string algorithm;  // of the schedule
   int chunks = 1;
   ModelOnCluster model;
-  Schedule schedule;               // of one replica
-  std::vector<LayerRange> stages;  // of the model, in its order
+  Schedule schedule;                                 // of one replica
+  std::vector<LayerRange> stages;                    // of the model, in its order
+  Result<ModelConfig> engine_model = ModelConfig();  // EngineModelOf
 
   const ModelShape& shape() const { return model.shape; }
-  DividedModel divided() const { return {division, chunks, model.shape, model.batch.precision}; }
+  // As the scenario asks: the engine may have to leave tokens whole where other frameworks pad.
+  bool sequence_parallel() const { return scenario.sequence_parallel.value_or(true); }
+  DividedModel divided() const {
+    return {.division = division,
+            .chunks = chunks,
+            .shape = model.shape,
+            .precision = model.batch.precision,
+            .engine_model = engine_model,
+            .sequence_parallel = sequence_parallel(),
+            .sites = scenario.sites.value_or(1)};
+  }
   std::int64_t global_batch() const {
     return std::int64_t{division.data} * division.micro_batch * division.microbatches;
   }

@@ -34,6 +34,7 @@ Json FiguresOf(const TrainingPlan& plan) {
                   {"schedule", plan.schedule},
                   {"slices", plan.slices},
                   {"recompute", division.recompute},
+                  {"gather_again", division.gather_again},
                   {"offloaded_layers", division.offloaded_layers},
                   {"precision", plan.scenario.precision.value_or("bf16")},
                   {"layout", plan.scenario.layout ? Json(*plan.scenario.layout) : Json()},

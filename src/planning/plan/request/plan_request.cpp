@@ -189,6 +189,10 @@ Result<PlanQuestion> ModelQuestionOf(const PlanRequest& request) {
   if (request.framework) {
     PENSTOCK_TRY(const Framework framework, Of("for", FindFramework(*request.framework)));
     PENSTOCK_TRY_STATUS(Restrict(framework, question));
+  } else if (!request.scenario.implementation) {
+    question.check = FindFramework(kEngineFramework)->check;
+    question.advice =
+        "; plans are what the engine runs unless a framework or `implementation` is given";
   }
   return question;
 }

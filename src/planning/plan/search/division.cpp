@@ -136,11 +136,20 @@ class Enumeration {
   }
 
   void AddPrecisions(JobDivision division) {
-    if (question_.precisions.empty()) return AddRecompute(division);
+    if (question_.precisions.empty()) return AddGathers(division);
     for (const Precision precision : question_.precisions) {
       division.precision = precision;
-      AddRecompute(division);
+      AddGathers(division);
     }
+  }
+
+  // What W gathers again needs no memory in between.
+  void AddGathers(JobDivision division) {
+    division.gather_again = fixed_.gather_again.value_or(false);
+    AddRecompute(division);
+    if (fixed_.gather_again || division.tensor == 1 || !question_.may_gather_again) return;
+    division.gather_again = true;
+    AddRecompute(division);
   }
 
   void AddRecompute(JobDivision division) {
@@ -200,6 +209,7 @@ void SetDivision(const JobDivision& division, Scenario& scenario) {
   scenario.micro_batch_size = division.micro_batch;
   scenario.microbatches = division.microbatches;
   scenario.recompute = division.recompute;
+  if (division.gather_again) scenario.gather_again = true;
   if (division.offloaded_layers > 0) scenario.offloaded_layers = division.offloaded_layers;
   if (division.precision) {
     scenario.precision = kPrecisionNames[static_cast<std::size_t>(*division.precision)];

@@ -22,7 +22,8 @@ struct JobDivision {
   int micro_batch = 1;   // samples
   int microbatches = 1;  // of each replica
   std::string recompute = "none";
-  int offloaded_layers = 0;  // of the model, whose activations wait in the memory of the host
+  bool gather_again = false;  // as in Microbatch
+  int offloaded_layers = 0;   // of the model, whose activations wait in the memory of the host
   std::optional<Precision> precision = {};  // none: the scenario's
 
   // The ranks that each divide an expert's tensors.
@@ -42,6 +43,7 @@ struct DivisionQuestion {
   std::int64_t global_batch = 1;           // samples of a step, of all replicas
   std::int64_t sequence = 1;               // tokens of a sample
   int most_tensor = 0, most_context = 0;   // of the framework; 0: no bound
+  bool may_gather_again = false;           // whether the implementation has the choice
   std::vector<int> zeros = {1};            // values of `zero` of divisions with replicas
   std::vector<Precision> precisions = {};  // that are allowed; empty: the scenario's
 };

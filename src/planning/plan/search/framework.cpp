@@ -15,11 +15,7 @@ const std::vector<Framework>& Frameworks() {
   static const std::vector<std::string> torch = {
       "gpipe", "1f1b", "interleaved", "looped-bfs", "interleaved-zb", "zbv", "dualpipev"};
   static const std::vector<Framework> frameworks = {
-      {.name = "penstock",
-       .most_tensor = 1,
-       .most_context = 1,
-       .implementation = "penstock",
-       .check = &CheckPenstock},
+      {.name = kEngineFramework, .implementation = "penstock", .check = &CheckPenstock},
       {.name = "torch",
        .schedules = torch,
        .most_tensor = 1,

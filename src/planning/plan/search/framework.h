@@ -21,6 +21,10 @@ struct Framework {
   Status (*check)(const DividedModel&) = nullptr;  // null: it runs every division
 };
 
+// `penstock train`, whose plans are asked for if neither a framework nor an implementation is
+// given.
+inline constexpr std::string_view kEngineFramework = "penstock";
+
 std::vector<std::string_view> FrameworkNames();
 
 // Errors: kNotFound, with the names.

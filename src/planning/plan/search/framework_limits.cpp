@@ -2,6 +2,7 @@
 
 #include "cost_model/layer_work.h"
 #include "cost_model/recompute.h"
+#include "plan/search/engine_config.h"
 
 namespace penstock {
 namespace {
@@ -102,14 +103,9 @@ Status CheckExpertMesh(const DividedModel& job) {
 
 Status CheckPenstock(const DividedModel& job) {
   const JobDivision& division = job.division;
-  const int divides = job.shape.experts ? division.experts_tensor() : 1;
-  for (const auto& [name, value] : {std::pair("tensor", division.tensor),
-                                    {"context", division.context},
-                                    {"expert_tensor", divides}}) {
-    if (value > 1) {
-      return InvalidParameter(
-          name, "{}: the engine divides neither layers nor samples among devices", value);
-    }
+  if (job.shape.experts && division.experts_tensor() != division.tensor) {
+    return InvalidParameter("expert_tensor", "{}: the engine divides experts by `tensor` {}",
+                            division.experts_tensor(), division.tensor);
   }
   if (division.recompute != "none") {
     return InvalidParameter("recompute",
@@ -122,7 +118,13 @@ Status CheckPenstock(const DividedModel& job) {
   if (division.expert > 1 && division.zero == 0) {
     return InvalidParameter("zero", "0: the engine needs 1 with `expert` {}", division.expert);
   }
-  return {};
+  const bool has_both = division.pipeline > 1 && division.copies() > 1;
+  if (job.sites > 1 && has_both && division.across_sites != AcrossSites::kData) {
+    return InvalidParameter("across_sites",
+                            "pipeline: the engine gives consecutive devices to the ranks of a "
+                            "pipeline; give data, or fix one of both at 1");
+  }
+  return CheckEngineRuns(job);
 }
 
 Status CheckMegatron(const DividedModel& job) {

@@ -88,7 +88,8 @@ Result<Placement> PlacementOf(const ScheduleChoice& choice, const JobDivision& d
 }
 
 Result<TrainingPlan> PriceOf(const Scenario& base, const JobDivision& division,
-                             const ScheduleChoice& choice) {
+                             const ScheduleChoice& choice,
+                             const std::function<Status(const Schedule&)>& check) {
   TrainingPlan plan;
   plan.division = division;
   plan.schedule = choice.name;
@@ -103,6 +104,7 @@ Result<TrainingPlan> PriceOf(const Scenario& base, const JobDivision& division,
   PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(choice.name));
   scenario.schedules = {CandidateOf(choice, *algorithm)};
   PENSTOCK_TRY(PricedSchedule chosen, BuildPlan(plan));
+  PENSTOCK_TRY_STATUS(check(chosen.schedule));
   plan.overlap = chosen.costs.overlap;
   // Scenarios without such pairs refuse their price.
   if (!HasPairs(chosen.schedule)) scenario.overlap.reset();

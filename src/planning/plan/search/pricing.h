@@ -1,6 +1,7 @@
 // The price of one configuration of a job.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -29,9 +30,13 @@ std::vector<ScheduleChoice> ScheduleChoices(int pipeline, int layers,
 // Returns where the schedule places its stages. Errors: the algorithm's.
 Result<Placement> PlacementOf(const ScheduleChoice& choice, const JobDivision& division);
 
-// Prices a configuration, without its lower bound. Errors: as BuildOne.
-Result<TrainingPlan> PriceOf(const Scenario& base, const JobDivision& division,
-                             const ScheduleChoice& choice);
+// Prices a configuration, without its lower bound. `check` may refuse the schedule. Errors: as
+// BuildOne.
+Result<TrainingPlan> PriceOf(
+    const Scenario& base, const JobDivision& division, const ScheduleChoice& choice,
+    const std::function<Status(const Schedule&)>& check = [](const Schedule&) -> Status {
+      return {};
+    });
 
 // Returns the plan's schedule with its costs. Errors: as BuildOne.
 Result<PricedSchedule> BuildPlan(const TrainingPlan& plan);

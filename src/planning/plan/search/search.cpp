@@ -7,12 +7,14 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <span>
 #include <tuple>
 
 #include "base/index.h"
 #include "base/system/on_all_cores.h"
 #include "base/units.h"
 #include "plan/search/bounds.h"
+#include "plan/search/engine_model.h"
 #include "plan/search/misfit.h"
 #include "plan/search/pricing.h"
 #include "plan/search/stage_split.h"
@@ -87,6 +89,9 @@ class PlanSearch {
     asked_.precisions = question_.precisions;
     asked_.most_tensor = question_.most_tensor;
     asked_.most_context = question_.most_context;
+    asked_.may_gather_again =
+        model.batch.profile.get().gathers_once && model.batch.sequence_parallel;
+    engine_model_ = EngineModelOf(model.shape, scenario.model.value_or(""), asked_.sequence);
     // Gradients and weights that replicas divide move with every microbatch, which only some
     // implementations price. Elsewhere they would look free.
     if (model.batch.profile.get().shards_exposed > 0 && question_.most_zero >= 3) {
@@ -108,6 +113,10 @@ class PlanSearch {
       if (!runs && !refused_) refused_ = runs.error();
       return !runs;
     });
+    if (divisions.empty()) {
+      refused_->message += question_.advice;
+      return tl::unexpected(*refused_);
+    }
     std::vector<Result<DivisionBounds>> bounds(divisions.size());
     OnAllCores(divisions.size(),
                [&](std::size_t i) { bounds[i] = BoundsOf(question_.scenario, divisions[i]); });
@@ -137,10 +146,19 @@ class PlanSearch {
   }
 
   // Whether the framework runs the division with as many chunks.
-  Status Check(const JobDivision& division, int chunks) const {
+  Status Check(const JobDivision& division, int chunks, const Schedule* schedule = nullptr,
+               std::span<const int> layers = {}) const {
     if (question_.check == nullptr) return {};
     return question_.check(
-        {division, chunks, asked_.shape, division.precision.value_or(precision_)});
+        {.division = division,
+         .chunks = chunks,
+         .shape = asked_.shape,
+         .precision = division.precision.value_or(precision_),
+         .engine_model = engine_model_,
+         .sequence_parallel = question_.scenario.sequence_parallel.value_or(true),
+         .sites = question_.scenario.sites.value_or(1),
+         .schedule = schedule,
+         .layers = layers});
   }
 
   static std::string Bytes(double bytes) { return FormatBytes(static_cast<std::int64_t>(bytes)); }
@@ -157,6 +175,7 @@ class PlanSearch {
 
   static JobDivision WithoutSavings(JobDivision division) {
     division.recompute.clear();
+    division.gather_again = false;
     division.offloaded_layers = 0;
     return division;
   }
@@ -313,7 +332,9 @@ class PlanSearch {
     for (std::vector<int>& layers : SplitsOf(*job.division, job.choice)) {
       ScheduleChoice choice = job.choice;
       choice.layers = std::move(layers);
-      auto plan = PriceOf(scenario, division, choice);
+      auto plan = PriceOf(scenario, division, choice, [&](const Schedule& schedule) {
+        return Check(division, choice.chunks, &schedule, choice.layers);
+      });
       if (!plan) continue;
       ++count;
       plans.push_back(*std::move(plan));
@@ -441,6 +462,7 @@ class PlanSearch {
   const PlanQuestion& question_;
   DivisionQuestion asked_;
   Precision precision_ = Precision::kBf16;
+  Result<ModelConfig> engine_model_ = ModelConfig();
   double limit_ = 0;
   std::optional<Error> refused_;  // why the first division has no price
   std::vector<BoundedDivision> divisions_;

@@ -27,6 +27,7 @@ struct PlanQuestion {
   int most_tensor = 0, most_context = 0, most_zero = 3;  // of the framework; 0: no bound
   // Whether the framework runs a division; null: any.
   Status (*check)(const DividedModel&) = nullptr;
+  std::string advice = {};  // follows the reason if the framework runs no division
   std::function<void(double done)> progress = [](double) {};  // the part of the work, 0 to 1
   std::function<bool()> stop = [] { return false; };          // ends with the best so far
 };

@@ -158,7 +158,11 @@ ModelSpec MakeDecoderSpec(std::function<std::unique_ptr<ModelOptions>()> options
       sizes.push_back({"model.hidden", options->HiddenOf(config.dim)});
     }
     if (experts != nullptr) {
-      sizes.push_back({"model.expert_hidden", options->ExpertHiddenOf(config.dim)});
+      sizes.push_back({.key = "model.expert_hidden",
+                       .size = options->ExpertHiddenOf(config.dim),
+                       .of_experts = true});
+      const std::int64_t shared = experts->shared * options->ExpertHiddenOf(config.dim);
+      if (shared > 0) sizes.push_back({"model.shared_experts times model.expert_hidden", shared});
     }
     return sizes;
   };

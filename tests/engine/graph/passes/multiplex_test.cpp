@@ -16,7 +16,9 @@
 #include "graph/ir/print.h"
 #include "graph/ir/verify.h"
 #include "graph/ops/collective.h"
+#include "graph/overlap_stages.h"
 #include "graph/passes/passes.h"
+#include "graph/passes/split_collectives.h"
 #include "graph/run/interpret.h"
 #include "tests/engine/graph/small_stage.h"
 #include "tests/results.h"
@@ -196,6 +198,17 @@ std::map<std::string, std::vector<std::string>> Effects(const Graph& graph) {
   return effects;
 }
 
+// Returns the collectives in the order in which they start, and what they send.
+std::vector<std::string> Starts(const Graph& graph) {
+  std::vector<std::string> starts;
+  for (const Node& node : WithWholeCollectives(graph).nodes) {
+    if (!IsCollective(node)) continue;
+    starts.push_back(fmt::format("{} {} %{}", node.op.operator_name().name, GroupOf(node),
+                                 std::get<ValueId>(node.arguments[0])));
+  }
+  return starts;
+}
+
 class RandomGraphs : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
@@ -239,6 +252,11 @@ TEST_P(RandomGraphs, MatchSequentialRunsBitwise) {
     const std::vector<at::Tensor> b = {at::randn({4, 4}), at::randn({4, 4})};
     const Runs runs({at::randn({4, 4}), at::randn({4, 4})});
     const Outcome expected = runs.Of({{&first, a}, {&second, b}}, RunSlow);
+    Graph filled = JoinGraphs(first, second, {});
+    HideCollectives(filled, first.nodes.size(), Mixing::kSecondFills, costs);
+    ExpectSameBits(expected, runs.Of({{&filled, Both(a, b)}}, RunFast));
+    // Other sizes have other costs.
+    EXPECT_EQ(Starts(graph), Starts(ValueOf(MultiplexGraphs(first, second, {})).graph));
     ExpectSameBits(expected, runs.Of({{&graph, Both(a, b)}}, RunSlow));
     ExpectSameBits(expected, runs.Of({{&graph, Both(a, b)}}, RunFast));
     ASSERT_FALSE(HasFailure());
@@ -315,7 +333,7 @@ TEST_P(EveryStageOverlapped, MatchesSequentialRunsBitwise) {
     const std::vector<Node>& nodes = graphs.overlapped.nodes;
     const auto halves = std::count_if(nodes.begin(), nodes.end(), IsCollective);
     EXPECT_EQ(nodes.size() - Index(halves / 2),
-              graphs.forward.nodes.size() + backward.nodes.size());
+              WithWholeCollectives(graphs.forward).nodes.size() + backward.nodes.size());
     std::vector<at::Tensor> parameters;
     for (const NamedTensor& each : spec.parameters) parameters.push_back(each.tensor.detach());
     const Runs runs(parameters);

@@ -32,6 +32,10 @@ TEST(LocalRanksTest, ConsecutiveRanksShareAProcess) {
   EXPECT_EQ(middle.process_of(6), 2);
   EXPECT_FALSE(middle.has_all());
   EXPECT_TRUE(LocalRanks(3).has_all());
+  // Process 1 has a rank of the first plane, and two of the second.
+  EXPECT_EQ(middle.OfPlane(2, 0).here(), (std::vector<int>{2}));
+  EXPECT_EQ(middle.OfPlane(2, 1).here(), (std::vector<int>{1, 2}));
+  EXPECT_EQ(LocalRanks::Split(2, 2, 0).value().OfPlane(2, 1).process_of(0), 1);
   EXPECT_EQ(LocalRanks::Split(2, 3, 0).error().line(), "3 processes cannot share 2 ranks");
   EXPECT_EQ(LocalRanks::Split(4, 2, 2).error().line(), "process 2: the processes are 0 to 1");
   EXPECT_EQ(LocalRanks::Of({0, 2}, 2, 0).error().line(),

@@ -1,7 +1,9 @@
 // RunRanks on several processes gives bitwise the results of one process, and ends all processes
 // together.
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -22,7 +24,7 @@ namespace {
 constexpr int kProcessSteps = 6;
 
 struct ProcessesOutcome {
-  std::vector<double> weights;  // by stage
+  std::vector<double> weights;  // by plane, then by stage
   std::map<std::int64_t, double> norms;
   std::vector<std::int64_t> rounds;  // by process
   std::vector<Status> status;        // by process
@@ -30,7 +32,11 @@ struct ProcessesOutcome {
 
 struct Job {
   UpdateRule rule = {};
+  // `stage` counts on from plane to plane.
   WeightStage::Inject inject = {};
+  int planes = 1;
+  // By rank of all planes; empty: each process has about the same number of ranks.
+  std::vector<int> process_of = {};
   std::int64_t steps = kProcessSteps;
   // Runs on each rank's thread after each of its steps.
   std::function<void(int process, int rank, std::int64_t step)> on_step = {};
@@ -42,18 +48,25 @@ struct Job {
 ProcessesOutcome RunOn(int processes, const Schedule& schedule, const Job& job) {
   const auto groups = MakeLocalProcesses(processes);
   ProcessesOutcome outcome;
-  outcome.weights.resize(schedule.stages());
+  const int stages_of_all = schedule.stages() * job.planes;
+  outcome.weights.resize(stages_of_all);
   outcome.rounds.resize(processes);
   outcome.status.resize(processes);
   std::mutex mutex;
   OnEachProcess(groups, [&](ProcessGroup& group) {
     const LocalRanks ranks =
-        LocalRanks::Split(schedule.ranks(), processes, group.process()).value();
+        job.process_of.empty()
+            ? LocalRanks::Split(schedule.ranks() * job.planes, processes, group.process()).value()
+            : LocalRanks::Of(job.process_of, processes, group.process()).value();
     std::vector<std::unique_ptr<WeightStage>> owned;
     std::vector<Stage*> stages;
-    for (int stage = 0; stage < schedule.stages(); ++stage) {
-      const bool here = ranks.has(schedule.placement.rank_of(stage));
-      owned.push_back(here ? std::make_unique<WeightStage>(schedule, stage, job.inject) : nullptr);
+    for (int i = 0; i < stages_of_all; ++i) {
+      const int stage = i % schedule.stages(), plane = i / schedule.stages();
+      const bool here = ranks.has(schedule.placement.rank_of(stage) * job.planes + plane);
+      const auto inject = [&job, i](int, std::int64_t step) {
+        return job.inject ? job.inject(i, step) : 1;
+      };
+      owned.push_back(here ? std::make_unique<WeightStage>(schedule, stage, inject) : nullptr);
       stages.push_back(owned.back().get());
     }
     RunOptions options = {.steps = job.steps,
@@ -61,6 +74,7 @@ ProcessesOutcome RunOn(int processes, const Schedule& schedule, const Job& job) 
                           .stop = job.stop ? job.stop(group.process()) : nullptr,
                           .rounds_run = &outcome.rounds[group.process()],
                           .update = job.rule,
+                          .planes = job.planes,
                           .ranks = &ranks,
                           .group = processes == 1 ? nullptr : &group};
     options.on_step = [&](int rank, std::int64_t step) {
@@ -112,6 +126,23 @@ TEST(ProcessesTest, CatalogSchedulesTrainBitwiseAsOnOneProcess) {
       Job job = {.rule = {.clip = 0.05, .post_validation = post_validation}};
       ExpectSame(RunOn(4, schedule, job), RunOn(1, schedule, job));
       if (HasFailure()) FAIL() << name;
+    }
+  }
+}
+
+// Each plane computes other numbers, and its messages stay in it.
+TEST(ProcessesTest, PlanesTrainBitwiseAsOnOneProcess) {
+  for (const char* name : {"1f1b", "zbv"}) {
+    const Schedule schedule = Generate(name, {.ranks = 2, .microbatches = 4}).value();
+    Job job = {.rule = {.clip = 0.05, .post_validation = true}, .planes = 2};
+    job.inject = [](int stage, std::int64_t step) { return 1 + 0.125 * (stage + 1) / (step + 1); };
+    const ProcessesOutcome alone = RunOn(1, schedule, job);
+    const std::vector<std::vector<int>> divisions = {
+        {0, 1, 2, 3}, {0, 0, 1, 1}, {0, 1, 0, 1}, {1, 0, 0, 1}, {0, 1, 1, 1}};
+    for (const std::vector<int>& process_of : divisions) {
+      job.process_of = process_of;
+      ExpectSame(RunOn(*std::ranges::max_element(process_of) + 1, schedule, job), alone);
+      if (HasFailure()) FAIL() << name << " " << fmt::format("{}", fmt::join(process_of, " "));
     }
   }
 }

@@ -30,7 +30,7 @@ class ContextParallel : public testing::TestWithParam<std::tuple<std::string, bo
 TEST_P(ContextParallel, TrainsTheSameModel) {
   TrainConfig config = TestedConfig();
   const TrainedModel expected = TrainWith(config);
-  for (const std::string exchange : {"gather", "heads", "ring"}) {
+  for (const std::string exchange : {"all-gather", "ulysses", "ring"}) {
     for (const auto& [context, tensor] : {std::pair(2, 1), {4, 1}, {2, 2}}) {
       SCOPED_TRACE(fmt::format("{}: {} context, {} tensor", exchange, context, tensor));
       config.parallel.context_exchange = exchange;
@@ -54,7 +54,7 @@ TEST_P(ContextParallel, TrainsTheSameModelWithEverySchedule) {
         std::string_view::npos;
     config.pipeline.stages = has_chunks ? 4 : 2;
     config.parallel.context = 2;
-    for (const std::string exchange : {"gather", "heads", "ring"}) {
+    for (const std::string exchange : {"all-gather", "ulysses", "ring"}) {
       config.parallel.context_exchange = exchange;
       const TrainedModel divided = TrainWith(config);
       ExpectEqualToRounding(expected, divided);
@@ -136,12 +136,12 @@ TEST_F(ContextParallelFiles, TrainsTheSameModelOnOtherSamples) {
   const std::vector<std::vector<std::string>> cases = {
       {"document_mask=true"},
       {"document_mask=true", "sequence=19"},
-      {"document_mask=true", "sequence=19", "context_exchange=heads"},
+      {"document_mask=true", "sequence=19", "context_exchange=ulysses"},
       {"model.name=gpt2", "document_mask=true", "sequence=19"},
       {"data.lengths=16,64,31,9", "sequence=64", "batch=2"},
       {"data.lengths=16,64,31,9", "sequence=64", "document_mask=true"},
       {"schedule=seq1f1b", "slices=2"},
-      {"schedule=seq1f1b", "slices=2", "context_exchange=heads"},
+      {"schedule=seq1f1b", "slices=2", "context_exchange=ulysses"},
       {"model.name=gpt2", "schedule=seq1f1b", "slices=2"},
       {"model.name=deepseek_v3", "experts=4", "top_k=2", "schedule=seq1f1b", "slices=2"},
       {"tied=true", "validation.freq=2"},

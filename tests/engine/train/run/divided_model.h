@@ -8,7 +8,7 @@
 
 namespace penstock {
 
-inline constexpr double kRounding = 2e-5;  // relative, after five steps
+inline constexpr double kDividedRounding = 2e-5;  // relative, after five steps
 
 // Returns five steps of a model with 4 heads, if any of 2 key and value heads, and if any 4
 // experts.
@@ -40,12 +40,12 @@ inline double DifferenceOf(const at::Tensor& one, const at::Tensor& other) {
 inline void ExpectEqualToRounding(const TrainedModel& expected, const TrainedModel& actual) {
   ASSERT_EQ(expected.losses.size(), actual.losses.size());
   for (std::size_t i = 0; i < expected.losses.size(); ++i) {
-    EXPECT_NEAR(expected.losses[i], actual.losses[i], kRounding * expected.losses[i]) << i;
+    EXPECT_NEAR(expected.losses[i], actual.losses[i], kDividedRounding * expected.losses[i]) << i;
   }
   ASSERT_EQ(expected.parameters.size(), actual.parameters.size());
   for (const auto& [name, value] : expected.parameters) {
     ASSERT_EQ(value.sizes(), actual.parameters.at(name).sizes()) << name;
-    EXPECT_LT(DifferenceOf(value, actual.parameters.at(name)), kRounding) << name;
+    EXPECT_LT(DifferenceOf(value, actual.parameters.at(name)), kDividedRounding) << name;
   }
 }
 

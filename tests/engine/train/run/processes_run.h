@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <span>
 #include <thread>
 
@@ -69,9 +70,15 @@ class ProcessesRun : public testing::Test {
     return LineOf(RunAlone(options));
   }
 
-  // Places neighboring ranks on different processes, or whole replicas of the pipeline if there are
-  // several. Only the last process has the stop. `requests` are TrainOptions::trace_request, by
-  // process.
+  // Returns the process of a rank of all planes. Places neighboring ranks of the schedule on
+  // different processes, or whole replicas of the pipeline if there are several.
+  static int ProcessOf(const TrainConfig& config, int mesh_rank, int processes) {
+    const int rank = mesh_rank / config.parallel.tensor;
+    return (config.parallel.data > 1 ? rank / config.pipeline.ranks : rank) % processes;
+  }
+
+  // Divides the ranks by `process_of_`. Only the last process has the stop. `requests` are
+  // TrainOptions::trace_request, by process.
   std::vector<Result<TrainSummary>> RunOnProcesses(
       const std::vector<std::string>& options, const std::atomic<bool>* stop = nullptr,
       int processes = kProcesses, std::span<std::atomic<bool>> requests = {}) const {
@@ -82,10 +89,9 @@ class ProcessesRun : public testing::Test {
       TrainOptions train = Options(group.process() == processes - 1 ? stop : nullptr);
       train.group = &group;
       if (!requests.empty()) train.trace_request = &requests[group.process()];
-      const int replicas = config.parallel.data;
-      for (int rank = 0; rank < replicas * config.pipeline.ranks; ++rank) {
-        train.process_of.push_back((replicas > 1 ? rank / config.pipeline.ranks : rank) %
-                                   processes);
+      const int ranks = config.parallel.data * config.pipeline.ranks * config.parallel.tensor;
+      for (int rank = 0; rank < ranks && process_of_; ++rank) {
+        train.process_of.push_back(process_of_(config, rank, processes));
       }
       summaries[group.process()] = Train(config, train);
     });
@@ -122,6 +128,31 @@ class ProcessesRun : public testing::Test {
     ended = true;
     watcher.join();
     return result;
+  }
+
+  // A run on several processes gives the bits and the files of a run on one.
+  void ExpectSameRun(const std::vector<std::string>& options, int processes = kProcesses) {
+    const auto alone = ValueOf(RunAlone(options));
+    const Outcome expected = CollectAndRemove("run");
+    EXPECT_EQ(expected.metrics.size(), 5U);
+    const std::vector<TrainSummary> summaries = RunWell(options, processes);
+    for (const TrainSummary& summary : summaries) {
+      EXPECT_EQ(summary.held_out_loss, alone.held_out_loss);
+      EXPECT_EQ(summary.passage, alone.passage);
+      EXPECT_EQ(summary.steps, alone.steps);
+      EXPECT_EQ(summary.saved, alone.saved);
+    }
+    EXPECT_EQ(summaries[0].files, alone.files);
+    EXPECT_EQ(summaries[0].baseline_loss, alone.baseline_loss);
+    EXPECT_EQ(summaries[0].per_rank.size(), alone.per_rank.size());
+    for (std::size_t rank = 0; rank < alone.per_rank.size(); ++rank) {
+      EXPECT_EQ(summaries[0].per_rank[rank].peak_activation_bytes,
+                alone.per_rank[rank].peak_activation_bytes);
+    }
+    for (const std::string& file : alone.files) {
+      EXPECT_TRUE(std::filesystem::exists(file)) << file;
+    }
+    ExpectSame(CollectAndRemove("run"), expected);
   }
 
   // The results of a run that do not depend on time.
@@ -176,6 +207,9 @@ class ProcessesRun : public testing::Test {
     ExpectSame(alone, CollectAndRemove("run"));
   }
 
+  // The process of a rank of all planes; empty: each process runs about the same number of ranks.
+  std::function<int(const TrainConfig& config, int mesh_rank, int processes)> process_of_ =
+      ProcessOf;
   TempFolder folder_;
   std::string text_;
   std::vector<std::string> base_ = {

@@ -15,32 +15,7 @@
 namespace penstock {
 namespace {
 
-class ProcessesTrain : public ProcessesRun {
- protected:
-  void ExpectSameRun(const std::vector<std::string>& options) {
-    const auto alone = ValueOf(RunAlone(options));
-    const Outcome expected = CollectAndRemove("run");
-    EXPECT_EQ(expected.metrics.size(), 5U);
-    const std::vector<TrainSummary> summaries = RunWell(options);
-    for (const TrainSummary& summary : summaries) {
-      EXPECT_EQ(summary.held_out_loss, alone.held_out_loss);
-      EXPECT_EQ(summary.passage, alone.passage);
-      EXPECT_EQ(summary.steps, alone.steps);
-      EXPECT_EQ(summary.saved, alone.saved);
-    }
-    EXPECT_EQ(summaries[0].files, alone.files);
-    EXPECT_EQ(summaries[0].baseline_loss, alone.baseline_loss);
-    EXPECT_EQ(summaries[0].per_rank.size(), alone.per_rank.size());
-    for (std::size_t rank = 0; rank < alone.per_rank.size(); ++rank) {
-      EXPECT_EQ(summaries[0].per_rank[rank].peak_activation_bytes,
-                alone.per_rank[rank].peak_activation_bytes);
-    }
-    for (const std::string& file : alone.files) {
-      EXPECT_TRUE(std::filesystem::exists(file)) << file;
-    }
-    ExpectSame(CollectAndRemove("run"), expected);
-  }
-};
+class ProcessesTrain : public ProcessesRun {};
 
 TEST_F(ProcessesTrain, GivesTheBitsOfOneProcess) {
   const std::vector<std::vector<std::string>> runs = {

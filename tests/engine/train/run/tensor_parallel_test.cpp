@@ -6,6 +6,7 @@
 #include "tests/engine/train/run/divided_model.h"
 #include "tests/engine/train/run/processes_run.h"
 #include "tests/results.h"
+#include "train/compiled/compile_stages.h"
 #include "train/run/run_checks.h"
 
 namespace penstock {
@@ -112,13 +113,83 @@ TEST(TensorParallelRun, CombinesWithRecomputePostValidationAndBf16) {
   }
 }
 
-TEST(TensorParallelRun, RefusesMuon) {
+// Ranks divide experts, which replicas divide, too, or have whole ones.
+TEST(TensorParallelRun, DividesExperts) {
+  for (const auto& [model, balance] : {std::pair("mixtral", "loss"), {"deepseek_v3", "bias"}}) {
+    TrainConfig config = DividedConfig(model, /*divides_tokens=*/true);
+    config.model.options["balance"] = balance;
+    config.model.options["balance_loss"] = "1";
+    config.model.options["shared_experts"] = "1";
+    config.pipeline.schedule = "dualpipev";
+    config.pipeline.ranks = 2;
+    config.pipeline.stages = 4;
+    config.pipeline.microbatches = 8;
+    config.parallel.data = 2;
+    const TrainedModel expected = TrainWith(config);
+    config.parallel.tensor = 2;
+    for (const auto& [expert, expert_tensor] : {std::pair(1, 1), {2, 1}, {2, 2}}) {
+      SCOPED_TRACE(fmt::format("{} {} {} {}", model, balance, expert, expert_tensor));
+      config.parallel.expert = expert;
+      config.parallel.expert_tensor = expert_tensor;
+      const TrainedModel divided = TrainWith(config);
+      ExpectEqualToRounding(expected, divided);
+      ExpectEqual(divided, TrainWith(config));
+    }
+  }
+}
+
+TEST(TensorParallelRun, UpdatesWholeMatricesByMuon) {
+  for (const char* const model : {"gpt2", "mixtral"}) {
+    TrainConfig config = DividedConfig(model, /*divides_tokens=*/true);
+    config.optimizer.name = "muon";
+    config.parallel.data = 2;
+    const TrainedModel expected = TrainWith(config);
+    for (const int zero : {0, 1, 3}) {
+      SCOPED_TRACE(fmt::format("{} {}", model, zero));
+      config.parallel.tensor = 4;
+      config.parallel.zero = zero;
+      ExpectEqualToRounding(expected, TrainWith(config));
+    }
+  }
+}
+
+// W gathers again what F has gathered. No bit differs.
+TEST(TensorParallelRun, GathersAgainWithEverySchedule) {
+  for (const char* const schedule : {"1f1b", "zb-h1", "zbv", "dualpipev"}) {
+    SCOPED_TRACE(schedule);
+    TrainConfig config = DividedConfig("qwen3", /*divides_tokens=*/true);
+    config.pipeline.schedule = schedule;
+    config.pipeline.ranks = 2;
+    config.pipeline.stages = std::string_view(schedule).ends_with("v") ? 4 : 2;
+    config.parallel.tensor = 2;
+    CollectivesOfStage counts[2];
+    const auto train = [&](bool again) {
+      config.parallel.gather_again = again;
+      return TrainWith(config, [&](const Schedule&, const Pipeline& pipeline) {
+        counts[again] = pipeline.last().CountedCollectives();
+      });
+    };
+    const TrainedModel saves = train(false), again = train(true);
+    ExpectEqual(saves, again);
+    for (std::size_t stage = 0; stage < saves.saved.size(); ++stage) {
+      EXPECT_LT(again.saved[stage], saves.saved[stage]) << stage;
+    }
+    EXPECT_EQ(counts[0].forward, counts[1].forward);
+    EXPECT_EQ(counts[0].backward_input, counts[1].backward_input);
+    EXPECT_TRUE(counts[0].backward_weight.empty());
+    // What F gathers for the two linears of each layer and for the head; it gathers the largest
+    // logits, too.
+    ASSERT_EQ(counts[1].backward_weight.size(), 1);
+    EXPECT_EQ(counts[1].backward_weight[0].calls, counts[1].forward[0].calls - 1);
+  }
+}
+
+TEST(TensorParallelRun, RefusesToGatherAgainOnOneRank) {
   TrainConfig config = DividedConfig("llama");
-  config.parallel.tensor = 2;
-  config.optimizer.name = "muon";
+  config.parallel.gather_again = true;
   EXPECT_EQ(LineOf(CheckRun(config)),
-            "parallel.tensor: Muon updates whole matrices, and each rank has a part of "
-            "layers.0.w1.weight; use AdamW for it (optimizer.groups)");
+            "parallel.gather_again has no effect without parallel.tensor: set it, because a single "
+            "rank gathers nothing");
 }
 
 class TensorParallelFiles : public ProcessesRun {
@@ -182,6 +253,16 @@ TEST_F(TensorParallelFiles, StartsFromOtherPrograms) {
     EXPECT_NEAR(divided.front().loss, expected.front().loss, 1e-5);
     EXPECT_NEAR(divided.back().loss, expected.back().loss, 1e-3);
   }
+}
+
+TEST_F(TensorParallelFiles, RunsCompiledStages) {
+  const std::vector<std::string> options = {"ranks=2", "stages=2", "parallel.tensor=2"};
+  Train("captured", options);
+  const std::string folder = folder_ / "stages";
+  EXPECT_EQ(ValueOf(CompileStages(Config(options), folder)).size(), 4);
+  Train("compiled", With(options, {"compiled=" + folder}));
+  ExpectSameTensors(AllTensors(Folder("captured") + "/model.safetensors"),
+                    AllTensors(Folder("compiled") + "/model.safetensors"));
 }
 
 // Threads divide the matrices of the ranks of each process.

@@ -1,0 +1,172 @@
+// src/cost_model prices the collectives that the graphs of tensor ranks have: as many calls, which
+// send as many bytes.
+#include <gtest/gtest.h>
+
+#include "base/index.h"
+#include "config/replicas.h"
+#include "cost_model/implementations/penstock_collectives.h"
+#include "graph/capture/shapes_only.h"
+#include "graph/ir/ir.h"
+#include "graph/ops/collective.h"
+#include "model/model.h"
+#include "model/tensor_parallel.h"
+#include "model_spec/model_spec.h"
+#include "tests/cost_model/work_of_stage.h"
+#include "tests/results.h"
+#include "train/compiled/compile_stages.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kMasks = 0.01;
+
+struct Traffic {
+  int calls = 0;
+  double sent = 0;  // bytes that a rank sends to the others
+
+  bool operator==(const Traffic&) const = default;
+};
+
+std::ostream& operator<<(std::ostream& out, const Traffic& traffic) {
+  return out << traffic.calls << " calls, " << traffic.sent << " bytes";
+}
+
+double BytesIn(const Graph& graph, ValueId value) {
+  return static_cast<double>(BytesOf(graph.value(value).type));
+}
+
+Traffic TrafficOf(const Graph& graph, int ranks) {
+  Traffic traffic;
+  for (const Node& node : graph.nodes) {
+    if (!IsCollective(node) || GroupOf(node) != kTensorGroup) continue;
+    std::string_view name = node.op.operator_name().name;
+    if (name.ends_with("_wait")) continue;
+    if (name.ends_with("_start")) name.remove_suffix(std::string_view("_start").size());
+    const double input = BytesIn(graph, std::get<ValueId>(node.arguments.front()));
+    const double whole = name.ends_with("all_gather") ? ranks * input : input;
+    const int times = name.ends_with("all_reduce") ? 2 : 1;
+    ++traffic.calls;
+    traffic.sent += times * whole * (ranks - 1) / ranks;
+  }
+  return traffic;
+}
+
+Traffic TrafficOf(const Kernels& kernels) {
+  Traffic traffic;
+  for (const KernelCost& kernel : kernels) {
+    if (kernel.sent == 0) continue;
+    traffic.calls += kernel.collectives;
+    traffic.sent += kernel.sent;
+  }
+  return traffic;
+}
+
+using ModelOptionTexts = decltype(ModelConfig::options);
+
+struct OwnModel {
+  const char* name;
+  ModelOptionTexts options;
+};
+
+const std::vector<OwnModel>& OwnModels() {
+  static const ModelOptionTexts experts = {
+      {"experts", "4"}, {"top_k", "2"}, {"expert_hidden", "16"}};
+  const auto with = [](ModelOptionTexts options) {
+    options.insert(experts.begin(), experts.end());
+    return options;
+  };
+  static const std::vector<OwnModel> models = {
+      {"llama", {{"heads", "8"}, {"kv_heads", "2"}, {"tied", "true"}}},
+      {"qwen3", {{"heads", "4"}, {"kv_heads", "4"}}},
+      {"gpt2", {{"heads", "4"}, {"hidden", "32"}}},
+      {"mixtral", with({{"heads", "4"}, {"kv_heads", "2"}})},
+      {"qwen3_moe", with({{"heads", "4"}, {"kv_heads", "2"}})},
+      {"deepseek_v3", with({{"heads", "8"}, {"query_rank", "0"}, {"shared_experts", "0"}})},
+      {"deepseek_v3",
+       with(
+           {{"heads", "8"}, {"query_rank", "6"}, {"shared_experts", "1"}, {"dense_layers", "1"}})}};
+  return models;
+}
+
+TrainConfig ConfigOf(const OwnModel& model, int tensor, bool divides_tokens) {
+  TrainConfig config;
+  config.model.name = model.name;
+  config.model.options = model.options;
+  config.model.dim = 32;
+  config.model.layers = 6;
+  config.model.sequence = 8;
+  config.batch = 3;
+  config.pipeline.ranks = config.pipeline.stages = 3;
+  config.pipeline.schedule = "gpipe";
+  config.parallel.tensor = tensor;
+  config.parallel.sequence_parallel = divides_tokens;
+  return config;
+}
+
+Microbatch BatchOf(const TrainConfig& config, const ModelShape& shape) {
+  Microbatch batch{config.batch, config.model.sequence};
+  batch.precision = config.precision == "bf16" ? Precision::kBf16 : Precision::kFp32;
+  batch.tensor = config.parallel.tensor;
+  batch.sequence_parallel = config.parallel.sequence_parallel && CanDivideTokens(shape, batch);
+  return batch;
+}
+
+// The elements that ranks add once per step, by the parts of the stage's parameters.
+double SummedIn(const TrainConfig& config, LayerRange range) {
+  range = WithPlane(range, config);
+  const auto module = ValueOf(BuildStage(config.model, range));
+  const auto parameters = module->named_parameters();
+  double elements = 0;
+  for (const auto& [name, part] : PartsOf(*module)) {
+    if (part.copies == 1) continue;
+    elements += static_cast<double>(parameters[name].numel() * part.parts);
+  }
+  return elements;
+}
+
+void ExpectPriced(const TrainConfig& config) {
+  const ShapesOnly shapes_only;
+  const ModelShape shape = ValueOf(ShapeOf(config.model));
+  const Microbatch batch = BatchOf(config, shape);
+  const auto stages = ValueOf(SplitLayers(shape.layers, config.pipeline.ranks));
+  for (int i = 0; i < config.pipeline.ranks; ++i) {
+    SCOPED_TRACE(fmt::format("stage {}", i));
+    const LayerRange& stage = stages[Index(i)];
+    const Work work = WorkOfStage(shape, stage, batch);
+    const auto graphs = ValueOf(GraphsOfStage(config, i, {}));
+    const auto in = [&](const Graph& graph) { return TrafficOf(graph, config.parallel.tensor); };
+    EXPECT_EQ(TrafficOf(work.forward), in(graphs.forward)) << "F";
+    EXPECT_EQ(TrafficOf(work.backward_input), in(graphs.backward_input)) << "I";
+    EXPECT_EQ(TrafficOf(work.backward_weight), in(graphs.backward_weight)) << "W";
+    EXPECT_EQ(SummedOncePerStep(shape, stage, batch), SummedIn(config, stage));
+    const KeptBytes kept = KeptByStage(shape, stage, batch);
+    const StageProgram program = MakeStageProgram(graphs);
+    // Without the masks of tokens that other ranks have.
+    const auto saved = static_cast<double>(program.saved_bytes);
+    const auto live = static_cast<double>(program.live_bytes);
+    EXPECT_NEAR(kept.from_forward, saved, kMasks * saved);
+    EXPECT_NEAR(kept.after_input, live, kMasks * live);
+  }
+}
+
+TEST(CollectivePrices, AreOfTheCallsInCapturedGraphs) {
+  for (const OwnModel& model : OwnModels()) {
+    for (const int tensor : {2, 4}) {
+      for (const bool divides_tokens : {false, true}) {
+        for (const std::int64_t vocabulary : {256, 257}) {  // no rank has a part of an odd one
+          for (const char* const precision : {"f32", "bf16"}) {
+            TrainConfig config = ConfigOf(model, tensor, divides_tokens);
+            config.model.vocabulary = vocabulary;
+            config.precision = precision;
+            SCOPED_TRACE(fmt::format("{} tensor={} sequence_parallel={} vocabulary={} {}",
+                                     model.name, tensor, divides_tokens, vocabulary, precision));
+            ExpectPriced(config);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock
