@@ -30,7 +30,7 @@ set(PENSTOCK_ENGINE_HEADERS
   model/model.h model/model_entry.h model/init.h model/layers.h model/rope.h
   model_spec/attention_sizes.h model_spec/huggingface_format.h model_spec/layer_range.h model_spec/model_config.h
   model_spec/model_shape.h model_spec/model_spec.h model_spec/rope_scaling.h
-  model/sequence_context.h model/tensor_parallel.h checkpoint/layout.h
+  model/context_parallel.h model/sequence_context.h model/tensor_parallel.h checkpoint/layout.h
   collective/collective_count.h runtime/processes/process_group.h config/train_config.h train/train.h)
 
 # An installed header can include only installed ones.

@@ -5,15 +5,12 @@
 
 #include "cost_model/implementation.h"
 #include "cost_model/precision.h"
+#include "model_spec/layer_range.h"
 
 namespace penstock {
 
 // Bytes of an element of activations and of weights outside of quantized matmuls.
 constexpr double ElementBytes(Precision precision) { return precision == Precision::kFp32 ? 4 : 2; }
-
-// How ranks that divide the tokens of a sample exchange keys and values: neighbor by neighbor, all
-// at once, or heads for tokens (Jacobs et al., DeepSpeed-Ulysses, 2023).
-enum class ContextExchange { kRing, kAllGather, kUlysses };
 
 struct Microbatch {
   std::int64_t samples = 1;

@@ -58,7 +58,6 @@ def test_backward_graphs_divide_collectives() -> None:
 pipe, _, _ = train("zb-h1")
 for stage in parity.local_stages(pipe):
     text = pipe.graph(stage)
-    assert not re.search(r"penstock::c10d_(all_gather|reduce_scatter|all_reduce)\\(", text), text
     assert len(re.findall(r"_start\\(", text)) == len(re.findall(r"_wait\\(", text)) > 0
     say("halves", "all")
 """

@@ -43,9 +43,6 @@ struct ModelRequest : ModelSizes {
   Result<ModelOnCluster> Load() const;
 };
 
-inline constexpr std::array<std::string_view, 3> kContextExchangeNames = {"ring", "all-gather",
-                                                                          "ulysses"};
-
 // Returns the costs of `replicas` chains of these stages.
 Costs ChainsOf(const ModelCosts& of_model, int replicas);
 // Returns the costs of `replicas` chains of a model's stages.

@@ -6,7 +6,6 @@
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/linear.h>
 
-#include "graph/ops/documents.h"
 #include "graph/ops/module_scope.h"
 #include "graph/ops/random_ops.h"
 #include "model/init.h"
@@ -87,7 +86,8 @@ class Gpt2Stage : public StageModule {
       : dropout_(options.dropout),
         is_first_(range.embedding),
         document_end_(config.document_end),
-        vocabulary_(Cut::Vocabulary(range, config.vocabulary)) {
+        vocabulary_(Cut::Vocabulary(range, config.vocabulary)),
+        place_(ContextPlace::Of(range)) {
     const bool has_tables = !range.sharded_vocabulary;
     // A tied last stage has a copy of the embedding under the same name.
     if (has_tables && (range.embedding || (range.head && options.tied))) {
@@ -117,28 +117,32 @@ class Gpt2Stage : public StageModule {
     }
     TORCH_CHECK(is_first_ || inputs.size() == 2,
                 "a stage that separates documents also needs their starts");
-    const torch::Tensor starts = is_first_ ? DocumentStarts(inputs[0], document_end_) : inputs[1];
+    const torch::Tensor starts =
+        is_first_ ? DocumentStartsOf(inputs[0], document_end_, place_) : inputs[1];
     SequenceContext documents = SequenceContext::OfDocuments(starts);
-    const torch::Tensor output =
-        is_first_ ? Blocks(Embed(inputs[0], positions_->forward(documents.PositionsInDocuments())),
-                           documents)
-                  : Blocks(inputs[0], documents);
+    documents.Divide(place_);
+    torch::Tensor output = inputs[0];
+    if (is_first_) {
+      const std::int64_t rows = positions_->weight().size(0);
+      output = Embed(output, positions_->forward(documents.PositionsInDocuments(rows)));
+    }
+    output = Blocks(output, documents);
     if (norm_) return {output};
     return {output, starts};
   }
 
   torch::Tensor Loss(std::span<const torch::Tensor> outputs,
                      const torch::Tensor& targets) override {
-    return vocabulary_.place.ranks == 1
+    return vocabulary_.place.ranks * place_.ranks == 1
                ? StageModule::Loss(outputs, targets)
-               : DividedCrossEntropy(outputs.front(), targets, vocabulary_);
+               : DividedCrossEntropy(outputs.front(), targets, vocabulary_, place_);
   }
 
   bool HasForwardSlice() const override { return true; }
   torch::Tensor ForwardSlice(torch::Tensor input, SequenceContext& context) override {
+    context.Divide(place_);
     if (!is_first_) return Blocks(std::move(input), context);
-    const torch::Tensor positions = positions_->weight().narrow(0, context.start(), input.size(1));
-    return Blocks(Embed(input, positions), context);
+    return Blocks(Embed(input, context.Rows(positions_->weight(), input.size(1))), context);
   }
 
  private:
@@ -166,6 +170,7 @@ class Gpt2Stage : public StageModule {
   bool is_first_;
   std::int64_t document_end_;
   Cut vocabulary_;
+  ContextPlace place_;
   std::shared_ptr<Embedding> embedding_, positions_;
   std::vector<std::shared_ptr<Gpt2Block>> blocks_;
   std::shared_ptr<LayerNorm> norm_;

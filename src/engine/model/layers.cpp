@@ -1,5 +1,6 @@
 #include "model/layers.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
@@ -8,6 +9,9 @@
 #include <ATen/ops/silu.h>
 
 #include <algorithm>
+#include <cmath>
+
+#include "model/ring_attention.h"
 
 namespace penstock {
 
@@ -80,11 +84,31 @@ torch::Tensor LayerNorm::forward(const torch::Tensor& input) {
   return normal * weight_ + bias_;
 }
 
-torch::Tensor CausalAttention(const torch::Tensor& query, const KeysValues& known,
+torch::Tensor CausalAttention(const torch::Tensor& own, const KeysValues& of_groups,
                               SequenceContext& context, std::optional<double> scale) {
-  const std::optional<torch::Tensor> mask = context.Mask(query);
-  return at::scaled_dot_product_attention(query, known.keys, known.values, mask,
-                                          /*dropout_p=*/0.0, /*is_causal=*/!mask, scale);
+  if (context.place().is_ring()) {
+    const double root = std::sqrt(static_cast<double>(own.size(-1)));
+    return RingAttention(own, of_groups.keys, of_groups.values, context.place(),
+                         scale.value_or(1 / root));
+  }
+  const torch::Tensor query = context.ToAttention(own);
+  const KeysValues known = {RepeatHeads(of_groups.keys, query.size(1)),
+                            RepeatHeads(of_groups.values, query.size(1))};
+  const auto attend = [&](const torch::Tensor& queries, const KeysValues& seen,
+                          const TokenRun& run) {
+    const std::optional<torch::Tensor> mask = context.Mask(query, run);
+    return at::scaled_dot_product_attention(queries, seen.keys, seen.values, mask,
+                                            /*dropout_p=*/0.0, /*is_causal=*/!mask, scale);
+  };
+  const std::vector<TokenRun> runs = context.Runs(query.size(-2));
+  if (runs.size() == 1) return context.FromAttention(attend(query, known, runs.front()));
+  std::vector<torch::Tensor> mixed;
+  for (const TokenRun& run : runs) {
+    const std::int64_t keys = context.start() + run.position + run.length;
+    const KeysValues seen = {known.keys.narrow(-2, 0, keys), known.values.narrow(-2, 0, keys)};
+    mixed.push_back(attend(query.narrow(-2, run.first, run.length), seen, run).transpose(1, 2));
+  }
+  return at::cat(mixed, 1).transpose(1, 2);  // with the heads inside, as the queries have them
 }
 
 Attention::Attention(torch::nn::Module& block, const AttentionSizes& sizes, const LayerRange& range)
@@ -117,24 +141,16 @@ torch::Tensor Attention::Attend(const torch::Tensor& own, const RotaryTable& rot
   const auto heads_of = [&](const torch::Tensor& value, std::int64_t heads) {
     return value.view({batch, length, heads, head_dim}).transpose(1, 2);  // [B, heads, S, E]
   };
-  const auto share = [&](const torch::Tensor& value) {  // [B, G, S', E] to [B, H, S', E]
-    if (sizes_.kv_heads == sizes_.heads) return value;
-    const std::int64_t all = value.size(2);
-    return value.unsqueeze(2)
-        .expand({batch, sizes_.kv_heads, sizes_.heads / sizes_.kv_heads, all, head_dim})
-        .reshape({batch, sizes_.heads, all, head_dim});
-  };
-  const std::int64_t start = context.start();
   torch::Tensor query = heads_of(wq_->forward(input), sizes_.heads);
   torch::Tensor keys = heads_of(wk_->forward(input), sizes_.kv_heads);
   if (q_norm_) {
     query = q_norm_->forward(query);
     keys = k_norm_->forward(keys);
   }
-  query = rotary.Rotate(query, start);
+  query = rotary.Rotate(query);
   const KeysValues all =
-      context.Extend({rotary.Rotate(keys, start), heads_of(wv_->forward(input), sizes_.kv_heads)});
-  const torch::Tensor mixed = CausalAttention(query, {share(all.keys), share(all.values)}, context);
+      context.Extend({rotary.Rotate(keys), heads_of(wv_->forward(input), sizes_.kv_heads)});
+  const torch::Tensor mixed = CausalAttention(query, all, context);
   return wo_->forward(mixed.transpose(1, 2).reshape({batch, length, sizes_.heads * head_dim}));
 }
 

@@ -78,8 +78,8 @@ class LayerNorm : public DividedModule {
 };
 
 // Attention of each token of `query` [B, H, S, E] to itself and to the previous tokens that the
-// context does not hide. `known` are
-// the keys and values [B, H, P + S, E] that the context returned. Scores are multiplied by `scale`,
+// context does not hide. `known` are the keys and values [B, G, P + S', E] that the context
+// returned. Scores are multiplied by `scale`,
 // which is 1 / sqrt(E) by default.
 torch::Tensor CausalAttention(const torch::Tensor& query, const KeysValues& known,
                               SequenceContext& context, std::optional<double> scale = {});

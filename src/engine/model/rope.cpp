@@ -63,12 +63,10 @@ RotaryTable RotaryTable::At(const at::Tensor& positions) const {
   return {at::embedding(cos, positions).unsqueeze(1), at::embedding(sin, positions).unsqueeze(1)};
 }
 
-at::Tensor RotaryTable::Rotate(const at::Tensor& input, std::int64_t start) const {
-  const std::int64_t length = input.size(-2), half = input.size(-1) / 2;
+at::Tensor RotaryTable::Rotate(const at::Tensor& input) const {
+  const std::int64_t half = input.size(-1) / 2;
   const at::Tensor swapped = at::cat({input.narrow(-1, half, half), input.narrow(-1, 0, half)}, -1);
-  const at::Tensor rotated =
-      input * cos.narrow(-2, start, length) + swapped * sin.narrow(-2, start, length);
-  return rotated.to(input.scalar_type());
+  return (input * cos + swapped * sin).to(input.scalar_type());
 }
 
 }  // namespace penstock

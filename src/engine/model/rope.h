@@ -19,8 +19,8 @@ struct RotaryTable {
                           const RopeScaling& scaling = {});
   // Returns the rows of a table by position for tokens at these positions, [B, S'] int64.
   RotaryTable At(const at::Tensor& positions) const;
-  // Rotates [B, H, S', E] whose first token is at position `start`. Requires: start + S' <= S.
-  at::Tensor Rotate(const at::Tensor& input, std::int64_t start = 0) const;
+  // Rotates [B, H, S, E] by the rows of its tokens.
+  at::Tensor Rotate(const at::Tensor& input) const;
 };
 
 }  // namespace penstock

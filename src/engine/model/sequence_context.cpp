@@ -3,9 +3,11 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "base/index.h"
@@ -39,12 +41,56 @@ SequenceContext SequenceContext::OfDocuments(at::Tensor starts) {
   return context;
 }
 
-at::Tensor SequenceContext::PositionsInDocuments() const {
-  return at::arange(documents_.size(1), documents_.options()) - documents_;
+at::Tensor SequenceContext::Rows(const at::Tensor& table, std::int64_t tokens) const {
+  if (place_.ranks == 1) return table.narrow(0, start_, tokens);
+  const std::int64_t missing = start_ + place_.ranks * tokens - table.size(0);
+  std::vector<std::int64_t> sides(Index(2 * table.dim()));  // last dimension first
+  sides.back() = missing;
+  const at::Tensor whole = missing > 0 ? at::constant_pad_nd(table, sides) : table;
+  return TokensOf(place_, whole.narrow(0, start_, place_.ranks * tokens), 0);
 }
 
+RotaryTable SequenceContext::RotaryOf(const RotaryTable& table, std::int64_t tokens) const {
+  if (documents_.defined()) return table.At(PositionsInDocuments(table.cos.size(0)));
+  return {Rows(table.cos, tokens), Rows(table.sin, tokens)};
+}
+
+at::Tensor SequenceContext::PositionsInDocuments(std::int64_t positions) const {
+  const std::int64_t tokens = documents_.size(1);
+  const at::Tensor own =
+      Rows(at::arange(place_.ranks * tokens, documents_.options()), tokens) - documents_;
+  return place_.ranks == 1 ? own : own.clamp_max(positions - 1);
+}
+
+at::Tensor SequenceContext::ToAttention(const at::Tensor& query) const {
+  return place_.exchanges_heads() ? ExchangeHeads(query, place_) : query;
+}
+
+at::Tensor SequenceContext::FromAttention(const at::Tensor& mixed) const {
+  return place_.exchanges_heads() ? ReturnHeads(mixed, place_) : mixed;
+}
+
+std::vector<TokenRun> SequenceContext::Runs(std::int64_t tokens) const {
+  return place_.exchanges_heads() ? ContextPlace().Runs(tokens) : place_.Runs(tokens);
+}
+
+// Ranks have some of the heads each, or share one if there are fewer.
 KeysValues SequenceContext::Extend(const KeysValues& own) {
-  return {WithEarlier(own.keys), WithEarlier(own.values)};
+  const bool alone = place_.ranks == 1 || place_.is_ring();
+  if (alone) return {WithEarlier(own.keys), WithEarlier(own.values)};
+  const std::int64_t size = own.keys.size(-1);
+  at::Tensor all;  // [B, G, S', E + E]
+  if (place_.exchanges_heads()) {
+    const at::Tensor both = at::cat({own.keys, own.values}, -1);
+    const std::int64_t heads = std::max<std::int64_t>(both.size(1), place_.ranks);
+    all = ExchangeHeads(RepeatHeads(both, heads), place_);
+  } else {
+    const at::Tensor both =
+        at::cat({own.keys.permute({2, 0, 1, 3}), own.values.permute({2, 0, 1, 3})}, -1);
+    all = GatherSamples(both, place_).permute({1, 2, 0, 3});
+  }
+  return {WithEarlier(all.narrow(-1, 0, size)),
+          WithEarlier(all.narrow(-1, size, own.values.size(-1)))};
 }
 
 // Stores tokens outside of heads, as projections produce them, so that contiguous() does not copy.
@@ -64,18 +110,24 @@ at::Tensor SequenceContext::WithEarlier(const at::Tensor& own) {
   return at::cat(pieces, 1).transpose(1, 2);
 }
 
-std::optional<at::Tensor> SequenceContext::Mask(const at::Tensor& query) {
-  if (start_ == 0 && !documents_.defined()) return std::nullopt;
-  if (!mask_.defined()) mask_ = MakeMask(query);
-  return mask_;
+std::optional<at::Tensor> SequenceContext::Mask(const at::Tensor& query, const TokenRun& run) {
+  if (start_ + run.position == 0 && !documents_.defined()) return std::nullopt;
+  at::Tensor& mask = masks_[run.first];
+  if (!mask.defined()) mask = MakeMask(query, run);
+  return mask;
 }
 
-at::Tensor SequenceContext::MakeMask(const at::Tensor& query) const {
-  if (documents_.defined()) return DocumentMask(documents_, query.scalar_type());
-  const std::int64_t length = query.size(-2);
-  return at::full({length, start_ + length}, -std::numeric_limits<double>::infinity(),
+at::Tensor SequenceContext::MakeMask(const at::Tensor& query, const TokenRun& run) const {
+  if (documents_.defined()) {
+    const at::Tensor starts =
+        place_.exchanges_heads() ? GatherSamples(documents_.transpose(0, 1), place_).transpose(0, 1)
+                                 : documents_.narrow(1, run.first, run.length);
+    return DocumentMask(starts, run.position, query.scalar_type());
+  }
+  const std::int64_t start = start_ + run.position;
+  return at::full({run.length, start + run.length}, -std::numeric_limits<double>::infinity(),
                   query.options().requires_grad(false))
-      .triu(start_ + 1);
+      .triu(start + 1);
 }
 
 }  // namespace penstock

@@ -8,9 +8,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <vector>
+
+#include "model/context_parallel.h"
+#include "model/rope.h"
 
 namespace penstock {
 
@@ -55,34 +59,52 @@ class SequenceContext {
   // of each token's document. Tokens attend only to their own document.
   static SequenceContext OfDocuments(at::Tensor starts);
 
+  // Declares that the input has only the tokens of one of several ranks (ContextPlace).
+  void Divide(const ContextPlace& place) { place_ = place; }
+
+  const ContextPlace& place() const { return place_; }
   std::int64_t start() const { return start_; }  // P
   bool is_whole() const { return slices_ < 0; }
 
-  // Takes the input's keys and values [B, G, S, E], and returns all tokens' so far,
-  // [B, G, P + S, E]. Each attention layer calls this once, in the order of the layers.
+  // Takes the input's keys and values [B, G, S, E], and returns those of all tokens so far, of all
+  // ranks unless they form a ring, [B, G, P + S', E]. Each attention layer calls this once, in the
+  // order of the layers.
   KeysValues Extend(const KeysValues& own);
 
-  // Returns the mask [S, P + S], or [B, 1, S, S] with documents, in the query's dtype, which is
-  // added to the scores: 0 up to the query's own token, else minus infinity. Returns nullopt for
-  // whole sequences without documents, for which ATen has causal attention.
-  std::optional<at::Tensor> Mask(const at::Tensor& query);
+  // Returns the queries [B, H, S, E] of the tokens that attention runs on: the input's, or of some
+  // heads all tokens'. FromAttention returns its results to the input's tokens.
+  at::Tensor ToAttention(const at::Tensor& query) const;
+  at::Tensor FromAttention(const at::Tensor& mixed) const;
+  // Returns the runs of `tokens` such tokens. Their positions are those after P.
+  std::vector<TokenRun> Runs(std::int64_t tokens) const;
+  // Returns the mask of a run's queries [L, K] for the keys up to the last of them, or [B, 1, L, K]
+  // with documents, in the dtype of `query`, which is added to the scores: 0 up to the query's own
+  // token, else minus infinity. Returns nullopt if the run begins the sequences and there are no
+  // documents; for these, ATen has causal attention.
+  std::optional<at::Tensor> Mask(const at::Tensor& query, const TokenRun& run);
 
-  // Returns the position of each token in its document, [B, S] int64. Requires: OfDocuments.
-  at::Tensor PositionsInDocuments() const;
+  // Returns the rows of a table by position for `tokens` tokens of the input, zeros for padding.
+  at::Tensor Rows(const at::Tensor& table, std::int64_t tokens) const;
+  // Returns the rows likewise by position in the token's document, if there are any.
+  RotaryTable RotaryOf(const RotaryTable& table, std::int64_t tokens) const;
+  // Returns the position of each token in its document, [B, S] int64; below `positions` for
+  // padding, too. Requires: OfDocuments.
+  at::Tensor PositionsInDocuments(std::int64_t positions) const;
 
-  // Returns the input's keys and values of the layers so far, each contiguous [B, S, G, E].
+  // Returns the keys and values of the layers so far, each contiguous [B, S', G, E].
   const std::vector<at::Tensor>& Own() const { return own_; }
 
  private:
   at::Tensor WithEarlier(const at::Tensor& own);
-  at::Tensor MakeMask(const at::Tensor& query) const;
+  at::Tensor MakeMask(const at::Tensor& query, const TokenRun& run) const;
 
   int slices_ = -1;  // number of earlier slices; -1 for whole sequences
   std::int64_t start_ = 0;
   std::vector<at::Tensor> earlier_;
   std::vector<at::Tensor> own_;
+  ContextPlace place_;
   at::Tensor documents_;  // the start of each token's document; undefined without
-  at::Tensor mask_;       // all layers share it
+  std::map<std::int64_t, at::Tensor> masks_;  // by the run's first token; all layers share them
   KeyValueCache* cache_ = nullptr;
   std::size_t cached_ = 0;  // tensors that this forward has stored there
 };

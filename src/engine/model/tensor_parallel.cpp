@@ -4,6 +4,7 @@
 #include <ATen/ops/amax.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/clamp.h>
+#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/gather.h>
@@ -198,12 +199,18 @@ torch::Tensor OwnTokens(const torch::Tensor& x, std::int64_t dimension, const Te
 }
 
 torch::Tensor DividedCrossEntropy(const torch::Tensor& logits, const torch::Tensor& targets,
-                                  const Cut& cut) {
+                                  const Cut& cut, const ContextPlace& context) {
   const torch::Tensor rows = logits.to(at::kFloat).reshape({-1, logits.size(-1)});
   const torch::Tensor flat = targets.reshape({-1});
-  const torch::Tensor losses = CrossEntropyFunction::apply(
-      rows, flat, cut.place.rank * logits.size(-1), std::int64_t{cut.place.ranks});
-  return losses.masked_fill(flat.lt(0), 0).sum() / flat.ge(0).sum();
+  const torch::Tensor losses =
+      cut.place.ranks == 1
+          ? at::cross_entropy_loss(rows, flat, {}, at::Reduction::None)
+          : CrossEntropyFunction::apply(rows, flat, cut.place.rank * logits.size(-1),
+                                        std::int64_t{cut.place.ranks});
+  const torch::Tensor sum = losses.masked_fill(flat.lt(0), 0).sum(), count = flat.ge(0).sum();
+  if (context.ranks == 1) return sum / count;
+  const torch::Tensor of_all = SumOverContext(at::stack({sum, count.to(at::kFloat)}), context);
+  return of_all.select(0, 0) / of_all.select(0, 1);
 }
 
 }  // namespace penstock

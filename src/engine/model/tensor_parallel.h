@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "checkpoint/layout.h"
+#include "model/context_parallel.h"
 #include "model_spec/layer_range.h"
 
 namespace penstock {
@@ -116,9 +117,10 @@ torch::Tensor ShareAmongRanks(const torch::Tensor& x, const TensorPlace& place);
 torch::Tensor AllTokens(const torch::Tensor& x, const TensorPlace& place);
 // Returns the rank's tokens of what all ranks have, along a dimension.
 torch::Tensor OwnTokens(const torch::Tensor& x, std::int64_t dimension, const TensorPlace& place);
-// Returns the mean cross-entropy of logits, of which each rank has an equal part of the vocabulary:
-// [.., vocabulary / ranks]. Targets below 0 do not count. No rank has a whole row of logits.
+// Returns the mean cross-entropy of logits, of which each rank of `cut` has an equal part of the
+// vocabulary: [.., vocabulary / ranks], and each rank of `context` some tokens. Targets below 0 do
+// not count. No rank of several has a whole row of logits.
 torch::Tensor DividedCrossEntropy(const torch::Tensor& logits, const torch::Tensor& targets,
-                                  const Cut& cut);
+                                  const Cut& cut, const ContextPlace& context);
 
 }  // namespace penstock

@@ -50,6 +50,7 @@ Status CheckCanProfile(const TrainConfig& config) {
       {"parallel.zero", config.parallel.zero >= 2},
       {"parallel.expert", config.parallel.expert > 1},
       {"parallel.tensor", config.parallel.tensor > 1},
+      {"parallel.context", config.parallel.context > 1},
       {"parallel.link", !config.parallel.link.empty()},
       {"data.lengths", !config.data.lengths.empty()},
       {"pipeline.slices", config.pipeline.slices > 1},

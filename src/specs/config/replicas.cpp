@@ -20,10 +20,15 @@ Mesh MeshOf(const ParallelConfig& parallel, const Schedule& schedule) {
       .value();
 }
 
+Mesh Planes(const ParallelConfig& parallel) {
+  return Mesh::Make({.context = parallel.context, .tensor = parallel.tensor}).value();
+}
+
 Mesh MeshOfPlanes(const ParallelConfig& parallel, const Schedule& schedule) {
   return Mesh::Make({.data = parallel.data,
                      .expert = parallel.expert,
                      .pipeline = schedule.ranks() / parallel.data,
+                     .context = parallel.context,
                      .tensor = parallel.tensor})
       .value();
 }
@@ -34,6 +39,7 @@ bool DividesTokens(const TrainConfig& config) {
   std::vector<std::int64_t> divided = SliceLengths(config);
   const std::vector<std::int64_t> of_microbatches = MicrobatchLengths(config);
   divided.insert(divided.end(), of_microbatches.begin(), of_microbatches.end());
+  for (std::int64_t& tokens : divided) tokens = TokensOfRank(config, tokens);
   divided.push_back(config.model.vocabulary);
   return std::ranges::all_of(divided, [ranks](std::int64_t size) { return size % ranks == 0; });
 }
@@ -74,9 +80,14 @@ Status CheckExpertTensor(const TrainConfig& config) {
       parallel.tensor, ReasonForAllTokens(config));
 }
 
-LayerRange WithTensorPart(LayerRange range, const TrainConfig& config, int plane) {
-  range.tensor_ranks = config.parallel.tensor;
-  range.tensor_rank = plane;
+LayerRange WithPlane(LayerRange range, const TrainConfig& config, int plane) {
+  const Mesh planes = Planes(config.parallel);
+  range.tensor_ranks = planes.size(Axis::kTensor);
+  range.tensor_rank = planes.PlaceOf(plane, Axis::kTensor);
+  range.context_ranks = planes.size(Axis::kContext);
+  range.context_rank = planes.PlaceOf(plane, Axis::kContext);
+  const auto exchange = std::ranges::find(kContextExchangeNames, config.parallel.context_exchange);
+  range.context_exchange = static_cast<ContextExchange>(exchange - kContextExchangeNames.begin());
   range.divides_tokens = DividesTokens(config);
   range.has_whole_experts = HasWholeExperts(config.parallel);
   return range;
@@ -85,7 +96,7 @@ LayerRange WithTensorPart(LayerRange range, const TrainConfig& config, int plane
 LayerRange WithParts(const LayerRange& range, const TrainConfig& config, const Schedule& schedule,
                      int rank, int plane) {
   const Mesh mesh = MeshOf(config.parallel, schedule);
-  LayerRange part = WithTensorPart(range, config, plane);
+  LayerRange part = WithPlane(range, config, plane);
   part.expert_ranks = mesh.size(Axis::kExpert);
   part.expert_rank = mesh.PlaceOf(rank, Axis::kExpert);
   return part;

@@ -24,21 +24,25 @@ Result<Schedule> ShardSchedule(const Schedule& schedule, const ParallelConfig& p
 int ShardsOfStage(const ParallelConfig& parallel, const Schedule& schedule);
 // Returns the mesh of the ranks of a schedule with all replicas.
 Mesh MeshOf(const ParallelConfig& parallel, const Schedule& schedule);
-// Returns the mesh of all ranks of a run. Ranks with the same place along the tensor axis are a
-// plane: they run the whole schedule. Rank r of the schedule in plane t is rank r * tensor + t.
+// Returns the planes of a run: a mesh of one rank per plane, along the context and tensor axes. All
+// ranks of a plane have the same places along these axes, and run the whole schedule.
+Mesh Planes(const ParallelConfig& parallel);
+// Returns the mesh of all ranks of a run. Rank r of the schedule in plane p is rank
+// r * Planes().ranks() + p.
 Mesh MeshOfPlanes(const ParallelConfig& parallel, const Schedule& schedule);
 // Returns whether tensor ranks divide the tokens between layers: if they are to, and divide evenly
-// the tokens of all samples and slices, and the vocabulary; not with model.predictor, whose samples
-// are one token shorter.
+// the rank's tokens of all samples and slices, and the vocabulary; not with model.predictor, whose
+// samples are one token shorter.
 bool DividesTokens(const TrainConfig& config);
 // Returns why they do not, as the end of a sentence. Requires: !DividesTokens(config).
 std::string ReasonForAllTokens(const TrainConfig& config);
 // Checks parallel.expert_tensor. Requires: ChooseSchedule has filled in the rest. Errors:
 // kInvalidArgument.
 Status CheckExpertTensor(const TrainConfig& config);
-// Returns the layers of a stage with the part of the matrices that its plane has (parallel.tensor).
-LayerRange WithTensorPart(LayerRange range, const TrainConfig& config, int plane = 0);
-// WithTensorPart, with the part of the experts that the rank of the schedule has (parallel.expert).
+// Returns the layers of a stage with the parts of the matrices (parallel.tensor) and of the tokens
+// (parallel.context) that its plane has.
+LayerRange WithPlane(LayerRange range, const TrainConfig& config, int plane = 0);
+// WithPlane, with the part of the experts that the rank of the schedule has (parallel.expert).
 LayerRange WithParts(const LayerRange& range, const TrainConfig& config, const Schedule& schedule,
                      int rank, int plane);
 // Returns how many consecutive replicas of a stage have the same shard.

@@ -7,6 +7,7 @@
 #include "config/sequence_lengths.h"
 #include "config/shard_vocabulary.h"
 #include "config/stage_ranges.h"
+#include "model_spec/model_spec.h"
 #include "schedule/catalog.h"
 #include "schedule/data_parallel.h"
 #include "schedule/text/text.h"
@@ -131,13 +132,75 @@ Status CheckTensor(const TrainConfig& config) {
   return {};
 }
 
+// Padding would count as load of the experts, and would stand between the tokens of slices.
+Status CheckContextLengths(const TrainConfig& config) {
+  const int ranks = config.parallel.context;
+  std::vector<std::int64_t> lengths = MicrobatchLengths(config);
+  if (lengths.empty()) lengths = SliceLengths(config);
+  const auto uneven = std::ranges::find_if(
+      lengths, [&](std::int64_t tokens) { return TokensOfRank(config, tokens) * ranks != tokens; });
+  if (uneven == lengths.end()) return {};
+  PENSTOCK_TRY(const ModelShape shape, ShapeOf(config.model));
+  const bool balances = shape.experts && shape.experts->balance != ExpertShape::Balance::kNone;
+  if (config.pipeline.slices == 1 && !balances) return {};
+  return InvalidParameter(
+      "parallel.context", "{}: {} needs tokens that {} equal blocks divide, not {}", ranks,
+      balances ? "model.balance" : "a schedule with slices", 2 * ranks, *uneven);
+}
+
+// Each of the context ranks has an equal share of the heads that a tensor rank has. They may share
+// a head of keys and values.
+Status CheckExchangedHeads(const TrainConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  if (parallel.context_exchange != "ulysses") return {};
+  PENSTOCK_TRY(const ModelShape shape, ShapeOf(config.model));
+  const auto check = [&](std::string_view key, std::int64_t heads, bool may_repeat) -> Status {
+    const std::int64_t own = std::max<std::int64_t>(heads / parallel.tensor, 1);
+    if (own % parallel.context == 0 || (may_repeat && parallel.context % own == 0)) return {};
+    return InvalidParameter("parallel.context_exchange",
+                            "ulysses: {} ranks do not divide the {} heads of a rank ({})",
+                            parallel.context, own, key);
+  };
+  PENSTOCK_TRY_STATUS(check("model.heads", shape.heads, /*may_repeat=*/false));
+  if (shape.latent) return {};
+  return check("model.kv_heads", shape.kv_heads, /*may_repeat=*/true);
+}
+
+Status CheckRing(const TrainConfig& config) {
+  if (config.parallel.context_exchange != "ring") return {};
+  const char* const refused = config.data.document_mask    ? "data.document_mask"
+                              : config.pipeline.slices > 1 ? "a schedule with slices"
+                                                           : nullptr;
+  if (refused == nullptr) return {};
+  return InvalidParameter("parallel.context_exchange",
+                          "ring cannot be combined with {}: use all-gather or ulysses", refused);
+}
+
+Status CheckContext(const TrainConfig& config) {
+  const int ranks = config.parallel.context;
+  if (ranks == 1) return {};
+  if (!FindModelSpec(config.model.name)->divides_samples) {
+    return InvalidParameter("parallel.context",
+                            "{}: model {} does not divide its samples; leave it at 1", ranks,
+                            config.model.name);
+  }
+  const char* const refused = config.parallel.expert > 1         ? "parallel.expert above 1"
+                              : config.parallel.shard_vocabulary ? "parallel.shard_vocabulary"
+                              : HasPredictor(config)             ? "model.predictor"
+                              : config.parallel.gather_again     ? "parallel.gather_again"
+                              : !config.compiled.empty()         ? "compiled"
+                                                                 : nullptr;
+  if (refused != nullptr) {
+    return InvalidParameter("parallel.context", "{} cannot be combined with {}", ranks, refused);
+  }
+  PENSTOCK_TRY_STATUS(CheckExchangedHeads(config));
+  PENSTOCK_TRY_STATUS(CheckRing(config));
+  return CheckContextLengths(config);
+}
+
 }  // namespace
 
 Status CheckParallel(const TrainConfig& config) {
-  if (const int context = config.parallel.context; context > 1) {
-    return InvalidParameter("parallel.context",
-                            "{}: this version does not divide samples; leave it at 1", context);
-  }
   PENSTOCK_TRY_STATUS(CheckTensor(config));
   const int data = config.parallel.data, expert = config.parallel.expert;
   if (const Status status = CheckExpertRanks(config.model, expert); !status) {
@@ -172,6 +235,7 @@ Result<Schedule> ScheduleOfRun(Schedule schedule, TrainConfig& config) {
   pipeline.slices = schedule.slices;
   PENSTOCK_TRY_STATUS(CheckSlices(config));
   PENSTOCK_TRY_STATUS(CheckLengths(config, schedule));
+  PENSTOCK_TRY_STATUS(CheckContext(config));
   PENSTOCK_TRY_STATUS(CheckExpertTensor(config));
   PENSTOCK_TRY_STATUS(SetShared(config, schedule));
   return schedule;

@@ -101,7 +101,7 @@ Result<RunToPrice> RunToPriceOf(TrainConfig config) {
   add("precision", config.precision);
   add("micro_batch_size", config.batch);
   add("sequence", config.model.sequence);
-  add("nodes", NodesOf(pipeline.ranks * parallel.data * parallel.tensor));
+  add("nodes", NodesOf(pipeline.ranks * parallel.data * parallel.tensor * parallel.context));
   if (parallel.data > 1) add("data_parallel", parallel.data);
   if (parallel.expert > 1) add("expert", parallel.expert);
   if (parallel.tensor > 1) add("tensor", parallel.tensor);
@@ -109,7 +109,9 @@ Result<RunToPrice> RunToPriceOf(TrainConfig config) {
     add("expert_tensor", parallel.expert_tensor);
   }
   if (parallel.tensor > 1 && !DividesTokens(config)) add("sequence_parallel", false);
+  if (parallel.gather_again && DividesTokens(config)) add("gather_again", true);
   if (parallel.context > 1) add("context", parallel.context);
+  if (parallel.context > 1) add("context_exchange", parallel.context_exchange);
   const int zero = ZeroOf(parallel, schedule);
   if (zero > 0 && parallel.data > 1) add("zero", zero);
   if (!pipeline.csv.empty()) return run;

@@ -82,6 +82,10 @@ Status CheckLengths(const TrainConfig& config, const Schedule& schedule) {
   return InvalidParameter("data.lengths", "cannot be used with {}: remove one of them", refused);
 }
 
+std::int64_t TokensOfRank(const TrainConfig& config, std::int64_t tokens) {
+  return ContextTokens(tokens, config.parallel.context);
+}
+
 bool HasPredictor(const TrainConfig& config) {
   const auto predictor = config.model.options.find("predictor");
   return predictor != config.model.options.end() && predictor->second != "0";

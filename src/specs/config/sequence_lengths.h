@@ -20,6 +20,9 @@ std::vector<std::int64_t> MicrobatchLengths(const TrainConfig& config);
 // Returns the tokens of a step's batch, with padding. Requires: likewise.
 std::int64_t TokensPerStep(const TrainConfig& config);
 
+// Returns the tokens that a rank has of a sample or slice with this many (parallel.context).
+std::int64_t TokensOfRank(const TrainConfig& config, std::int64_t tokens);
+
 // Whether the model also predicts the token after the next one, from a whole sample.
 bool HasPredictor(const TrainConfig& config);
 

@@ -72,7 +72,8 @@ struct ParallelConfig {
   bool sequence_parallel = true;
   // Whether the backward gathers again what F has gathered, instead of saving it.
   bool gather_again = false;
-  int context = 1;  // ranks that divide the tokens of each sample; 1 for now
+  int context = 1;                              // ranks that divide the tokens of each sample
+  std::string context_exchange = "all-gather";  // kContextExchangeNames
   // The link between these replicas, or the tensor ranks of each, as LinkSpeed; empty: a fast one.
   std::string link = {};
   // Whether the pipeline's ranks shard the embedding, the head and the loss (Schedule::vocabulary).

@@ -1,8 +1,10 @@
 // The part of a model that a pipeline stage has.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -13,6 +15,15 @@ namespace penstock {
 inline constexpr int kExpertGroup = -2;
 // The group of the ranks that divide the matrices of their stages.
 inline constexpr int kTensorGroup = -3;
+// The group of the ranks that divide the tokens of each sample.
+inline constexpr int kContextGroup = -4;
+
+// What attention exchanges if ranks divide the tokens of samples: keys and values from rank to rank
+// (Liu et al., Ring Attention, 2023), those of all tokens at once, or heads for tokens, so that
+// each rank has all tokens of some heads (Jacobs et al., DeepSpeed Ulysses, 2023).
+enum class ContextExchange : std::uint8_t { kRing, kAllGather, kUlysses };
+inline constexpr std::array<std::string_view, 3> kContextExchangeNames = {"ring", "all-gather",
+                                                                          "ulysses"};
 
 // The part of a model that a stage contains.
 struct LayerRange {
@@ -33,6 +44,11 @@ struct LayerRange {
   // Whether each of these ranks has whole experts, and sends them its share of the tokens. Requires
   // divides_tokens.
   bool has_whole_experts = false;
+  // The stage has part `context_rank` of the tokens of each sample (ContextTokens), and exchanges
+  // keys and values in kContextGroup with the stages that have the others.
+  int context_ranks = 1;
+  int context_rank = 0;
+  ContextExchange context_exchange = ContextExchange::kAllGather;
   // Whether the embedding and the head are outside of the stages, sharded over the ranks. The stage
   // with `embedding` then takes the embedded tokens, and the one with `head` returns normalized
   // hidden states.
@@ -43,6 +59,10 @@ struct LayerRange {
   bool has_embedding() const { return embedding && !sharded_vocabulary; }
   bool has_logits() const { return head && !sharded_vocabulary; }
 };
+
+// Returns how many tokens of a sample, or of a slice of it, each of `ranks` ranks has that divide
+// them: two of 2 * ranks equal blocks. Padding completes the last block.
+std::int64_t ContextTokens(std::int64_t tokens, int ranks);
 
 // Returns the ranges of `stages` stages, divided as DivideLayers (base/divide_layers.h) does.
 // Errors: as DivideLayers.

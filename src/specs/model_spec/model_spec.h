@@ -49,6 +49,8 @@ struct ModelSpec {
   // Returns the sizes that ranks divide among themselves if they divide the matrices of layers
   // (LayerRange::tensor_ranks). Empty if the model cannot.
   std::function<std::vector<DividedSize>(const ModelConfig& config)> divided = {};
+  // Whether stages can have a part of the tokens of each sample (LayerRange::context_ranks).
+  bool divides_samples = false;
   // Returns the first layer from which on all layers differ only in their weights. Empty if they
   // differ in more.
   std::function<std::int64_t(const ModelConfig& config)> first_alike_layer = {};

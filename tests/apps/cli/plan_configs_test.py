@@ -124,7 +124,8 @@ class PlanConfigsTest(program.CommandTest):
 
     def test_sites_divide_what_a_framework_puts_outermost(self):
         sites = ("--model", "llama-3-8b", "--nodes", "2x8", "--global-batch", 64, "--sequence", 1024, "--sites", 2, "--tensor", 2, "-p", 2,
-                 "--data-parallel", 4, "--schedule", "1f1b", "--recompute", "none", "--zero", 1, "--precision", "bf16", "--offloaded-layers", 0)
+                 "--data-parallel", 4, "--schedule", "1f1b", "--recompute", "none", "--zero", 1, "--precision", "bf16", "--offloaded-layers", 0,
+                 "--implementation", "penstock")
         for across, outermost in (("pipeline", {"megatron", "megatron-bridge", "torchtitan"}), ("data", {"megatron", "megatron-bridge"})):
             _, reasons = self.plan(*sites, "--across-sites", across)
             self.assertEqual({name for name in outermost if reasons[name] is None}, outermost, reasons)

@@ -96,8 +96,25 @@ TEST(Setup, ErrorsAboutTheScheduleHaveTheirLine) {
       {"name: a\nparallel: {tensor: 4}\nmodel: {name: mixtral, heads: 4, kv_heads: 4, "
        "expert_hidden: 6}\n",
        2, "parallel.tensor 4 does not divide 6 (model.expert_hidden)"},
-      {"name: a\nparallel: {context: 2}\n", 2,
-       "parallel.context 2: this version does not divide samples"},
+      {"name: a\nparallel: {context: 2, shard_vocabulary: true}\n", 2,
+       "parallel.context 2 cannot be combined with parallel.shard_vocabulary"},
+      {"name: a\nmodel: {heads: 4, kv_heads: 4}\nparallel: {context: 3, context_exchange: "
+       "ulysses}\n",
+       3,
+       "parallel.context_exchange ulysses: 3 ranks do not divide the 4 heads of a rank "
+       "(model.heads)"},
+      {"name: a\nparallel: {context: 2, context_exchange: ring}\npipeline: {schedule: seq1f1b, "
+       "slices: 2}\n",
+       2,
+       "parallel.context_exchange ring cannot be combined with a schedule with slices: use "
+       "all-gather or ulysses"},
+      {"name: a\nmodel: {sequence: 30}\nparallel: {context: 2}\npipeline: {schedule: seq1f1b, "
+       "slices: 2}\n",
+       3,
+       "parallel.context 2: a schedule with slices needs tokens that 4 equal blocks divide, not "
+       "15"},
+      {"name: a\nmodel: {name: mixtral, sequence: 30, balance: loss}\nparallel: {context: 2}\n", 3,
+       "parallel.context 2: model.balance needs tokens that 4 equal blocks divide, not 30"},
       {"name: a\npipeline: {cost: '1,x,1'}\n", 2, "pipeline.cost: '1,x,1'"},
       {"name: a\npipeline: {slices: 3}\n", 2, "pipeline.slices 3"},
       {"name: a\npipeline: {csv: none.csv}\n", 2, "cannot"}};

@@ -33,22 +33,22 @@ at::Tensor StartsShape(const at::Tensor& tokens, std::int64_t) {
   return at::empty(tokens.sizes(), tokens.options());
 }
 
-at::Tensor MaskShape(const at::Tensor& starts, at::ScalarType dtype) {
+at::Tensor MaskShape(const at::Tensor& starts, std::int64_t first, at::ScalarType dtype) {
   const std::int64_t length = starts.size(1);
-  return at::empty({starts.size(0), 1, length, length}, starts.options().dtype(dtype));
+  return at::empty({starts.size(0), 1, length, first + length}, starts.options().dtype(dtype));
 }
 
-at::Tensor Mask(const at::Tensor& starts, at::ScalarType dtype) {
+at::Tensor Mask(const at::Tensor& starts, std::int64_t first, at::ScalarType dtype) {
   TORCH_CHECK(starts.dim() == 2 && starts.scalar_type() == at::kLong,
               "penstock::document_mask: starts are int64 [batch, sequence]");
-  at::Tensor mask = MaskShape(starts, dtype).fill_(-std::numeric_limits<double>::infinity());
+  at::Tensor mask = MaskShape(starts, first, dtype).fill_(-std::numeric_limits<double>::infinity());
   const at::Tensor dense = starts.contiguous();
   const auto* start = dense.const_data_ptr<std::int64_t>();
-  const std::int64_t length = dense.size(1);
+  const std::int64_t length = dense.size(1), keys = first + length;
   const auto item = static_cast<std::int64_t>(mask.element_size());
   auto* row = static_cast<std::byte*>(mask.mutable_data_ptr());
-  for (std::int64_t i = 0; i < dense.numel(); ++i, row += length * item) {
-    const std::int64_t token = i % length;
+  for (std::int64_t i = 0; i < dense.numel(); ++i, row += keys * item) {
+    const std::int64_t token = first + i % length;
     TORCH_CHECK(start[i] >= 0 && start[i] <= token, "penstock::document_mask: token ", token,
                 " is in a document that starts at ", start[i]);
     // Zero has no bits in any floating-point type.
@@ -59,7 +59,7 @@ at::Tensor Mask(const at::Tensor& starts, at::ScalarType dtype) {
 
 TORCH_LIBRARY_FRAGMENT(penstock, library) {
   library.def("document_starts(Tensor tokens, int end) -> Tensor");
-  library.def("document_mask(Tensor starts, ScalarType dtype) -> Tensor");
+  library.def("document_mask(Tensor starts, int first, ScalarType dtype) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(penstock, CPU, library) {
   library.impl("document_starts", Starts);
@@ -78,10 +78,10 @@ at::Tensor DocumentStarts(const at::Tensor& tokens, std::int64_t end) {
   return op.call(tokens, end);
 }
 
-at::Tensor DocumentMask(const at::Tensor& starts, at::ScalarType dtype) {
-  static const auto op =
-      FindOp("penstock::document_mask", "").typed<at::Tensor(const at::Tensor&, at::ScalarType)>();
-  return op.call(starts, dtype);
+at::Tensor DocumentMask(const at::Tensor& starts, std::int64_t first, at::ScalarType dtype) {
+  static const auto op = FindOp("penstock::document_mask", "")
+                             .typed<at::Tensor(const at::Tensor&, std::int64_t, at::ScalarType)>();
+  return op.call(starts, first, dtype);
 }
 
 }  // namespace penstock

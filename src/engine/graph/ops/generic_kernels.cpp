@@ -77,10 +77,10 @@ at::Tensor StartsGeneric(const at::Tensor& tokens, std::int64_t end) {
   return std::get<0>(at::cummax(shifted, 1));
 }
 
-at::Tensor MaskGeneric(const at::Tensor& starts, at::ScalarType dtype) {
-  const at::Tensor key = at::arange(starts.size(1), IndicesLike(starts));
-  const at::Tensor visible =
-      key.ge(starts.unsqueeze(2)).logical_and(key.le(key.unsqueeze(1))).unsqueeze(1);
+at::Tensor MaskGeneric(const at::Tensor& starts, std::int64_t first, at::ScalarType dtype) {
+  const at::Tensor key = at::arange(first + starts.size(1), IndicesLike(starts));
+  const at::Tensor own = key.narrow(0, first, starts.size(1)).unsqueeze(1);
+  const at::Tensor visible = key.ge(starts.unsqueeze(2)).logical_and(key.le(own)).unsqueeze(1);
   const auto options = starts.options().dtype(dtype);
   return at::where(visible, at::zeros({}, options),
                    at::full({}, -std::numeric_limits<double>::infinity(), options));

@@ -23,6 +23,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -71,6 +72,13 @@ class Rewriter {
   void Run() {
     const std::vector<Node> nodes = std::move(graph_.nodes);
     graph_.nodes.clear();
+    for (const Node& node : nodes) {
+      const bool is_backward =
+          IsOp(node, "aten::_scaled_dot_product_flash_attention_for_cpu_backward");
+      ForEachInput(node, [&](ValueId id) {
+        if (!is_backward) read_.insert(graph_.Root(id));
+      });
+    }
     for (const Node& node : nodes) {
       const std::string& name = node.op.operator_name().name;
       const bool replaced =
@@ -283,6 +291,8 @@ class Rewriter {
   bool Forward(const Node& node) {
     const std::optional<Shape> shape = ShapeOf(node, 0, 3);
     if (!shape || !HasKnownLayout(node.outputs[0], shape->OfQueries())) return false;
+    // Parts of an attention that are merged by their log-sum-exp (RingAttention).
+    if (read_.contains(graph_.Root(node.outputs[1]))) return false;
     dtype_ = shape->dtype;
     const std::vector<ValueId> q = Queries(In(node, 0), *shape, node);
     const ValueId k = Rows(In(node, 1), *shape, node);
@@ -373,6 +383,7 @@ class Rewriter {
 
   Graph& graph_;
   c10::ScalarType dtype_ = c10::kFloat;  // of the rewritten attention
+  std::set<ValueId> read_;               // roots of what nodes other than backwards read
   std::map<ValueId, ValueId> replaced_;  // by result of a fused kernel: its replacement
   // By log-sum-exp: the probabilities that backward reads instead, by block.
   std::map<ValueId, std::vector<ValueId>> probabilities_;

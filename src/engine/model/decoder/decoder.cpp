@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "graph/ops/documents.h"
 #include "graph/ops/random_ops.h"
 #include "model/decoder/token_predictor.h"
 #include "model/init.h"
@@ -27,6 +26,8 @@ class DecoderStage : public StageModule {
         has_logits_(range.has_logits()),
         document_end_(config.document_end),
         vocabulary_(Cut::Vocabulary(range, config.vocabulary)),
+        place_(ContextPlace::Of(range)),
+        parts_(embeds_ || !range.divides_tokens ? 1 : range.tensor_ranks),
         predictor_weight_(options.predictor_weight) {
     register_buffer("rotary_cos", rotary_.cos);
     register_buffer("rotary_sin", rotary_.sin);
@@ -56,7 +57,7 @@ class DecoderStage : public StageModule {
   torch::Tensor ForwardSlice(torch::Tensor input, SequenceContext& context) override {
     TORCH_CHECK(!predictor_ || context.is_whole() || !is_training(),
                 "model.predictor needs whole sequences, not slices");
-    const torch::Tensor hidden = Hidden(std::move(input), rotary_, context);
+    const torch::Tensor hidden = Hidden(std::move(input), context);
     return has_logits_ ? Logits(hidden) : hidden;
   }
 
@@ -66,12 +67,11 @@ class DecoderStage : public StageModule {
     std::vector<torch::Tensor> outputs;
     if (document_end_ < 0) {
       SequenceContext whole;
-      outputs = {Hidden(inputs[0], rotary_, whole)};
+      outputs = {Hidden(inputs[0], whole)};
     } else {
       const torch::Tensor starts = StartsOf(inputs);
       SequenceContext documents = SequenceContext::OfDocuments(starts);
-      const RotaryTable rotary = rotary_.At(documents.PositionsInDocuments());
-      outputs = {Hidden(inputs[0], rotary, documents), starts};
+      outputs = {Hidden(inputs[0], documents), starts};
     }
     if (!has_logits_) return outputs;
     const torch::Tensor logits = Logits(outputs.front());
@@ -101,7 +101,9 @@ class DecoderStage : public StageModule {
 
  private:
   // Returns the output of the last block, normalized in a last stage.
-  torch::Tensor Hidden(torch::Tensor input, const RotaryTable& rotary, SequenceContext& context) {
+  torch::Tensor Hidden(torch::Tensor input, SequenceContext& context) {
+    context.Divide(place_);
+    const RotaryTable rotary = context.RotaryOf(rotary_, parts_ * input.size(1));
     torch::Tensor hidden = embeds_ ? embedding_->forward(input) : std::move(input);
     for (const auto& block : blocks_) {
       BeginLayer();
@@ -114,7 +116,7 @@ class DecoderStage : public StageModule {
   torch::Tensor StartsOf(std::span<const torch::Tensor> inputs) const {
     TORCH_CHECK(embeds_ || inputs.size() == 2,
                 "a stage that separates documents also needs their starts");
-    return embeds_ ? DocumentStarts(inputs[0], document_end_) : inputs[1];
+    return embeds_ ? DocumentStartsOf(inputs[0], document_end_, place_) : inputs[1];
   }
 
   // Returns the logits of the rank's part of the vocabulary.
@@ -124,14 +126,17 @@ class DecoderStage : public StageModule {
   }
 
   torch::Tensor CrossEntropy(const torch::Tensor& logits, const torch::Tensor& targets) {
-    return vocabulary_.place.ranks == 1 ? StageModule::Loss({&logits, 1}, targets)
-                                        : DividedCrossEntropy(logits, targets, vocabulary_);
+    return vocabulary_.place.ranks * place_.ranks == 1
+               ? StageModule::Loss({&logits, 1}, targets)
+               : DividedCrossEntropy(logits, targets, vocabulary_, place_);
   }
 
   RotaryTable rotary_;
   bool embeds_, has_logits_;
   std::int64_t document_end_;
   Cut vocabulary_;
+  ContextPlace place_;
+  std::int64_t parts_;  // of the input's tokens that other tensor ranks have, too
   double predictor_weight_;
   std::shared_ptr<Embedding> embedding_;
   std::vector<std::shared_ptr<DecoderBlock>> blocks_;

@@ -99,6 +99,7 @@ ExpertLayer::ExpertLayer(torch::nn::Module& block, std::int64_t dim, std::int64_
     : options_(options),
       ranks_(range.expert_ranks),
       place_(range.has_whole_experts ? TensorPlace() : TensorPlace::Of(range)),
+      context_(ContextPlace::Of(range)),
       routers_(range.has_whole_experts ? range.tensor_ranks : 1),
       router_(block.register_module("router",
                                     std::make_shared<Router>(dim, options, RouterCut(range)))),
@@ -141,11 +142,12 @@ torch::Tensor ExpertLayer::Balance(const torch::Tensor& output, const ExpertChoi
     return SideGradient::apply(output, router_->bias(),
                                load - rows / static_cast<double>(options_.experts));
   }
-  load = SumOverRanks(load, {.ranks = routers_});
-  rows *= routers_;
+  load = SumOverContext(SumOverRanks(load, {.ranks = routers_}), context_);
+  const int parts = routers_ * context_.ranks;
+  rows *= parts;
   const torch::Tensor shares = choice.scores / choice.scores.sum(-1, /*keepdim=*/true);
   const torch::Tensor loss =
-      (load * shares.mean(0)).sum() * (static_cast<double>(options_.experts) / rows / routers_);
+      (load * shares.mean(0)).sum() * (static_cast<double>(options_.experts) / rows / parts);
   const double gradient = options_.balance_loss * loss_gradient_;
   return SideGradient::apply(output, loss, at::full({}, gradient, loss.options()));
 }

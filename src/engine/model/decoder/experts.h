@@ -66,7 +66,8 @@ class ExpertLayer : public FeedForward {
   ExpertOptions options_;
   int ranks_;          // that divide the experts
   TensorPlace place_;  // of the ranks that divide each expert
-  int routers_;        // ranks that choose for different tokens
+  ContextPlace context_;
+  int routers_;  // ranks that choose for different tokens
   double loss_gradient_ = 1;
   std::shared_ptr<Router> router_;
   torch::Tensor w1_, w2_, w3_;

@@ -45,8 +45,7 @@ LatentAttention::LatentAttention(torch::nn::Module& block, const LatentSizes& si
   sizes_.heads /= place_.ranks;
 }
 
-torch::Tensor LatentAttention::Queries(const torch::Tensor& input, const RotaryTable& rotary,
-                                       std::int64_t start) {
+torch::Tensor LatentAttention::Queries(const torch::Tensor& input, const RotaryTable& rotary) {
   const torch::Tensor latent = wq_ ? input : q_norm_->forward(wq_a_->forward(input));
   const torch::Tensor all =
       (wq_ ? wq_ : wq_b_)
@@ -54,20 +53,19 @@ torch::Tensor LatentAttention::Queries(const torch::Tensor& input, const RotaryT
           .view({input.size(0), input.size(1), sizes_.heads, sizes_.query_dim()})
           .transpose(1, 2);  // [B, H, S, E]
   const torch::Tensor rotated =
-      rotary.Rotate(Deinterleave(all.narrow(-1, sizes_.plain_dim, sizes_.rotary_dim)), start);
+      rotary.Rotate(Deinterleave(all.narrow(-1, sizes_.plain_dim, sizes_.rotary_dim)));
   // Attention's output has the layout of its queries: with the heads inside, joining them is a
   // view.
   return at::cat({all.narrow(-1, 0, sizes_.plain_dim).transpose(1, 2), rotated.transpose(1, 2)}, -1)
       .transpose(1, 2);
 }
 
-KeysValues LatentAttention::Own(const torch::Tensor& input, const RotaryTable& rotary,
-                                std::int64_t start) {
+KeysValues LatentAttention::Own(const torch::Tensor& input, const RotaryTable& rotary) {
   const std::int64_t batch = input.size(0), length = input.size(1), heads = sizes_.heads;
   const torch::Tensor latent = wkv_a_->forward(input);
   const torch::Tensor shared = Deinterleave(latent.narrow(-1, sizes_.kv_rank, sizes_.rotary_dim));
   const torch::Tensor rotated =  // [B, 1, S, rotary]
-      ShareAmongRanks(rotary.Rotate(shared.unsqueeze(1), start), place_.WithAllTokens());
+      ShareAmongRanks(rotary.Rotate(shared.unsqueeze(1)), place_.WithAllTokens());
   const torch::Tensor normal = kv_norm_->forward(latent.narrow(-1, 0, sizes_.kv_rank));
   const torch::Tensor up = wkv_b_->forward(ShareAmongRanks(normal, place_.WithAllTokens()))
                                .view({batch, length, heads, sizes_.plain_dim + sizes_.value_dim})
@@ -82,9 +80,8 @@ KeysValues LatentAttention::Own(const torch::Tensor& input, const RotaryTable& r
 torch::Tensor LatentAttention::Attend(const torch::Tensor& own, const RotaryTable& rotary,
                                       SequenceContext& context) {
   const torch::Tensor input = AllTokens(own, place_);
-  const std::int64_t start = context.start();
-  const torch::Tensor query = Queries(input, rotary, start);
-  KeysValues known = context.Extend(Own(input, rotary, start));
+  const torch::Tensor query = Queries(input, rotary);
+  KeysValues known = context.Extend(Own(input, rotary));
   // Fused attention needs values of the size of the keys.
   const std::int64_t padding = sizes_.query_dim() - sizes_.value_dim;
   const std::array<std::int64_t, 2> sides = {0, padding};

@@ -24,8 +24,8 @@ class LatentAttention : public AttentionLayer {
                        SequenceContext& context) override;
 
  private:
-  torch::Tensor Queries(const torch::Tensor& input, const RotaryTable& rotary, std::int64_t start);
-  KeysValues Own(const torch::Tensor& input, const RotaryTable& rotary, std::int64_t start);
+  torch::Tensor Queries(const torch::Tensor& input, const RotaryTable& rotary);
+  KeysValues Own(const torch::Tensor& input, const RotaryTable& rotary);
 
   LatentSizes sizes_;  // of the rank
   TensorPlace place_;

@@ -24,7 +24,7 @@ torch::Tensor TokenPredictor::forward(const torch::Tensor& hidden, const torch::
       at::cat({next_norm_->forward(next), hidden_norm_->forward(hidden)}, -1);
   SequenceContext context =
       starts.defined() ? SequenceContext::OfDocuments(starts) : SequenceContext();
-  const RotaryTable own = starts.defined() ? rotary.At(context.PositionsInDocuments()) : rotary;
+  const RotaryTable own = context.RotaryOf(rotary, hidden.size(1));
   return norm_->forward(block_->forward(projection_->forward(both), own, context));
 }
 

@@ -8,6 +8,7 @@
 #include "base/system/cores.h"
 #include "config/replicas.h"
 #include "config/run_schedule.h"
+#include "config/sequence_lengths.h"
 #include "config/stage_ranges.h"
 #include "graph/capture/shapes_only.h"
 #include "model/model.h"
@@ -51,9 +52,9 @@ Result<StageGraphs> CapturedGraphs(const TrainConfig& config, int stage,
                                      only_shapes ? "none" : config.max_memory));
   PENSTOCK_TRY(const std::shared_ptr<StageModule> module, WorkingStage(chosen, range));
   StageExamples examples;
-  PENSTOCK_TRY(examples.inputs,
-               ExampleInputs(chosen, std::span(ranges).first(index), config.model.sequence));
-  examples.targets = {at::zeros({config.batch, config.model.sequence}, at::kLong)};
+  const std::int64_t tokens = TokensOfRank(config, config.model.sequence);
+  PENSTOCK_TRY(examples.inputs, ExampleInputs(chosen, std::span(ranges).first(index), tokens));
+  examples.targets = {at::zeros({config.batch, tokens}, at::kLong)};
   PENSTOCK_TRY(const TorchStageOptions stage_options,
                OptionsOfStage(chosen, schedule, SharedParameters(config.model, ranges), stage));
   PENSTOCK_TRY(JointGraph joint, CaptureStage(MakeStageSpec(module, examples, stage_options)));
@@ -84,6 +85,11 @@ Result<std::vector<CompiledStageFile>> CompileStages(const TrainConfig& config,
         "schedule '{}' updates after every microbatch, but compiled stages serve one update per "
         "step: use another schedule",
         schedule.algorithm);
+  }
+  if (config.parallel.context > 1) {
+    return InvalidParameter("parallel.context",
+                            "{}: compiled stages have all tokens of samples; leave it at 1",
+                            config.parallel.context);
   }
   CompileOptions options;
   options.exact = config.exact;

@@ -38,7 +38,7 @@ Result<std::vector<at::Tensor>> ExampleInputs(const TrainConfig& config,
     values = {FirstInput(config, length)};
     for (const LayerRange& range : previous) {
       PENSTOCK_TRY(const std::shared_ptr<StageModule> module,
-                   WorkingStage(config, WithTensorPart(range, config)));
+                   WorkingStage(config, WithPlane(range, config)));
       values = module->ForwardAll(values);
     }
   }

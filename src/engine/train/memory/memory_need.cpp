@@ -68,6 +68,7 @@ TrainConfig SmallConfig(const TrainConfig& config, Kind kind, std::int64_t layer
   small.parallel.shard_vocabulary = config.parallel.shard_vocabulary;
   small.parallel.tensor = config.parallel.tensor;
   small.parallel.expert_tensor = config.parallel.expert_tensor;
+  small.parallel.context = config.parallel.context;
   small.parallel.sequence_parallel = config.parallel.sequence_parallel;
   small.parallel.gather_again = config.parallel.gather_again;
   small.pipeline.microbatches = config.parallel.expert;
@@ -82,7 +83,7 @@ TrainConfig SmallConfig(const TrainConfig& config, Kind kind, std::int64_t layer
 Result<StageNeed> CountParameters(const TrainConfig& config, Kind kind, std::int64_t layers) {
   const TrainConfig small = SmallConfig(config, kind, layers);
   PENSTOCK_TRY(const std::vector<LayerRange> ranges, StageRanges(small, small.pipeline.stages));
-  LayerRange range = WithTensorPart(ranges[IndexOf(kind)], small);
+  LayerRange range = WithPlane(ranges[IndexOf(kind)], small);
   range.expert_ranks = config.parallel.expert;
   PENSTOCK_TRY(const std::shared_ptr<StageModule> module, BuildStage(small.model, range));
   StageNeed need;
@@ -189,14 +190,14 @@ using RanksHere = std::vector<int>;
 
 RanksHere RanksInPlanes(const TrainConfig& config, const LocalRanks& ranks) {
   RanksHere here;
-  for (const int rank : ranks.here()) here.push_back(rank / config.parallel.tensor);
+  for (const int rank : ranks.here()) here.push_back(rank / Planes(config.parallel).ranks());
   return here;
 }
 
 // Returns the number of planes in which this process has ranks.
 double PlanesHere(const TrainConfig& config, const LocalRanks& ranks) {
   std::set<int> planes;
-  for (const int rank : ranks.here()) planes.insert(rank % config.parallel.tensor);
+  for (const int rank : ranks.here()) planes.insert(rank % Planes(config.parallel).ranks());
   return static_cast<double>(planes.size());
 }
 

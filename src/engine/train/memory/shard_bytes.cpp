@@ -49,7 +49,7 @@ Result<std::vector<StageParameters>> ParametersOfStages(const TrainConfig& confi
   const ParameterRules rules(config.optimizer);
   std::vector<StageParameters> stages;
   for (LayerRange range : ranges) {
-    range = WithTensorPart(range, config);
+    range = WithPlane(range, config);
     range.expert_ranks = config.parallel.expert;
     PENSTOCK_TRY(const std::shared_ptr<StageModule> module, BuildStage(config.model, range));
     const std::map<std::string, ParameterPart> parts = PartsOf(*module);

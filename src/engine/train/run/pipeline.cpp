@@ -74,6 +74,20 @@ class BatchBuffers {
   std::vector<at::Tensor> tensors_;   // by microbatch index
 };
 
+// Returns a source of the tokens of samples that a rank has.
+BatchSource Divided(const BatchSource& source, const ContextPlace& place) {
+  if (place.ranks == 1) return source;
+  const auto divide = [place](const auto& read, std::int64_t padding) {
+    return [=](std::int64_t step, int microbatch) {
+      return TokensOf(place, read(step, microbatch), 1, padding);
+    };
+  };
+  BatchSource divided = source;
+  if (source.tokens) divided.tokens = divide(source.tokens, 0);
+  if (source.targets) divided.targets = divide(source.targets, kNoToken);
+  return divided;
+}
+
 // Returns the configured folder, else the run's.
 std::string OffloadFolder(const TrainConfig& config) {
   return config.offload.pool.empty() ? RunPath(config) : config.offload.pool;
@@ -204,12 +218,14 @@ class PipelineBuilder {
                   StageBuilder& builder)
       : run_(run),
         config_(run.config),
+        planes_(Planes(config_.parallel)),
         plane_(plane),
         ranks_(run.RanksOf(plane)),
-        source_(source),
+        source_(Divided(source,
+                        {planes_.size(Axis::kContext), planes_.PlaceOf(plane, Axis::kContext)})),
         pipeline_(pipeline),
         builder_(builder),
-        tokens_(at::zeros({config_.batch, SliceLengths(config_).front()},
+        tokens_(at::zeros({config_.batch, TokensOfRank(config_, SliceLengths(config_).front())},
                           at::device(pipeline.device).dtype(at::kLong))),
         examples_{{}, {at::zeros_like(tokens_)}},
         progress_(run.log()) {}
@@ -226,7 +242,8 @@ class PipelineBuilder {
     const int model_stage = placement().model_stage(stage);
     options.random.first_op = pipeline_.ranges[Index(model_stage)].begin * kRandomOpsPerLayer;
     // Other tokens, other numbers.
-    if (DividesTokens(config_)) options.random.first_op += std::int64_t{plane_} << 40;
+    const int tokens = plane_ / (DividesTokens(config_) ? 1 : planes_.size(Axis::kTensor));
+    options.random.first_op += std::int64_t{tokens} << 40;
     PENSTOCK_TRY_STATUS(SetCompiled(config_, model_stage, plane_, options));
     PENSTOCK_TRY_STATUS(SetExamples(model_stage, options));
     Report(stage, 0);
@@ -288,7 +305,7 @@ class PipelineBuilder {
     auto& module = model.stages[placement().model_stage(stage)];
     PENSTOCK_TRY(module, BuildStage(config_.model, range));
     builder_.Join(stage, options);
-    options.tensor = {plane_, PartsOf(*module)};
+    options.tensor = {planes_.PlaceOf(plane_, Axis::kTensor), PartsOf(*module)};
     if (config_.precision == "bf16") {
       PENSTOCK_TRY(options.working, CastStage(*module, config_.model, range, at::kBFloat16));
       MoveStage(*options.working, pipeline_.device);
@@ -311,9 +328,10 @@ class PipelineBuilder {
 
   const RunContext& run_;
   const TrainConfig& config_;
+  Mesh planes_;
   int plane_;
   LocalRanks ranks_;
-  const BatchSource& source_;
+  BatchSource source_;  // of the plane
   Pipeline& pipeline_;
   StageBuilder& builder_;
   at::Tensor tokens_;
@@ -332,10 +350,21 @@ Result<Pipeline> BuildPipeline(const TrainConfig& config, const Schedule& schedu
 
 namespace {
 
+// The groups that connect the planes.
+struct GroupsOfPlanes {
+  PlaneGroups tensor, context;
+
+  // Moves the ends of a rank of the mesh.
+  void Take(int mesh_rank, RankShards& to) {
+    if (!tensor.empty()) to.tensor = std::move(tensor[Index(mesh_rank)]);
+    if (!context.empty()) to.context = std::move(context[Index(mesh_rank)]);
+  }
+};
+
 // Builds one plane. Takes its ends of the groups.
 Result<Pipeline> BuildPlane(const RunContext& run, int plane, const BatchSource& source,
                             const std::shared_ptr<LearningRate>& rate, c10::Device device,
-                            PlaneGroups& tensor) {
+                            GroupsOfPlanes& groups) {
   const TrainConfig& config = run.config;
   const Schedule& schedule = run.schedule;
   const int length = schedule.placement.chain_length();
@@ -351,11 +380,10 @@ Result<Pipeline> BuildPlane(const RunContext& run, int plane, const BatchSource&
                                   {pipeline.device, config.device_graphs, config.device_parts}));
   pipeline.zero = builder.zero();
   pipeline.replicas_per_shard = builder.replicas_per_shard();
+  pipeline.saves = Planes(config.parallel).PlaceOf(plane, Axis::kContext) == 0;
   pipeline.rank_shards = builder.rank_shards();
   for (const int rank : ranks.here()) {
-    if (tensor.empty()) break;
-    pipeline.rank_shards[Index(rank)]->tensor =
-        std::move(tensor[Index(rank * run.planes() + plane)]);
+    groups.Take(rank * run.planes() + plane, *pipeline.rank_shards[Index(rank)]);
   }
   pipeline.recorders = builder.recorders();
   pipeline.rate = rate;
@@ -373,23 +401,30 @@ Result<Pipeline> BuildPlane(const RunContext& run, int plane, const BatchSource&
 }  // namespace
 
 Result<Pipeline> BuildPipeline(const RunContext& run, const BatchSource& source) {
-  const int planes = run.planes();
+  const Mesh planes = Planes(run.config.parallel);
   PENSTOCK_TRY(const c10::Device device, OpenDevice(run.config.device));
-  if (planes > 1 && !device.is_cpu()) {
-    return InvalidParameter("parallel.tensor",
-                            "{}: this version divides layers on CPUs only; set device=cpu", planes);
+  if (planes.ranks() > 1 && !device.is_cpu()) {
+    const bool tensor = planes.size(Axis::kTensor) > 1;
+    return InvalidParameter(tensor ? "parallel.tensor" : "parallel.context",
+                            "{}: this version divides {} on CPUs only; set device=cpu",
+                            planes.size(tensor ? Axis::kTensor : Axis::kContext),
+                            tensor ? "layers" : "samples");
   }
   PENSTOCK_TRY(const std::optional<LinkSpeed> link, LinkOf(run.config.parallel));
-  PENSTOCK_TRY(PlaneGroups tensor,
-               MakePlaneGroups(MeshOfPlanes(run.config.parallel, run.schedule), Axis::kTensor,
-                               run.ranks, run.processes.group(), device, link));
+  const auto groups_along = [&](Axis axis) {
+    return MakePlaneGroups(MeshOfPlanes(run.config.parallel, run.schedule), axis, run.ranks,
+                           run.processes.group(), device, link);
+  };
+  GroupsOfPlanes groups;
+  PENSTOCK_TRY(groups.tensor, groups_along(Axis::kTensor));
+  PENSTOCK_TRY(groups.context, groups_along(Axis::kContext));
   const auto rate =
       std::make_shared<LearningRate>(LearningRate{run.config.optimizer, run.config.steps});
-  PENSTOCK_TRY(Pipeline pipeline, BuildPlane(run, 0, source, rate, device, tensor));
-  for (int plane = 1; plane < planes; ++plane) {
+  PENSTOCK_TRY(Pipeline pipeline, BuildPlane(run, 0, source, rate, device, groups));
+  for (int plane = 1; plane < planes.ranks(); ++plane) {
     // Planes run on threads of their own, and a source may be used by one.
     const BatchSource own = source.fork ? source.fork() : source;
-    PENSTOCK_TRY(pipeline.planes.emplace_back(), BuildPlane(run, plane, own, rate, device, tensor));
+    PENSTOCK_TRY(pipeline.planes.emplace_back(), BuildPlane(run, plane, own, rate, device, groups));
   }
   return pipeline;
 }
@@ -525,6 +560,7 @@ NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int mes
   const int plane = mesh_rank % planes;
   const Pipeline& own = pipeline.Plane(plane);
   NamedState state;
+  if (!own.saves) return state;
   for (const int stage : schedule.placement.stages_of(mesh_rank / planes)) {
     if (!own.IsFirstOfShard(stage / schedule.placement.chain_length())) continue;
     const std::size_t index = stage;

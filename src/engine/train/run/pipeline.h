@@ -35,10 +35,11 @@ struct Pipeline {
   std::vector<LayerRange> ranges;       // by stage of the model
   // By stage of the model: the stage that trains while GatherWeights has replaced it, else null.
   std::vector<std::shared_ptr<StageModule>> replaced;
-  // The other planes (MeshOfPlanes), in order, each with its parts of the matrices. They have one
-  // replica each of what is not divided.
+  // The other planes (Planes), in order, each with its parts of the matrices. They have one replica
+  // each of what is not divided.
   std::vector<Pipeline> planes;
-  int zero = 0;  // see UpdateRule
+  bool saves = true;  // whether checkpoints have the parts of this plane, or those of an equal one
+  int zero = 0;       // see UpdateRule
   int replicas_per_shard = 1;
   std::shared_ptr<LearningRate> rate;  // of all stages; may be changed only while no rank runs
 
@@ -84,7 +85,7 @@ void GatherWeights(Pipeline& pipeline, const Schedule& schedule, bool replicas =
 void DropGatheredWeights(Pipeline& pipeline);
 
 // Returns what a checkpoint saves of the stages of one rank of all planes (MeshOfPlanes). Of the
-// stages that share a parameter, the first one saves it, and so does the first plane.
+// stages that share a parameter, the first one saves it, and so does the first plane that has it.
 NamedState RankState(const Pipeline& pipeline, const Schedule& schedule, int mesh_rank);
 
 // Sets the weights and the optimizer state of this process's stages, with all copies of replicas

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "config/replicas.h"
 #include "config/train_config.h"
 #include "runtime/processes/collectives.h"
 #include "runtime/processes/local_ranks.h"
@@ -35,7 +36,7 @@ struct RunContext {
 
   std::string path() const { return RunPath(config); }
   std::FILE* log() const { return options.log; }
-  int planes() const { return config.parallel.tensor; }  // see MeshOfPlanes
+  int planes() const { return Planes(config.parallel).ranks(); }
   // Returns the ranks of a plane, by rank of the schedule. This process may run none of them.
   LocalRanks RanksOf(int plane) const { return ranks.OfPlane(planes(), plane); }
   // Returns the number of threads of each rank.

@@ -167,7 +167,10 @@ void PrintStart(const RunContext& run, const TrainingData& data, std::int64_t pa
       config.pipeline.ranks,
       config.pipeline.csv.empty() ? config.pipeline.schedule : config.pipeline.csv,
       config.parallel.data > 1 ? fmt::format(", {} replicas", config.parallel.data) : "",
-      config.parallel.tensor > 1 ? fmt::format(", {} tensor ranks", config.parallel.tensor) : "");
+      (config.parallel.context > 1 ? fmt::format(", {} context ranks", config.parallel.context)
+                                   : "") +
+          (config.parallel.tensor > 1 ? fmt::format(", {} tensor ranks", config.parallel.tensor)
+                                      : ""));
   std::fflush(log);
 }
 
@@ -388,7 +391,7 @@ Result<std::vector<std::string>> CheckBeforeStart(const RunContext& run) {
 void ChooseRanks(const Collectives& processes, TrainConfig& config) {
   const bool is_open = config.pipeline.ranks == 0 && config.pipeline.csv.empty();
   if (!is_open || processes.processes() == 1) return;
-  const int pipelines = config.parallel.data * config.parallel.tensor;
+  const int pipelines = config.parallel.data * Planes(config.parallel).ranks();
   config.pipeline.ranks = std::max(2, processes.processes() / pipelines);
 }
 

@@ -37,8 +37,8 @@ struct RankShards {
   ShardCollectives* reducing = nullptr;
   // The ranks that divide the experts; null if none do.
   std::unique_ptr<GroupEnd> experts;
-  // The ranks that divide the matrices; null if none do.
-  std::unique_ptr<GroupEnd> tensor;
+  // The ranks that divide the matrices, and the tokens of samples; null if none do.
+  std::unique_ptr<GroupEnd> tensor, context;
 };
 
 }  // namespace penstock

@@ -114,6 +114,11 @@ void ShardCollectives::BeginGradients() {
   at::Tensor(gradients_->sequence()).zero_();
 }
 
+const at::Tensor& ShardCollectives::WholeGradients() {
+  BeginGradients();
+  return gradients_->sequence();
+}
+
 void ShardCollectives::StartReduction() {
   if (rank_.reducing != nullptr && !rank_.reducing->FinishReduction()) return;
   BeginGradients();

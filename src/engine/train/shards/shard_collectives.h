@@ -58,6 +58,8 @@ class ShardCollectives {
 
   // Makes room for the gradients, which start at 0, unless it exists.
   void BeginGradients();
+  // Returns the whole gradients, one after another in the order of the sequence.
+  const at::Tensor& WholeGradients();
   // REDUCE_GRAD.
   void StartReduction();
   // Waits for the reduction, if one is in flight, and frees the gradients. Returns false after an

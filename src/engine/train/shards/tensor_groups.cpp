@@ -47,13 +47,22 @@ Result<PlaneGroups> MakePlaneGroups(const Mesh& mesh, Axis axis, const LocalRank
   return groups;
 }
 
-at::Tensor SumOverGroup(GroupEnd& group, const at::Tensor& x) {
-  const at::Tensor sum = at::empty_like(x);
+namespace {
+
+at::Tensor SumTo(GroupEnd& group, const at::Tensor& x, const at::Tensor& sum) {
   CollectiveCall call{.kind = CollectiveKind::kAllReduce, .type = SummedTypeOf(x)};
   call.input = {static_cast<const std::byte*>(x.const_data_ptr()), x.nbytes()};
   call.output = MemoryOf(sum);
   return group.Wait(group.Start(call, x, sum));
 }
+
+}  // namespace
+
+at::Tensor SumOverGroup(GroupEnd& group, const at::Tensor& x) {
+  return SumTo(group, x, at::empty_like(x));
+}
+
+void SumInPlace(GroupEnd& group, const at::Tensor& x) { static_cast<void>(SumTo(group, x, x)); }
 
 RankGroup::Ticket StartGather(GroupEnd& group, const at::Tensor& x) {
   const at::Tensor own = x.contiguous();

@@ -1,5 +1,6 @@
-// The groups of ranks with the same stages in different planes, such as those that divide matrices
-// (parallel.tensor), and collectives of them apart from the stages' graphs. Private to train/.
+// The groups of ranks with the same stages in different planes, which divide matrices
+// (parallel.tensor) or the tokens of samples (parallel.context), and collectives of them apart from
+// the stages' graphs. Private to train/.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,6 +34,8 @@ Result<PlaneGroups> MakePlaneGroups(const Mesh& mesh, Axis axis, const LocalRank
 // Returns the sum over the ranks of a group: in the order of the ranks, and the same on all.
 // Requires: x is dense. Throws std::runtime_error with the error of the group.
 at::Tensor SumOverGroup(GroupEnd& group, const at::Tensor& x);
+// Replaces x by the sum.
+void SumInPlace(GroupEnd& group, const at::Tensor& x);
 // Starts to gather the tensors of all ranks, which have one shape, along a new first dimension.
 // GroupEnd::Wait returns the result. Throws as SumOverGroup.
 RankGroup::Ticket StartGather(GroupEnd& group, const at::Tensor& x);

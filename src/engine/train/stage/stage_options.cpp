@@ -59,6 +59,9 @@ void SetShared(const std::vector<SharedParameter>& shared, int model_stage,
 Status SetConfigured(const TrainConfig& config, TorchStageOptions& options) {
   options.lengths.of_slices = SliceLengths(config);
   options.lengths.of_microbatches = MicrobatchLengths(config);
+  options.lengths.context_ranks = config.parallel.context;
+  options.lengths.ranks_differ =
+      config.parallel.context > 1 && config.parallel.context_exchange != "ulysses";
   options.compile.exact = config.exact;
   options.compile.fuse = config.fuse;
   if (config.optimizer.gradient_dtype == "bf16") options.gradients.dtype = at::kBFloat16;

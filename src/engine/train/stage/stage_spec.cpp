@@ -141,13 +141,13 @@ std::vector<at::Tensor> WithTokens(std::span<const at::Tensor> examples, std::in
 // Returns the examples of a later slice. After its input follow the keys and values of the earlier
 // slices; each slice has as many as the first slice's program returns.
 StageExamples ExamplesOfSlice(const StageExamples& first, const StageProgram& program,
-                              std::span<const std::int64_t> lengths, int slice) {
-  const std::size_t index = slice;
+                              const SequenceLengths& lengths, int slice) {
+  const std::span<const std::int64_t> all = lengths.of_slices;
+  const std::int64_t own = lengths.OfRank(all[Index(slice)]);
   // Each rank of a tensor group may have only a part of the tokens of hidden states.
-  const std::int64_t input = first.inputs[0].size(1) * lengths[index] / lengths[0];
-  StageExamples examples{{WithTokens(first.inputs[0], input)},
-                         WithTokens(first.targets, lengths[index])};
-  for (const std::int64_t length : lengths.first(index)) {
+  const std::int64_t input = first.inputs[0].size(1) * own / lengths.OfRank(all[0]);
+  StageExamples examples{{WithTokens(first.inputs[0], input)}, WithTokens(first.targets, own)};
+  for (const std::int64_t length : all.first(Index(slice))) {
     for (const StagePort& port : std::span(program.outputs).subspan(1)) {
       const auto options = first.inputs[0].options().dtype(port.type.dtype);
       const at::Tensor kept = at::zeros(port.type.sizes, options).requires_grad_(true);
@@ -157,11 +157,14 @@ StageExamples ExamplesOfSlice(const StageExamples& first, const StageProgram& pr
   return examples;
 }
 
-StageExamples ExamplesOfLength(const StageExamples& examples, std::int64_t longest,
+// The examples have the tokens of the longest sequences.
+StageExamples ExamplesOfLength(const StageExamples& examples, const SequenceLengths& lengths,
                                std::int64_t length) {
-  StageExamples of_length = {{}, WithTokens(examples.targets, length)};
+  const std::int64_t longest = lengths.OfRank(lengths.Distinct().front());
+  const std::int64_t own = lengths.OfRank(length);
+  StageExamples of_length = {{}, WithTokens(examples.targets, own)};
   for (const at::Tensor& input : examples.inputs) {
-    of_length.inputs.push_back(WithTokens(input, input.size(1) * length / longest));
+    of_length.inputs.push_back(WithTokens(input, input.size(1) * own / longest));
   }
   return of_length;
 }
@@ -326,8 +329,7 @@ Result<std::vector<StageProgram>> CompileSlices(const std::shared_ptr<StageModul
     if (on_slice) on_slice(slice);
     PENSTOCK_TRY(
         StageProgram program,
-        CompileSlice(module,
-                     ExamplesOfSlice(examples, programs.front(), options.lengths.of_slices, slice),
+        CompileSlice(module, ExamplesOfSlice(examples, programs.front(), options.lengths, slice),
                      options, slice));
     programs.push_back(std::move(program));
   }
@@ -336,7 +338,7 @@ Result<std::vector<StageProgram>> CompileSlices(const std::shared_ptr<StageModul
     if (on_slice) on_slice(index);
     PENSTOCK_TRY(
         StageProgram program,
-        CompileSlice(module, ExamplesOfLength(examples, lengths.front(), lengths[Index(index)]),
+        CompileSlice(module, ExamplesOfLength(examples, options.lengths, lengths[Index(index)]),
                      options, index));
     programs.push_back(std::move(program));
   }

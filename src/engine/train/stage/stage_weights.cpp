@@ -171,10 +171,15 @@ std::int64_t StageWeights::WeightBytes() const {
   return bytes;
 }
 
+void StageWeights::AddPlanes() {
+  if (std::exchange(planes_added_, true)) return;
+  const at::NoGradGuard no_gradients;
+  if (!copied_.empty()) AddCopies();
+  if (rank_->context) AddContext();
+}
+
 // Each part has its place among the parts of the whole parameter, where the others add zeros.
 void StageWeights::AddCopies() {
-  if (copied_.empty() || std::exchange(copies_added_, true)) return;
-  const at::NoGradGuard no_gradients;
   std::int64_t elements = 0;
   for (const auto& [parameter, part] : copied_) {
     elements += gradients_.tensors()[parameter].numel() * part.parts;
@@ -194,14 +199,39 @@ void StageWeights::AddCopies() {
            [](const at::Tensor& sum, const at::Tensor& gradient) { gradient.copy_(sum); });
 }
 
+// Gradients that are whole until their reduction have memory of their own.
+void StageWeights::AddContext() {
+  at::Tensor here = gradients_.flat();
+  if (division_.zero >= 2) {
+    SumInPlace(*rank_->context, collectives_->WholeGradients());
+    here = here.narrow(0, shards_.shard_elements(), here.numel() - shards_.shard_elements());
+  }
+  if (here.numel() > 0) SumInPlace(*rank_->context, here);
+}
+
+Message StageWeights::ShareParameter(int parameter) {
+  AddPlanes();
+  return shared_.Share(parameter);
+}
+
+std::vector<std::pair<int, GroupEnd*>> StageWeights::groups() const {
+  std::vector<std::pair<int, GroupEnd*>> groups;
+  for (const auto& [number, group] : {std::pair(kExpertGroup, rank_->experts.get()),
+                                      {kTensorGroup, rank_->tensor.get()},
+                                      {kContextGroup, rank_->context.get()}}) {
+    if (group != nullptr) groups.emplace_back(number, group);
+  }
+  return groups;
+}
+
 void StageWeights::StartReduction() {
-  AddCopies();
+  AddPlanes();
   collectives_->StartReduction();
 }
 
 void StageWeights::Update(const TorchStage::Update& update) {
   const at::NoGradGuard no_gradients;
-  AddCopies();
+  AddPlanes();
   if (collectives_ && collectives_->has_gradients()) {
     throw std::runtime_error("the gradients were not reduced: add REDUCE_GRAD to the schedule");
   }
@@ -247,7 +277,7 @@ void StageWeights::SetWeights(std::span<const at::Tensor> whole) {
 
 void StageWeights::Clear() {
   gradients_.flat().zero_();
-  copies_added_ = false;
+  planes_added_ = false;
   planes_.EndStep();
   dropped_ = false;
 }
@@ -282,7 +312,7 @@ void StageWeights::RollBackStep() {
 // Adds the norms of a parameter's pieces in the order of the shards, as the ranks do that have one
 // shard each.
 std::span<const double> StageWeights::SquaredNorms() {
-  AddCopies();
+  AddPlanes();
   if (collectives_) static_cast<void>(collectives_->FinishReduction());
   planes_.AverageGradients(gradients_.flat());
   norms_.assign(parameters_.size(), 0);
@@ -353,7 +383,7 @@ void StageWeights::DropGathered() {
 }
 
 Message StageWeights::ShareGradients(int to_chain) {
-  AddCopies();
+  AddPlanes();
   if (collectives_ && division_.per_shard > 1) {
     static_cast<void>(collectives_->FinishReduction());
   }

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "graph/capture/capture.h"
@@ -68,7 +69,7 @@ class StageWeights final : public StageUpdate {
   // By parameter, also for parameters that it does not update.
   std::span<const double> SquaredNorms() override;
   std::string ParameterName(std::size_t index) const override { return parameters_[index].name; }
-  Message ShareParameter(int parameter) override { return shared_.Share(parameter); }
+  Message ShareParameter(int parameter) override;
   void TakeParameter(int parameter, int holder, Message gradient) override {
     shared_.Take(parameter, holder, std::move(gradient));
   }
@@ -83,9 +84,8 @@ class StageWeights final : public StageUpdate {
 
   // The collectives of the replicas; null without any.
   ShardCollectives* collectives() { return collectives_ ? &*collectives_ : nullptr; }
-  // The ranks that divide the experts, and the matrices; null if none do.
-  GroupEnd* expert_group() const { return rank_->experts.get(); }
-  GroupEnd* tensor_group() const { return rank_->tensor.get(); }
+  // The rank's groups for collectives of graphs, by number.
+  std::vector<std::pair<int, GroupEnd*>> groups() const;
   // REDUCE_GRAD.
   void StartReduction();
 
@@ -114,9 +114,12 @@ class StageWeights final : public StageUpdate {
   // What replicas send each other of a piece, and its type.
   at::Tensor Sent(const Shards::ParameterPiece& piece) const;
   at::ScalarType SentType() const;
-  // Adds the gradients of parts of parameters that several ranks of the tensor group have, once per
-  // update, in one exchange.
+  // Adds what other planes have computed of the gradients, once per update: of parts that several
+  // ranks of the tensor group have, then of other tokens.
+  void AddPlanes();
+  // In one exchange.
   void AddCopies();
+  void AddContext();
   void AddNormsOfParts();
   void Update(const TorchStage::Update& update);
   void Clear();
@@ -135,7 +138,7 @@ class StageWeights final : public StageUpdate {
   std::vector<NamedParameter> updated_;
   // The parts of which other ranks of the tensor group have copies, by parameter.
   std::vector<std::pair<std::size_t, ParameterPart>> copied_;
-  bool copies_added_ = false;
+  bool planes_added_ = false;
   bool dropped_ = false;
   std::vector<double> norms_;
   at::Tensor outgoing_shard_;  // of parameters; undefined before the step

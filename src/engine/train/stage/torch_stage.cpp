@@ -50,10 +50,7 @@ class CompiledStage final : public TorchStage {
         binding_{weights_.values(), weights_.gradients(), MakeGenerator(options.rank.device()),
                  options.random.first_op, options.rank.device()} {
     if (options.rank.queue) clock_.emplace(options.rank.device());
-    if (GroupEnd* group = weights_.expert_group())
-      binding_.groups.emplace_back(kExpertGroup, group);
-    if (GroupEnd* group = weights_.tensor_group())
-      binding_.groups.emplace_back(kTensorGroup, group);
+    binding_.groups = weights_.groups();
     for (StageProgram& program : programs) {
       programs_.push_back(std::make_unique<BoundProgram>(
           std::move(program), binding_, options_.node_costs, options_.rank.recorder));
@@ -113,8 +110,9 @@ class CompiledStage final : public TorchStage {
     CompiledStage* const backward_stage = forward_first ? other_stage : this;
     // A stage with several weight versions has only one in use at a time.
     const bool two_versions = other_stage == this && schedule_.versions.older > 0;
+    // Ranks order the nodes of a pair by their sizes, and must start collectives in one order.
     if (other_stage == nullptr || options_.lengths.slices() > 1 || backward.op != Op::kBackward ||
-        two_versions ||
+        two_versions || options_.lengths.ranks_differ ||
         !BoundPair::HidesExchanges(forward_stage->Expected(), backward_stage->Expected())) {
       return Stage::Overlap(std::move(first), other, std::move(second));
     }
@@ -208,8 +206,7 @@ class CompiledStage final : public TorchStage {
   }
   void Abort(const Error& reason) override {
     if (ShardCollectives* shards = weights_.collectives()) shards->Abort(reason);
-    if (GroupEnd* group = weights_.expert_group()) group->group().Abort(reason);
-    if (GroupEnd* group = weights_.tensor_group()) group->group().Abort(reason);
+    for (const auto& [number, group] : weights_.groups()) group->group().Abort(reason);
     if (options_.rank.c10d) options_.rank.c10d->Abort(reason);
   }
   void StartGather() override { weights_.StartGather(); }

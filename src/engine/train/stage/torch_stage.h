@@ -122,8 +122,8 @@ struct StageSchedule {
   bool updates_each_microbatch() const { return weights == WeightPolicy::kStashed; }
 };
 
-// The tokens of the sequences that a stage gets. At most one of the lists is set; without any, all
-// sequences have the tokens of the examples.
+// The tokens of the sequences of which a stage gets all or a part. At most one of the lists is set;
+// without any, all sequences have the tokens of the examples.
 struct SequenceLengths {
   // Tokens of each slice of a microbatch. Microbatch index i is slice i % slices() and reads the
   // keys and values of the earlier slices of the same microbatch. Inputs and targets belong to one
@@ -132,7 +132,13 @@ struct SequenceLengths {
   // Tokens of the samples of each microbatch of a step, over all replicas. The examples have the
   // longest ones, and the tokens of each tensor along its dimension 1.
   std::vector<std::int64_t> of_microbatches;
+  // The ranks that divide the tokens of each sequence (ContextPlace), and whether their graphs have
+  // different sizes.
+  int context_ranks = 1;
+  bool ranks_differ = false;
 
+  // Returns the tokens that a rank gets of a sequence or slice with this many.
+  std::int64_t OfRank(std::int64_t tokens) const { return ContextTokens(tokens, context_ranks); }
   int slices() const { return std::max(1, static_cast<int>(of_slices.size())); }
   // Returns the different lengths of microbatches, longest first. Each has its own program.
   std::vector<std::int64_t> Distinct() const;

@@ -44,7 +44,7 @@ class BridgeOverrides {
     if (SitesDivideReplicas(job_)) Set("dist.use_tp_pp_dp_mapping", true);
     Set("model.context_parallel_size", division.context);
     if (division.context > 1) Set("model.cp_comm_type", ContextExchangeOf(job_));
-    Set("model.sequence_parallel", division.tensor > 1 && job_.model.batch.sequence_parallel);
+    Set("model.sequence_parallel", division.tensor > 1 && job_.sequence_parallel());
     if (known_.overlaps_tensor) Set("comm_overlap.tp_comm_overlap", false);
     if (!job_.shape().experts) return;
     Set("model.expert_model_parallel_size", division.expert);

@@ -51,7 +51,7 @@ class MegatronOptions {
     if (SitesDivideReplicas(job_)) Flag("use-tp-pp-dp-mapping");
     Add("context-parallel-size", division.context);
     if (division.context > 1) Add("cp-comm-type", ContextExchangeOf(job_));
-    if (division.tensor > 1 && job_.model.batch.sequence_parallel) Flag("sequence-parallel");
+    if (division.tensor > 1 && job_.sequence_parallel()) Flag("sequence-parallel");
     if (job_.shape().experts) {
       Add("expert-model-parallel-size", division.expert);
       Add("expert-tensor-parallel-size", job_.division.experts_tensor());

@@ -27,13 +27,15 @@ struct PlanJob {
   Result<ModelConfig> engine_model = ModelConfig();  // EngineModelOf
 
   const ModelShape& shape() const { return model.shape; }
+  // As the scenario asks: the engine may have to leave tokens whole where other frameworks pad.
+  bool sequence_parallel() const { return scenario.sequence_parallel.value_or(true); }
   DividedModel divided() const {
     return {.division = division,
             .chunks = chunks,
             .shape = model.shape,
             .precision = model.batch.precision,
             .engine_model = engine_model,
-            .sequence_parallel = scenario.sequence_parallel.value_or(true),
+            .sequence_parallel = sequence_parallel(),
             .sites = scenario.sites.value_or(1)};
   }
   std::int64_t global_batch() const {

@@ -67,7 +67,7 @@ Status CheckDimensions(const PlanJob& job) {
   PENSTOCK_TRY_STATUS(RefuseOtherSettings(job, kTitan, {"context_exchange"}));
   PENSTOCK_TRY_STATUS(CheckSites(job, kTitan, kPipelineOutermost));
   const JobDivision& division = job.division;
-  if (division.tensor > 1 && !job.model.batch.sequence_parallel) {
+  if (division.tensor > 1 && !job.sequence_parallel()) {
     return InvalidParameter("sequence_parallel", "false: {} divides the sequence with `tensor`",
                             kTitan);
   }

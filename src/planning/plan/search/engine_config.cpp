@@ -42,10 +42,8 @@ Result<TrainConfig> EngineConfigOf(const DividedModel& job) {
   config.parallel.tensor = division.tensor;
   config.parallel.context = division.context;
   config.parallel.sequence_parallel = job.sequence_parallel;
+  config.parallel.gather_again = division.gather_again;
   config.parallel.zero = division.data > 1 ? division.zero : 0;
-  if (division.gather_again) {
-    return InvalidParameter("gather_again", ": the engine keeps what F gathers; leave it out");
-  }
   if (job.precision != Precision::kFp32 && job.precision != Precision::kBf16) {
     return InvalidParameter("precision", "{}: the engine computes in f32 or bf16",
                             kPrecisionNames[static_cast<std::size_t>(job.precision)]);

@@ -104,7 +104,8 @@ Status CheckExpertMesh(const DividedModel& job) {
 Status CheckPenstock(const DividedModel& job) {
   const JobDivision& division = job.division;
   if (job.shape.experts && division.experts_tensor() != division.tensor) {
-    return InvalidParameter("expert_tensor", "{}: the engine divides experts by `tensor` {}",
+    return InvalidParameter("expert_tensor",
+                            "{}: plans of the engine divide experts by `tensor` {}",
                             division.experts_tensor(), division.tensor);
   }
   if (division.recompute != "none") {

@@ -135,6 +135,7 @@ ModelSpec MakeDecoderSpec(std::function<std::unique_ptr<ModelOptions>()> options
   model.options = std::move(options);
   model.check = [](const ModelConfig& config) { return DecoderOptionsOf(config)->Check(config); };
   model.separates_documents = true;
+  model.divides_samples = true;
   model.shared = [](const ModelConfig& config) -> std::vector<SharedDeclaration> {
     const auto options = DecoderOptionsOf(config);
     if (!options->shares_embedding()) return {};

@@ -89,6 +89,7 @@ ModelSpec Gpt2() {
   model.options = MakeOptions<Gpt2Options>;
   model.check = CheckGpt2;
   model.separates_documents = true;
+  model.divides_samples = true;
   model.shared = Shared;
   model.first_alike_layer = [](const ModelConfig&) { return 0; };
   model.divided = [](const ModelConfig& config) -> std::vector<DividedSize> {

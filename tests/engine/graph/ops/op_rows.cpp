@@ -278,15 +278,15 @@ Tensors StartsReference(const Arguments& in) {
 
 Tensors MaskReference(const Arguments& in) {
   const Tensor starts = in[0].toTensor();
-  const std::int64_t length = starts.size(1);
-  Tensor mask = at::full({starts.size(0), 1, length, length}, -INFINITY, at::kDouble);
+  const std::int64_t length = starts.size(1), first = in[1].toInt();
+  Tensor mask = at::full({starts.size(0), 1, length, first + length}, -INFINITY, at::kDouble);
   for (std::int64_t sample = 0; sample < starts.size(0); ++sample) {
     for (std::int64_t i = 0; i < length; ++i) {
       const std::int64_t start = At(starts[sample], i);
-      mask[sample][0][i].slice(0, start, i + 1).zero_();
+      mask[sample][0][i].slice(0, start, first + i + 1).zero_();
     }
   }
-  return {mask.to(in[1].toScalarType())};
+  return {mask.to(in[2].toScalarType())};
 }
 
 constexpr const char* kSiluTimes =
@@ -311,7 +311,9 @@ std::vector<OpRow> OtherRows() {
          std::vector<Arguments> calls;
          for (const at::ScalarType dtype : kDtypes) {
            for (const Tensor& tokens : DrawDocuments()) {
-             calls.push_back({StartsReference({tokens, 0}).front(), dtype});
+             const Tensor starts = StartsReference({tokens, 0}).front();
+             calls.push_back({starts, 0, dtype});
+             calls.push_back({starts.narrow(1, 1, starts.size(1) - 1), 1, dtype});
            }
          }
          return calls;

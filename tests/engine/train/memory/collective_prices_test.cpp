@@ -113,7 +113,7 @@ Microbatch BatchOf(const TrainConfig& config, const ModelShape& shape) {
 
 // The elements that ranks add once per step, by the parts of the stage's parameters.
 double SummedIn(const TrainConfig& config, LayerRange range) {
-  range = WithTensorPart(range, config);
+  range = WithPlane(range, config);
   const auto module = ValueOf(BuildStage(config.model, range));
   const auto parameters = module->named_parameters();
   double elements = 0;

@@ -73,6 +73,8 @@ const Axis kDivisions[] = {
     {{"parallel.tensor=2", "parallel.tensor=2", "parallel.tensor=3", "parallel.tensor=4"}},
     {{"", "", "parallel.sequence_parallel=false"}},
     {{"", "parallel.expert_tensor=1"}, kExperts},
+    {{"", "", "parallel.context=2", "parallel.context=2 parallel.context_exchange=ulysses",
+      "parallel.context=2 parallel.context_exchange=ring", "parallel.context=3 parallel.tensor=1"}},
 };
 
 int FromEnvironment(const char* name, int otherwise) {

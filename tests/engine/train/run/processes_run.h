@@ -10,6 +10,7 @@
 
 #include "base/files.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "config/replicas.h"
 #include "monitor/metrics.h"
 #include "tests/engine/runtime/processes/local_processes.h"
 #include "tests/engine/runtime/processes/on_processes.h"
@@ -73,7 +74,7 @@ class ProcessesRun : public testing::Test {
   // Returns the process of a rank of all planes. Places neighboring ranks of the schedule on
   // different processes, or whole replicas of the pipeline if there are several.
   static int ProcessOf(const TrainConfig& config, int mesh_rank, int processes) {
-    const int rank = mesh_rank / config.parallel.tensor;
+    const int rank = mesh_rank / Planes(config.parallel).ranks();
     return (config.parallel.data > 1 ? rank / config.pipeline.ranks : rank) % processes;
   }
 
@@ -89,7 +90,8 @@ class ProcessesRun : public testing::Test {
       TrainOptions train = Options(group.process() == processes - 1 ? stop : nullptr);
       train.group = &group;
       if (!requests.empty()) train.trace_request = &requests[group.process()];
-      const int ranks = config.parallel.data * config.pipeline.ranks * config.parallel.tensor;
+      const int ranks =
+          config.parallel.data * config.pipeline.ranks * Planes(config.parallel).ranks();
       for (int rank = 0; rank < ranks && process_of_; ++rank) {
         train.process_of.push_back(process_of_(config, rank, processes));
       }

@@ -2,12 +2,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-
 #include "tests/engine/train/documents.h"
+#include "tests/engine/train/run/divided_model.h"
 #include "tests/engine/train/run/processes_run.h"
-#include "tests/engine/train/run/trained_model.h"
 #include "tests/results.h"
 #include "train/compiled/compile_stages.h"
 #include "train/run/run_checks.h"
@@ -15,50 +12,16 @@
 namespace penstock {
 namespace {
 
-constexpr double kRounding = 2e-5;  // relative, after five steps
-
 // With an odd number of tokens, which ranks cannot divide, and dropout; or with an even one
 // without.
 TrainConfig DividedConfig(const std::string& model, bool divides_tokens = false) {
-  TrainConfig config = TinyConfig();
-  config.device = "cpu";
-  config.model.name = model;
-  config.model.layers = 4;
-  config.model.dim = 24;
-  config.model.options["heads"] = "4";
+  TrainConfig config = FiveSteps(model);
   if (divides_tokens) {
     config.model.sequence = 8;
   } else {
     config.model.options["dropout"] = "0.1";
   }
-  config.steps = 5;
-  config.pipeline.microbatches = 4;
-  config.pipeline.ranks = config.pipeline.stages = 1;
-  // Else Adam divides gradients by numbers that rounding determines.
-  config.optimizer.epsilon = 1e-3;
-  config.optimizer.clip = 0.3;
-  if (model != "gpt2" && model != "deepseek_v3") config.model.options["kv_heads"] = "2";
-  if (model == "mixtral" || model == "qwen3_moe" || model == "deepseek_v3") {
-    config.model.options["experts"] = "4";
-    config.model.options["top_k"] = "2";
-  }
   return config;
-}
-
-double DifferenceOf(const at::Tensor& one, const at::Tensor& other) {
-  return ((one - other).norm() / one.norm().clamp_min(1e-12)).item<double>();
-}
-
-void ExpectEqualToRounding(const TrainedModel& expected, const TrainedModel& actual) {
-  ASSERT_EQ(expected.losses.size(), actual.losses.size());
-  for (std::size_t i = 0; i < expected.losses.size(); ++i) {
-    EXPECT_NEAR(expected.losses[i], actual.losses[i], kRounding * expected.losses[i]) << i;
-  }
-  ASSERT_EQ(expected.parameters.size(), actual.parameters.size());
-  for (const auto& [name, value] : expected.parameters) {
-    ASSERT_EQ(value.sizes(), actual.parameters.at(name).sizes()) << name;
-    EXPECT_LT(DifferenceOf(value, actual.parameters.at(name)), kRounding) << name;
-  }
 }
 
 class TensorParallel : public testing::TestWithParam<std::tuple<std::string, bool>> {

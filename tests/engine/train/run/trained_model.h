@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/index.h"
+#include "config/replicas.h"
 #include "config/run_schedule.h"
 #include "runtime/executor/run.h"
 #include "tests/engine/train/tiny_run.h"
@@ -44,11 +45,11 @@ inline TrainedModel TrainWith(
   RunOptions options = {.steps = config.steps, .update = UpdateRuleOf(config.optimizer)};
   options.update.zero = pipeline.zero;
   options.trace = &trace;
-  options.planes = config.parallel.tensor;
+  options.planes = Planes(config.parallel).ranks();
   options.on_thread_start = [](int) { at::set_num_threads(1); };
   const int last = schedule.placement.rank_of(schedule.stages() - 1);
   options.on_step = [&](int rank, std::int64_t step) {
-    if (rank == last * config.parallel.tensor) result.losses[Index(step)] = pipeline.StepLoss();
+    if (rank == last * options.planes) result.losses[Index(step)] = pipeline.StepLoss();
   };
   const std::vector<Stage*> stages = pipeline.pointers();
   const Status status = RunRanks(schedule, stages, options);

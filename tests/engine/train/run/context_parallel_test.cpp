@@ -1,0 +1,200 @@
+// Ranks that divide the tokens of samples train the same model as ranks that have all of them.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/engine/train/documents.h"
+#include "tests/engine/train/run/divided_model.h"
+#include "tests/engine/train/run/processes_run.h"
+#include "tests/results.h"
+
+namespace penstock {
+namespace {
+
+// With samples that 2 * C blocks divide, or whose last block has padding.
+TrainConfig ContextConfig(const std::string& model, bool pads = false) {
+  TrainConfig config = FiveSteps(model);
+  config.model.sequence = pads ? 13 : 16;
+  const bool has_experts = config.model.options.contains("experts");
+  if (has_experts) config.model.options["balance"] = pads ? "none" : "loss";
+  return config;
+}
+
+class ContextParallel : public testing::TestWithParam<std::tuple<std::string, bool>> {
+ protected:
+  static TrainConfig TestedConfig() {
+    const auto& [model, pads] = GetParam();
+    return ContextConfig(model, pads);
+  }
+};
+
+TEST_P(ContextParallel, TrainsTheSameModel) {
+  TrainConfig config = TestedConfig();
+  const TrainedModel expected = TrainWith(config);
+  for (const std::string exchange : {"all-gather", "ulysses", "ring"}) {
+    for (const auto& [context, tensor] : {std::pair(2, 1), {4, 1}, {2, 2}}) {
+      SCOPED_TRACE(fmt::format("{}: {} context, {} tensor", exchange, context, tensor));
+      config.parallel.context_exchange = exchange;
+      config.parallel.context = context;
+      config.parallel.tensor = tensor;
+      ExpectEqualToRounding(expected, TrainWith(config));
+    }
+  }
+}
+
+TEST_P(ContextParallel, TrainsTheSameModelWithEverySchedule) {
+  const TrainedModel expected = TrainWith(TestedConfig());
+  for (const char* const schedule :
+       {"1f1b", "zb-h1", "dualpipe", "zbv", "interleaved", "dualpipev"}) {
+    SCOPED_TRACE(schedule);
+    TrainConfig config = TestedConfig();
+    config.pipeline.schedule = schedule;
+    config.pipeline.ranks = 2;
+    const bool has_chunks =
+        std::string_view(" zbv interleaved dualpipev ").find(fmt::format(" {} ", schedule)) !=
+        std::string_view::npos;
+    config.pipeline.stages = has_chunks ? 4 : 2;
+    config.parallel.context = 2;
+    for (const std::string exchange : {"all-gather", "ulysses", "ring"}) {
+      config.parallel.context_exchange = exchange;
+      const TrainedModel divided = TrainWith(config);
+      ExpectEqualToRounding(expected, divided);
+      ExpectEqual(divided, TrainWith(config));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ContextParallel,
+                         testing::Combine(testing::Values("llama", "qwen3", "gpt2", "mixtral",
+                                                          "qwen3_moe", "deepseek_v3"),
+                                          testing::Bool()),
+                         [](const auto& info) {
+                           return std::get<0>(info.param) +
+                                  (std::get<1>(info.param) ? "_padded" : "");
+                         });
+
+TEST(ContextParallelRun, BalancesExpertsByBiases) {
+  TrainConfig config = ContextConfig("deepseek_v3");
+  config.model.options["balance"] = "bias";
+  const TrainedModel expected = TrainWith(config);
+  config.parallel.context = 2;
+  ExpectEqualToRounding(expected, TrainWith(config));
+}
+
+TEST(ContextParallelRun, CombinesWithWhatReplicasShard) {
+  for (int zero = 0; zero <= 3; ++zero) {
+    SCOPED_TRACE(zero);
+    TrainConfig config = ContextConfig("qwen3");
+    config.parallel.data = 2;
+    config.model.options["tied"] = "true";
+    const TrainedModel expected = TrainWith(config);
+    config.parallel.zero = zero;
+    config.parallel.context = 2;
+    config.parallel.tensor = 2;
+    config.pipeline.ranks = config.pipeline.stages = 2;
+    ExpectEqualToRounding(expected, TrainWith(config));
+  }
+}
+
+TEST(ContextParallelRun, CombinesWithRecomputePostValidationAndBf16) {
+  TrainConfig config = ContextConfig("qwen3");
+  const TrainedModel expected = TrainWith(config);
+  config.parallel.context = 2;
+  config.pipeline.ranks = config.pipeline.stages = 2;
+  config.recompute.hold = "least";
+  config.pipeline.schedule = "zb-h1";
+  config.optimizer.post_validation = true;
+  ExpectEqualToRounding(expected, TrainWith(config));
+  config.precision = "bf16";
+  const TrainedModel rounded = TrainWith(config);
+  for (std::size_t i = 0; i < expected.losses.size(); ++i) {
+    EXPECT_NEAR(rounded.losses[i], expected.losses[i], 0.02 * expected.losses[i]);
+  }
+}
+
+// Muon has whole matrices on each rank.
+TEST(ContextParallelRun, CombinesWithMuon) {
+  TrainConfig config = ContextConfig("llama");
+  config.optimizer.name = "muon";
+  const TrainedModel expected = TrainWith(config);
+  config.parallel.context = 2;
+  ExpectEqualToRounding(expected, TrainWith(config));
+}
+
+class ContextParallelFiles : public ProcessesRun {
+ protected:
+  ContextParallelFiles() { base_.emplace_back("device=cpu"); }
+
+  std::vector<StepMetric> Train(const std::string& name, std::vector<std::string> options) {
+    options.push_back("name=" + name);
+    EXPECT_EQ(RunWell(options, 1).front().steps, 5);
+    return Metrics(name);
+  }
+};
+
+TEST_F(ContextParallelFiles, TrainsTheSameModelOnOtherSamples) {
+  text_ = folder_.Write("fortunes", DistinctDocuments(600, 90));
+  const std::vector<std::vector<std::string>> cases = {
+      {"document_mask=true"},
+      {"document_mask=true", "sequence=19"},
+      {"document_mask=true", "sequence=19", "context_exchange=ulysses"},
+      {"model.name=gpt2", "document_mask=true", "sequence=19"},
+      {"data.lengths=16,64,31,9", "sequence=64", "batch=2"},
+      {"data.lengths=16,64,31,9", "sequence=64", "document_mask=true"},
+      {"schedule=seq1f1b", "slices=2"},
+      {"schedule=seq1f1b", "slices=2", "context_exchange=ulysses"},
+      {"model.name=gpt2", "schedule=seq1f1b", "slices=2"},
+      {"model.name=deepseek_v3", "experts=4", "top_k=2", "schedule=seq1f1b", "slices=2"},
+      {"tied=true", "validation.freq=2"},
+      {"precision=bf16", "recompute.hold=least"}};
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(cases[i], " ")));
+    const std::vector<std::string> options =
+        With({"ranks=2", "stages=2", "dropout=0", "clip=0.5"}, cases[i]);
+    const auto run = [&](int context) {
+      return RunWell(With(options, {fmt::format("name=run{}-{}", i, context),
+                                    fmt::format("parallel.context={}", context)}),
+                     1)
+          .front();
+    };
+    const double rounding = cases[i].front() == "precision=bf16" ? 0.02 : 1e-4;
+    const TrainSummary expected = run(1), divided = run(2);
+    EXPECT_NEAR(divided.held_out_loss, expected.held_out_loss, rounding * expected.held_out_loss);
+    EXPECT_EQ(Evaluate(Folder(fmt::format("run{}-2", i)))->held_out_loss, divided.held_out_loss);
+    const auto one = Metrics(fmt::format("run{}-1", i)), two = Metrics(fmt::format("run{}-2", i));
+    ASSERT_EQ(one.size(), two.size());
+    for (std::size_t step = 0; step < one.size(); ++step) {
+      EXPECT_NEAR(one[step].loss, two[step].loss, rounding * one[step].loss);
+      EXPECT_NEAR(one[step].grad_norm, two[step].grad_norm, 10 * rounding * one[step].grad_norm);
+    }
+  }
+}
+
+// Threads divide the tokens of the ranks of each process.
+TEST_F(ContextParallelFiles, RunsOnSeveralProcesses) {
+  ExpectProcessesAndInterruptionsChangeNoBits(
+      {"ranks=2", "stages=2", "schedule=1f1b", "clip=0.5", "parallel.context=2"});
+  EXPECT_TRUE(Contains(Log(), "mesh: 4 ranks = 1 data x 2 pipeline x 2 context, 2 processes"));
+  EXPECT_TRUE(Contains(Log(), "rank 3: data 0, pipeline 1, context 1, process 1"));
+}
+
+TEST_F(ContextParallelFiles, ResumesWithAnyNumberOfRanks) {
+  const auto with = [](const std::vector<std::string>& more) {
+    return With({"heads=4", "ranks=2", "stages=2", "schedule=1f1b", "dropout=0"}, more);
+  };
+  const std::vector<StepMetric> expected = Train("one", with({}));
+  Train("two", with({"parallel.context=2", "parallel.tensor=2"}));
+  const std::vector<std::vector<StepMetric>> resumed = {
+      Train("joined", with({"resume=" + At("two", 2)})),
+      Train("divided", with({"resume=" + At("one", 2), "parallel.context=4"}))};
+  for (const std::vector<StepMetric>& metrics : resumed) {
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_NEAR(metrics[i].loss, expected[i].loss, 1e-4 * expected[i].loss) << i;
+    }
+  }
+  // The state does not depend on who saves it.
+  Train("copied", with({"resume=" + At("two", 5), "parallel.context=2"}));
+  ExpectSameTensors(AllTensors(At("copied", 5)), AllTensors(At("two", 5)));
+}
+
+}  // namespace
+}  // namespace penstock
