@@ -168,7 +168,8 @@ class DrawnConfigurations : public ProcessesRun {
     EXPECT_LT(errors.loss, is_rounded ? 0.02 : 1e-5);
     if (is_rounded) return;
     EXPECT_LT(errors.norm, 1e-5);
-    EXPECT_LT(errors.weights, 1e-5);
+    // Newton-Schulz iterations enlarge small singular values, and their rounding errors.
+    EXPECT_LT(errors.weights, Has(options, "optimizer.name=muon") ? 1e-4 : 1e-5);
     largest_.Add(errors);
   }
 
