@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "base/link_speed.h"
 #include "base/result.h"
 #include "graph/ops/collective.h"
 #include "runtime/processes/local_ranks.h"
