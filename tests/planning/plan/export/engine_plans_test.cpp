@@ -1,5 +1,6 @@
 // Without a framework, plans are what the engine runs: `penstock train` accepts each of them.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <random>
@@ -75,7 +76,7 @@ void ExpectAccepted(const TrainingPlan& plan, const std::string& folder) {
 TEST(EnginePlans, TrainAcceptsEveryPlan) {
   Random random(58);
   const std::filesystem::path folder =
-      std::filesystem::path(testing::TempDir()) / "penstock_engine_plans";
+      std::filesystem::path(::testing::TempDir()) / ("engine_plans_" + std::to_string(getpid()));
   int plans = 0, divided = 0;
   for (int run = 0; run < 40; ++run) {
     const PlanRequest request = RandomRequest(random);
