@@ -16,7 +16,7 @@ namespace {
 
 // Divisions of the ranks among processes. The first two place tensor ranks on different processes.
 enum class Across { kTensor, kAll, kPipeline };
-struct Division {
+struct ProcessDivision {
   int processes;
   Across across;
 };
@@ -39,11 +39,11 @@ class TensorProcesses : public ProcessesRun {
 };
 
 TEST_F(TensorProcesses, GiveTheBitsOfThreads) {
-  const std::vector<Division> four = {
+  const std::vector<ProcessDivision> four = {
       {4, Across::kAll}, {2, Across::kAll}, {3, Across::kAll}, {2, Across::kTensor}};
-  const std::vector<Division> eight = {
+  const std::vector<ProcessDivision> eight = {
       {8, Across::kAll}, {4, Across::kAll}, {2, Across::kTensor}, {2, Across::kPipeline}};
-  const std::vector<std::pair<std::vector<Division>, std::vector<std::string>>> runs = {
+  const std::vector<std::pair<std::vector<ProcessDivision>, std::vector<std::string>>> runs = {
       {four, {"schedule=1f1b", "clip=0.5", "validation.freq=2"}},
       {four, {"schedule=zbv", "stages=4", "dropout=0", "precision=bf16", "recompute.hold=least"}},
       {four, {"schedule=zb-h1", "clip=0.5", "post_validation=true", "lr=0.1"}},
@@ -76,7 +76,8 @@ TEST_F(TensorProcesses, ResumeOnAnyProcesses) {
   ValueOf(RunAlone(options));
   const Outcome whole = Collect("run");
   for (const auto& [processes, across] :
-       {Division{4, Across::kAll}, Division{2, Across::kTensor}, Division{1, Across::kPipeline}}) {
+       {ProcessDivision{4, Across::kAll}, ProcessDivision{2, Across::kTensor},
+        ProcessDivision{1, Across::kPipeline}}) {
     SCOPED_TRACE(processes);
     Divide(across);
     // From the checkpoint of the previous division.
@@ -88,7 +89,7 @@ TEST_F(TensorProcesses, ResumeOnAnyProcesses) {
 // The runs that resume from the last step only restore and write their state.
 TEST_F(TensorProcesses, EveryDivisionReadsAndWritesTheSameState) {
   const std::vector<std::string> model = {"model.name=gpt2", "heads=4", "dropout=0"};
-  const std::vector<std::pair<Division, std::vector<std::string>>> layouts = {
+  const std::vector<std::pair<ProcessDivision, std::vector<std::string>>> layouts = {
       {{4, Across::kAll}, {"parallel.tensor=2"}},
       {{4, Across::kTensor}, {"parallel.tensor=4", "parallel.data=2", "parallel.zero=3"}},
       {{2, Across::kAll}, {"ranks=4", "stages=4", "parallel.tensor=1"}},
