@@ -99,7 +99,7 @@ TrainConfig RandomConfig(std::string_view model, std::string_view precision, Ran
 }
 
 // The architecture by the config.json that the model writes.
-ModelShape ShapeOf(const ModelConfig& config) {
+ModelShape WrittenShapeOf(const ModelConfig& config) {
   const auto text = ValueOf(HuggingFaceConfigText(config));
   const auto shape = ParseHuggingFaceShape(text);
   EXPECT_TRUE(shape) << shape.error().line();
@@ -131,7 +131,7 @@ double ParametersIn(const StageGraphs& graphs) {
 
 void ExpectCapturedFigures(const TrainConfig& config) {
   const ShapesOnly shapes_only;
-  const ModelShape shape = ShapeOf(config.model);
+  const ModelShape shape = WrittenShapeOf(config.model);
   Microbatch batch{config.batch, config.model.sequence};
   batch.precision = config.precision == "bf16" ? Precision::kBf16 : Precision::kFp32;
   const auto stages = ValueOf(SplitLayers(shape.layers, config.pipeline.ranks));
@@ -178,7 +178,7 @@ void ExpectPredictedStates(TrainConfig config, int zero) {
   config.parallel.data = 2;
   config.parallel.zero = zero;
   const auto predicted = ValueOf(PredictRankBytes(config, AddDataParallelism(pipeline, 2).value()));
-  const ModelShape shape = ShapeOf(config.model);
+  const ModelShape shape = WrittenShapeOf(config.model);
   const Precision precision = config.precision == "bf16" ? Precision::kBf16 : Precision::kFp32;
   for (int i = 0; i < config.pipeline.ranks; ++i) {
     SCOPED_TRACE(TextOf(config, i));
