@@ -12,6 +12,7 @@
 #include "train/data/data.h"
 #include "train/evaluation/language_model.h"
 #include "train/optimizer/optimizer.h"
+#include "train/run/batch_source.h"
 #include "train/run/run_context.h"
 #include "train/shards/rank_shards.h"
 #include "train/stage/torch_stage.h"
@@ -54,16 +55,6 @@ struct Pipeline {
   // are equal to it.
   bool IsFirstOfShard(int chain) const { return chain % replicas_per_shard == 0; }
 };
-
-// Returns the batches of a run. Microbatch n of a step consists of samples n * batch to
-// (n + 1) * batch - 1 of the step, so the text of a step does not depend on the schedule. With
-// slices, a microbatch index is a range of tokens of these samples (Schedule::slices). The tensors
-// are allocated once and filled again every step.
-BatchSource MakeBatchSource(std::shared_ptr<const SampleSource> samples, const TrainConfig& config);
-// Returns a source that reads a copy of the sampler.
-BatchSource MakeBatchSource(const Sampler& sampler, const TrainConfig& config);
-// Returns a source without tokens or targets if no stage of this process reads them.
-BatchSource MakeBatchSource(std::shared_ptr<const SampleSource> samples, const RunContext& run);
 
 // Builds the stages of this process's ranks. Captures identical stages once. Logs its progress
 // every few seconds if there is a log. After a stop, returns soon with a pipeline that lacks
