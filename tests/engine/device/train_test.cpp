@@ -24,7 +24,7 @@ namespace penstock::testing {
 namespace {
 
 struct TrainCase {
-  const char* name;
+  std::string name;
   std::vector<std::string> settings;  // of a configuration
   int updates = 1;                    // of a stage per step
   // The ops of experts add in another order than on the CPU, and the host reads counts of rows.
@@ -84,8 +84,11 @@ DeviceReport TrainOnDevice::ExpectAsOnTheCpu(bool graphs) {
   EXPECT_TRUE(report.races.empty()) << report.races.size() << ": " << report.races.front();
   const HostWaits waits = WaitsOf(report);
   EXPECT_TRUE(waits.within_steps.empty()) << waits.within_steps.front();
-  // The norms of each stage's gradients, and the losses, of all replicas.
-  const std::size_t most = trained.saved.size() * Index(GetParam().updates) + 2;
+  // The norms of each stage's gradients, with tensor ranks also those of whole matrices, and the
+  // losses, of all replicas.
+  const std::size_t norms = config.parallel.tensor > 1 ? 2 : 1;
+  const std::size_t most = Index(Planes(config.parallel).ranks()) *
+                           (trained.saved.size() * norms * Index(GetParam().updates) + 2);
   if (GetParam().has_experts) {
     ExpectNear(expected, trained);
     return report;
@@ -168,6 +171,50 @@ INSTANTIATE_TEST_SUITE_P(
                   true}),
     [](const auto& info) { return info.param.name; });
 
+// Ranks that divide the matrices, and share a key and value head, or the tokens.
+class DividedOnDevice : public TrainOnDevice {};
+
+TEST_P(DividedOnDevice, IsAsOnTheCpu) { ExpectAsOnTheCpu(/*graphs=*/false); }
+
+std::vector<TrainCase> DividedCases() {
+  const std::vector<std::string> tensor = {"parallel.tensor=2", "model.kv_heads=1"};
+  const std::vector<std::string> context = {"parallel.context=2"};
+  std::vector<TrainCase> cases;
+  const auto add = [&](const std::string& name, std::vector<std::string> settings,
+                       const std::vector<std::string>& more) {
+    settings.insert(settings.end(), more.begin(), more.end());
+    cases.push_back({name, std::move(settings)});
+  };
+  for (const auto& [division, settings] : {std::pair("tensor", tensor), {"context", context}}) {
+    for (const auto& [schedule, chunks] :
+         {std::pair("1f1b", "1"), {"zb-h1", "1"}, {"zbv", "2"}, {"dualpipev", "2"}}) {
+      for (int zero = 0; zero <= 3; ++zero) {
+        std::string name = fmt::format("{}_{}_zero_{}", division, schedule, zero);
+        std::ranges::replace(name, '-', '_');
+        add(name, settings,
+            {fmt::format("pipeline.schedule={}", schedule),
+             fmt::format("pipeline.chunks={}", chunks), "parallel.data=2",
+             fmt::format("parallel.zero={}", zero), "optimizer.clip=0.1",
+             zero % 2 == 0 ? "precision=f32" : "precision=bf16"});
+      }
+    }
+    add(fmt::format("{}_post_validation", division), settings,
+        {"pipeline.schedule=zb-h1", "optimizer.clip=0.1", "optimizer.post_validation=true",
+         "recompute.hold=least", "model.dropout=0.1"});
+  }
+  for (const char* const exchange : {"ulysses", "ring"}) {
+    add(exchange, context, {fmt::format("parallel.context_exchange={}", exchange)});
+  }
+  add("both", tensor,
+      {"parallel.context=2", "model.tied=true", "parallel.data=2", "parallel.zero=2"});
+  add("gather_again", tensor, {"parallel.gather_again=true", "pipeline.schedule=zb-h1"});
+  add("dualpipe", tensor, {"pipeline.schedule=dualpipe", "pipeline.ranks=4", "parallel.zero=1"});
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Runs, DividedOnDevice, ::testing::ValuesIn(DividedCases()),
+                         [](const auto& info) { return info.param.name; });
+
 TEST(PartsOfDevice, TrainAsTheCpu) {
   at::globalContext().setSDPUseFlash(false);
   TrainConfig config = ConfigOf({"parts", {}});
@@ -177,6 +224,17 @@ TEST(PartsOfDevice, TrainAsTheCpu) {
   TakeReport();
   EXPECT_EQ(expected.losses, TrainWith(config).losses);
   EXPECT_TRUE(TakeReport().races.empty());
+}
+
+TEST(PartsOfDevice, AreRefusedWithRanksThatDivideLayers) {
+  TrainConfig config = ConfigOf({"parts", {"parallel.tensor=2"}});
+  config.device = "test_device";
+  config.device_parts = true;
+  const Schedule schedule = ChooseSchedule(config, 2).value();
+  EXPECT_EQ(
+      LineOf(BuildPipeline(config, schedule, {})),
+      "device_parts: the ranks that parallel.tensor or parallel.context adds have no parts of "
+      "the device: set it to false");
 }
 
 TEST(PartsOfDevice, AreRefusedWhereThereAreNone) {

@@ -309,12 +309,11 @@ Result<Pipeline> BuildPlane(const RunContext& run, int plane, const BatchSource&
 Result<Pipeline> BuildPipeline(const RunContext& run, const BatchSource& source) {
   const Mesh planes = Planes(run.config.parallel);
   PENSTOCK_TRY(const c10::Device device, OpenDevice(run.config.device));
-  if (planes.ranks() > 1 && !device.is_cpu()) {
-    const bool tensor = planes.size(Axis::kTensor) > 1;
-    return InvalidParameter(tensor ? "parallel.tensor" : "parallel.context",
-                            "{}: this version divides {} on CPUs only; set device=cpu",
-                            planes.size(tensor ? Axis::kTensor : Axis::kContext),
-                            tensor ? "layers" : "samples");
+  if (planes.ranks() > 1 && run.config.device_parts) {
+    return InvalidParameter(
+        "device_parts",
+        ": the ranks that parallel.tensor or parallel.context adds have no parts "
+        "of the device: set it to false");
   }
   PENSTOCK_TRY(const std::optional<LinkSpeed> link, LinkOf(run.config.parallel));
   const auto groups_along = [&](Axis axis) {
