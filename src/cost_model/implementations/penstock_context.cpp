@@ -144,7 +144,11 @@ void SetContextKept(const ModelShape& shape, const Microbatch& batch, KeptTensor
   const auto add = [&](std::string_view name, double width) {
     kept.push_back({name, Kept::kUntilInput, width * token, modules});
   };
-  if (shape.architecture == Architecture::kGpt2) add("attention: queries", widths.queries);
+  if (shape.architecture == Architecture::kGpt2) {
+    // Queries are a view of the result of one matmul, unless they are exchanged.
+    const bool is_view = batch.context_exchange != kUlysses;
+    add("attention: queries", widths.queries + (is_view ? 2 * widths.values : 0));
+  }
   if (batch.context_exchange == kRing) return add("attention: own keys and values", widths.sent);
   const double tokens_of_others =
       batch.context_exchange == kUlysses ? 1 : static_cast<double>(batch.context);

@@ -127,7 +127,7 @@ double SummedIn(const TrainConfig& config, LayerRange range) {
   return elements;
 }
 
-void ExpectPriced(const TrainConfig& config) {
+void ExpectPriced(const TrainConfig& config, double most_after_input = kMasks) {
   const ShapesOnly shapes_only;
   const ModelShape shape = ValueOf(ShapeOf(config.model));
   const Microbatch batch = BatchOf(config, shape);
@@ -154,7 +154,7 @@ void ExpectPriced(const TrainConfig& config) {
     const auto saved = static_cast<double>(program.saved_bytes);
     const auto live = static_cast<double>(program.live_bytes);
     EXPECT_NEAR(kept.from_forward, saved, kMasks * saved);
-    EXPECT_NEAR(kept.after_input, live, kMasks * live);
+    EXPECT_NEAR(kept.after_input, live, most_after_input * live);
   }
 }
 
@@ -192,7 +192,8 @@ TEST(CollectivePrices, AreOfTheCallsOfContextRanks) {
           config.parallel.context_exchange = exchange;
           SCOPED_TRACE(fmt::format("{} context={} {} tensor={} sequence_parallel={} {}", model.name,
                                    context, exchange, tensor, divides_tokens, precision));
-          ExpectPriced(config);
+          // Gradients of heads that ranks share are alive for a moment.
+          ExpectPriced(config, 0.02);
         }
       }
     }
