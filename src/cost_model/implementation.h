@@ -100,6 +100,9 @@ struct Implementation {
   bool gathers_once = false;
   // Whether a vocabulary that ranks do not divide evenly is padded; otherwise each has all of it.
   bool pads_vocabulary = true;
+  // Whether ranks that divide the tokens of samples also divide states by `zero`, and sum gradients
+  // together with the replicas. Otherwise they have an all-reduce of their own, once per step.
+  bool shards_over_context = true;
   double quantized_gather_bytes = 0;  // `gathered_bytes` of a quantized precision
   // With `zero` 3: part of the gathers of weights and sums of gradients that compute does not hide,
   // if every F and I gathers them and every I sums them; 0: each is gathered and summed once a

@@ -77,10 +77,15 @@ std::array<Replicated, 2> ReplicatedBy(const ModelOnCluster& model, const LayerR
   ParameterCount count = ParametersOfStage(model.shape, layers, model.batch);
   count.others += of_vocabulary;
   const Mesh mesh = model.mesh(), experts = model.expert_mesh();
-  const int copies = mesh.size(Axis::kData) * mesh.size(Axis::kContext);
   const int of_experts = experts.size(Axis::kData);
-  return {{{count.others, copies, mesh.Stride(Axis::kContext)},
-           {count.of_experts, of_experts, experts.Stride(Axis::kData)}}};
+  const int context = mesh.size(Axis::kContext);
+  if (model.batch.profile.get().shards_over_context) {
+    return {{{count.others, mesh.size(Axis::kData) * context, mesh.Stride(Axis::kContext)},
+             {count.of_experts, of_experts, experts.Stride(Axis::kData)}}};
+  }
+  return {{{count.others, mesh.size(Axis::kData), mesh.Stride(Axis::kData)},
+           {count.of_experts, std::max(1, of_experts / context),
+            experts.Stride(Axis::kData) * context}}};
 }
 
 // Bytes of a weight that replicas gather.
@@ -168,7 +173,8 @@ StageCosts MeanOfSlices(const std::vector<StageCosts>& slices) {
 // Experts have fewer replicas; `zero_ranks` groups these as well.
 Sharding ShardingOf(const ModelOnCluster& model, double replicas) {
   if (model.zero_ranks == 0) return {model.zero, replicas};
-  const auto ranks = model.ranks_per_stage() / model.batch.tensor;
+  const bool has_context = model.batch.profile.get().shards_over_context;
+  const auto ranks = has_context ? model.ranks_per_stage() / model.batch.tensor : model.data;
   const auto all = static_cast<double>(ranks);
   return {model.zero, std::clamp(replicas * model.zero_ranks / all, 1.0, replicas)};
 }
@@ -201,6 +207,23 @@ void AddSummedOnce(const ModelOnCluster& model, const LayerRange& layers, const 
   const double elements = implementation.summed_once(model.shape, layers, model.batch);
   if (elements == 0) return;
   costs.step += roofline.OfSum(elements * implementation.states(model.batch).gradient);
+}
+
+// Ranks that divide the tokens of samples add all their gradients, apart from the replicas.
+void AddContextSum(const ModelOnCluster& model, const std::array<Replicated, 2>& all,
+                   const Roofline& roofline, StageCosts& costs) {
+  const Implementation& implementation = model.batch.profile.get();
+  const Mesh mesh = model.mesh();
+  const int ranks = mesh.size(Axis::kContext);
+  if (ranks == 1 || implementation.shards_over_context || model.batch.profile.lora) return;
+  double bytes = 0;
+  for (const Replicated& each : all) {
+    bytes += each.parameters * implementation.states(model.batch).gradient;
+  }
+  constexpr auto kRings = CollectiveAlgorithm::kHierarchical;
+  const CollectiveGroup group = roofline.GroupOf(ranks, mesh.Stride(Axis::kContext));
+  costs.step += (ReduceScatterTime(kRings, group, bytes) + AllGatherTime(kRings, group, bytes)) *
+                model.cluster.time_factor;
 }
 
 // The first and the last stage add their gradients of a tied embedding before their steps.
@@ -337,6 +360,7 @@ Result<ModelCosts> CostsOfAlikeDevices(const ModelOnCluster& model,
     StageCosts whole;
     AddUpdateCosts(model, replicated, roofline, whole);
     AddSummedOnce(model, divided[i], roofline, whole);
+    AddContextSum(model, replicated, roofline, whole);
     costs.states.push_back(AddStates(model, replicated, whole));
     if (has_shard) AddVocabulary(vocabulary, roofline, whole);
     std::vector<StageCosts> of_slices;

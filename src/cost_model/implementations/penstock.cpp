@@ -1,5 +1,6 @@
 #include "cost_model/implementations/implementations.h"
 #include "cost_model/implementations/penstock_collectives.h"
+#include "cost_model/implementations/penstock_context.h"
 #include "cost_model/stage_layers.h"
 
 namespace penstock {
@@ -17,6 +18,8 @@ StagePart Layer(const ModelShape& shape, std::int64_t layer, const Microbatch& b
     const bool has_delta = shape.has_delta(layer);
     Append(has_delta ? DeltaWork(shape, batch) : AttentionWork(shape, layer, batch), part.work);
     Append(has_delta ? KeptByDelta(shape, batch) : KeptByAttention(shape, batch), part.kept);
+    SetContextWork(shape, batch, part.work);
+    if (!has_delta) SetContextKept(shape, batch, part.kept);
   }
   if (kind == kMamba) {
     Append(MambaWork(shape, batch), part.work);
@@ -26,6 +29,7 @@ StagePart Layer(const ModelShape& shape, std::int64_t layer, const Microbatch& b
     Append(FeedForwardWork(shape, layer, batch), part.work);
     Append(KeptByFeedForward(shape, layer, batch), part.kept);
   }
+  if (shape.has_experts(layer)) AddContextLoad(shape, batch, part.work);
   SetLayerCollectives(shape, layer, batch, part.work);
   return part;
 }
@@ -41,6 +45,7 @@ StagePart FinalNorm(const ModelShape& shape, const Microbatch& batch) {
 StagePart Logits(const ModelShape& shape, const Microbatch& batch) {
   StagePart part{LogitsWork(shape, batch), KeptByLogits(shape, batch)};
   SetLogitsCollectives(shape, batch, part.work);
+  AddContextLoss(batch, part.work);
   return part;
 }
 
@@ -67,6 +72,7 @@ Implementation PenstockImplementation() {
           .copies_heads = true,
           .gathers_once = true,
           .pads_vocabulary = false,
+          .shards_over_context = false,
           .layer = &Layer,
           .predictor = &Predictor,
           .embedding = &Embedding,

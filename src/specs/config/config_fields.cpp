@@ -169,12 +169,11 @@ std::vector<Field> ParallelFields(ParallelConfig& c) {
        kFromZero, "sp enable_sequence_parallel"},
       {"parallel.gather_again", &c.gather_again, kPrograms,
        "Let the backward gather tokens again, instead of saving what F has gathered", kFromZero},
-      {"parallel.context", &c.context, kPrograms,
-       "Ranks, threads of one process, that divide the tokens of each sample", kFromOne,
-       "cp context_parallel_size context_parallel_degree"},
+      {"parallel.context", &c.context, kPrograms, "Ranks that divide the tokens of each sample",
+       kFromOne, "cp context_parallel_size context_parallel_degree"},
       {"parallel.context_exchange", &c.context_exchange, kPrograms,
-       "What these ranks exchange in attention: all keys and values, heads for tokens, or keys and "
-       "values from rank to rank",
+       "What these ranks exchange: all keys and values, heads for tokens, or keys and values in "
+       "turn",
        OneOf("all-gather ulysses ring"), "cp_comm_type context_parallel_rotate_method"},
       {"parallel.link", &c.link, kRun,
        "Link between expert or tensor ranks (100MB/s 50us): orders their nodes; threads emulate "

@@ -135,6 +135,7 @@ Status CheckTensor(const TrainConfig& config) {
 // Padding would count as load of the experts, and would stand between the tokens of slices.
 Status CheckContextLengths(const TrainConfig& config) {
   const int ranks = config.parallel.context;
+  if (ranks == 1) return {};
   std::vector<std::int64_t> lengths = MicrobatchLengths(config);
   if (lengths.empty()) lengths = SliceLengths(config);
   const auto uneven = std::ranges::find_if(
@@ -179,7 +180,8 @@ Status CheckRing(const TrainConfig& config) {
 Status CheckContext(const TrainConfig& config) {
   const int ranks = config.parallel.context;
   if (ranks == 1) return {};
-  if (!FindModelSpec(config.model.name)->divides_samples) {
+  const ModelSpec* const model = FindModelSpec(config.model.name);
+  if (model == nullptr || !model->divides_samples) {
     return InvalidParameter("parallel.context",
                             "{}: model {} does not divide its samples; leave it at 1", ranks,
                             config.model.name);
@@ -194,14 +196,14 @@ Status CheckContext(const TrainConfig& config) {
     return InvalidParameter("parallel.context", "{} cannot be combined with {}", ranks, refused);
   }
   PENSTOCK_TRY_STATUS(CheckExchangedHeads(config));
-  PENSTOCK_TRY_STATUS(CheckRing(config));
-  return CheckContextLengths(config);
+  return CheckRing(config);
 }
 
 }  // namespace
 
 Status CheckParallel(const TrainConfig& config) {
   PENSTOCK_TRY_STATUS(CheckTensor(config));
+  PENSTOCK_TRY_STATUS(CheckContext(config));
   const int data = config.parallel.data, expert = config.parallel.expert;
   if (const Status status = CheckExpertRanks(config.model, expert); !status) {
     return tl::unexpected(Located(status.error(), config, {"model.experts"}));
@@ -235,7 +237,8 @@ Result<Schedule> ScheduleOfRun(Schedule schedule, TrainConfig& config) {
   pipeline.slices = schedule.slices;
   PENSTOCK_TRY_STATUS(CheckSlices(config));
   PENSTOCK_TRY_STATUS(CheckLengths(config, schedule));
-  PENSTOCK_TRY_STATUS(CheckContext(config));
+  PENSTOCK_TRY_STATUS(CheckContext(config));  // likewise, and have slices
+  PENSTOCK_TRY_STATUS(CheckContextLengths(config));
   PENSTOCK_TRY_STATUS(CheckExpertTensor(config));
   PENSTOCK_TRY_STATUS(SetShared(config, schedule));
   return schedule;

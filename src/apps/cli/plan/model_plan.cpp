@@ -40,6 +40,10 @@ std::vector<std::string> DivisionCells(const TrainingPlan& plan) {
                           division.expert, division.zero, division.micro_batch}) {
     cells.push_back(fmt::format("{}", count));
   }
+  constexpr std::size_t kContextCell = 2;
+  if (division.context > 1 && plan.scenario.context_exchange) {
+    cells[kContextCell] += ", " + *plan.scenario.context_exchange;
+  }
   cells.push_back(division.recompute);
   if (division.gather_again) cells.back() += ", gathered again";
   if (division.offloaded_layers > 0) {

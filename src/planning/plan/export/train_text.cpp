@@ -29,7 +29,7 @@ std::string DifferentLines(const TrainConfig& config) {
 }  // namespace
 
 Result<std::string> TrainText(const PlanJob& job, const std::string& csv) {
-  PENSTOCK_TRY_STATUS(RefuseOtherSettings(job, kEngine, {}));
+  PENSTOCK_TRY_STATUS(RefuseOtherSettings(job, kEngine, {"context_exchange"}));
   const DividedModel divided = job.divided();
   PENSTOCK_TRY_STATUS(CheckPenstock(divided));
   PENSTOCK_TRY(TrainConfig config, EngineConfigOf(divided));

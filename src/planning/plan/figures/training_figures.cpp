@@ -46,6 +46,9 @@ Json FiguresOf(const TrainingPlan& plan) {
                   {"lower_bound", plan.lower_bound},
                   {"gap", plan.lower_bound > 0 ? plan.step_time() / plan.lower_bound - 1 : 0},
                   {"command", CommandLineOf(plan.scenario)}};
+  if (division.context > 1 && plan.scenario.context_exchange) {
+    figures["context_exchange"] = *plan.scenario.context_exchange;
+  }
   if (plan.scenario.across_sites) figures["across_sites"] = *plan.scenario.across_sites;
   AddCheckpoints(plan.estimate, figures);
   return figures;

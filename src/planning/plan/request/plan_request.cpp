@@ -77,6 +77,7 @@ Status Restrict(const Framework& framework, PlanQuestion& question) {
   question.most_tensor = framework.most_tensor;
   question.most_context = framework.most_context;
   question.most_zero = framework.most_zero;
+  question.exchanges = framework.exchanges;
   question.check = framework.check;
   Scenario& scenario = question.scenario;
   if (!scenario.implementation) scenario.implementation = std::string(framework.implementation);
@@ -190,7 +191,9 @@ Result<PlanQuestion> ModelQuestionOf(const PlanRequest& request) {
     PENSTOCK_TRY(const Framework framework, Of("for", FindFramework(*request.framework)));
     PENSTOCK_TRY_STATUS(Restrict(framework, question));
   } else if (!request.scenario.implementation) {
-    question.check = FindFramework(kEngineFramework)->check;
+    const Framework engine = FindFramework(kEngineFramework).value();
+    question.check = engine.check;
+    question.exchanges = engine.exchanges;
     question.advice =
         "; plans are what the engine runs unless a framework or `implementation` is given";
   }

@@ -48,14 +48,21 @@ class Enumeration {
     for (const int tensor : PowersOfTwo(fixed_.tensor, most_tensor)) {
       for (const int context :
            PowersOfTwo(fixed_.context, std::max<std::int64_t>(most_context, 1))) {
-        AddPipelines(tensor, context);
+        AddExchanges(tensor, context);
       }
     }
     return std::move(divisions_);
   }
 
  private:
-  void AddPipelines(int tensor, int context) {
+  void AddExchanges(int tensor, int context) {
+    if (context == 1) return AddPipelines(tensor, context, {});
+    for (const ContextExchange exchange : question_.exchanges) {
+      AddPipelines(tensor, context, exchange);
+    }
+  }
+
+  void AddPipelines(int tensor, int context, ContextExchange exchange) {
     const int stage_ranks = tensor * context;
     if (question_.devices % stage_ranks != 0) return;
     const int rest = question_.devices / stage_ranks;
@@ -67,6 +74,7 @@ class Enumeration {
       JobDivision division;
       division.tensor = tensor;
       division.context = context;
+      division.context_exchange = exchange;
       division.pipeline = pipeline;
       division.data = data;
       AddExperts(division);
@@ -117,7 +125,8 @@ class Enumeration {
       division.zero = *fixed_.zero;
       return AddBatches(division);
     }
-    if (division.data * division.context == 1) return AddBatches(division);
+    const int divide = question_.shards_over_context ? division.copies() : division.data;
+    if (divide == 1) return AddBatches(division);
     for (const int zero : question_.zeros) {
       division.zero = zero;
       AddBatches(division);
@@ -198,6 +207,10 @@ std::vector<JobDivision> JobDivisions(const DivisionQuestion& question) {
 void SetDivision(const JobDivision& division, Scenario& scenario) {
   scenario.tensor = division.tensor;
   scenario.context = division.context;
+  if (division.context > 1 && division.context_exchange != ContextExchange::kRing) {
+    scenario.context_exchange =
+        std::string(kContextExchangeNames[static_cast<std::size_t>(division.context_exchange)]);
+  }
   scenario.ranks = division.pipeline;
   scenario.data = division.data;
   scenario.expert = division.expert;

@@ -9,6 +9,7 @@
 
 #include "cost_model/model_on_cluster.h"
 #include "cost_model/precision.h"
+#include "model_spec/layer_range.h"
 #include "model_spec/model_shape.h"
 #include "scenario/scenario.h"
 
@@ -16,7 +17,8 @@ namespace penstock {
 
 struct JobDivision {
   int tensor = 1, context = 1, pipeline = 1, data = 1;
-  int expert = 1, expert_tensor = 0;  // as in Scenario; 0: `tensor`
+  ContextExchange context_exchange = ContextExchange::kRing;  // of several context ranks
+  int expert = 1, expert_tensor = 0;                          // as in Scenario; 0: `tensor`
   AcrossSites across_sites = AcrossSites::kPipeline;
   int zero = 0;
   int micro_batch = 1;   // samples
@@ -28,7 +30,7 @@ struct JobDivision {
 
   // The ranks that each divide an expert's tensors.
   int experts_tensor() const { return expert_tensor > 0 ? expert_tensor : tensor; }
-  // The ranks that have the same weights, and divide states by `zero`.
+  // The ranks that have the same weights.
   int copies() const { return data * context; }
 
   // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 takes `default` for a null pointer
@@ -39,11 +41,13 @@ struct JobDivision {
 struct DivisionQuestion {
   const Scenario* scenario = nullptr;  // its dimensions are fixed; borrowed
   ModelShape shape;
-  int devices = 1, linked_devices = 1;     // in all, and with the fast links of a node
-  std::int64_t global_batch = 1;           // samples of a step, of all replicas
-  std::int64_t sequence = 1;               // tokens of a sample
-  int most_tensor = 0, most_context = 0;   // of the framework; 0: no bound
-  bool may_gather_again = false;           // whether the implementation has the choice
+  int devices = 1, linked_devices = 1;    // in all, and with the fast links of a node
+  std::int64_t global_batch = 1;          // samples of a step, of all replicas
+  std::int64_t sequence = 1;              // tokens of a sample
+  int most_tensor = 0, most_context = 0;  // of the framework; 0: no bound
+  bool may_gather_again = false;          // whether the implementation has the choice
+  bool shards_over_context = true;        // as Implementation has it
+  std::vector<ContextExchange> exchanges = {ContextExchange::kRing};  // of several context ranks
   std::vector<int> zeros = {1};            // values of `zero` of divisions with replicas
   std::vector<Precision> precisions = {};  // that are allowed; empty: the scenario's
 };

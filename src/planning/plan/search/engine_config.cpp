@@ -41,6 +41,10 @@ Result<TrainConfig> EngineConfigOf(const DividedModel& job) {
   config.parallel.expert = division.expert;
   config.parallel.tensor = division.tensor;
   config.parallel.context = division.context;
+  if (division.context > 1) {
+    config.parallel.context_exchange =
+        kContextExchangeNames[static_cast<std::size_t>(division.context_exchange)];
+  }
   config.parallel.sequence_parallel = job.sequence_parallel;
   config.parallel.gather_again = division.gather_again;
   config.parallel.zero = division.data > 1 ? division.zero : 0;

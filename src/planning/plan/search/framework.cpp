@@ -15,7 +15,11 @@ const std::vector<Framework>& Frameworks() {
   static const std::vector<std::string> torch = {
       "gpipe", "1f1b", "interleaved", "looped-bfs", "interleaved-zb", "zbv", "dualpipev"};
   static const std::vector<Framework> frameworks = {
-      {.name = kEngineFramework, .implementation = "penstock", .check = &CheckPenstock},
+      {.name = kEngineFramework,
+       .exchanges = {ContextExchange::kAllGather, ContextExchange::kUlysses,
+                     ContextExchange::kRing},
+       .implementation = "penstock",
+       .check = &CheckPenstock},
       {.name = "torch",
        .schedules = torch,
        .most_tensor = 1,

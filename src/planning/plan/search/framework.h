@@ -17,6 +17,8 @@ struct Framework {
   std::vector<std::string> usual = {};
   int most_tensor = 0, most_context = 0;  // 0: no bound
   int most_zero = 3;
+  // What context ranks may exchange, unless the user says it.
+  std::vector<ContextExchange> exchanges = {ContextExchange::kRing};
   std::string_view implementation;                 // that prices it, unless the user names one
   Status (*check)(const DividedModel&) = nullptr;  // null: it runs every division
 };

@@ -91,6 +91,10 @@ class PlanSearch {
     asked_.most_context = question_.most_context;
     asked_.may_gather_again =
         model.batch.profile.get().gathers_once && model.batch.sequence_parallel;
+    asked_.shards_over_context = model.batch.profile.get().shards_over_context;
+    asked_.exchanges = question_.scenario.context_exchange
+                           ? std::vector{model.batch.context_exchange}
+                           : question_.exchanges;
     engine_model_ = EngineModelOf(model.shape, scenario.model.value_or(""), asked_.sequence);
     // Gradients and weights that replicas divide move with every microbatch, which only some
     // implementations price. Elsewhere they would look free.

@@ -25,6 +25,7 @@ struct PlanQuestion {
   std::vector<std::string> excluded;       // schedules
   std::vector<Precision> precisions = {};  // that are allowed; empty: the scenario's
   int most_tensor = 0, most_context = 0, most_zero = 3;  // of the framework; 0: no bound
+  std::vector<ContextExchange> exchanges = {ContextExchange::kRing};  // as DivisionQuestion
   // Whether the framework runs a division; null: any.
   Status (*check)(const DividedModel&) = nullptr;
   std::string advice = {};  // follows the reason if the framework runs no division

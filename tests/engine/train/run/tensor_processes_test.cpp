@@ -41,22 +41,26 @@ class TensorProcesses : public ProcessesRun {
 TEST_F(TensorProcesses, GiveTheBitsOfThreads) {
   const std::vector<ProcessDivision> four = {
       {4, Across::kAll}, {2, Across::kAll}, {3, Across::kAll}, {2, Across::kTensor}};
-  const std::vector<ProcessDivision> eight = {
-      {8, Across::kAll}, {4, Across::kAll}, {2, Across::kTensor}, {2, Across::kPipeline}};
+  const std::vector<ProcessDivision> eight = {{8, Across::kAll}, {2, Across::kPipeline}};
   const std::vector<std::pair<std::vector<ProcessDivision>, std::vector<std::string>>> runs = {
       {four, {"schedule=1f1b", "clip=0.5", "validation.freq=2"}},
-      {four, {"schedule=zbv", "stages=4", "dropout=0", "precision=bf16", "recompute.hold=least"}},
-      {four, {"schedule=zb-h1", "clip=0.5", "post_validation=true", "lr=0.1"}},
+      {{{4, Across::kAll}},
+       {"schedule=zbv", "stages=4", "dropout=0", "precision=bf16", "recompute.hold=least"}},
+      {{{2, Across::kTensor}}, {"schedule=zb-h1", "clip=0.5", "post_validation=true", "lr=0.1"}},
       {{{2, Across::kTensor}}, {"schedule=dualpipe", "clip=0.5"}},
       // The first and the last stage share the embedding; four ranks share two heads.
-      {{{4, Across::kTensor}, {8, Across::kAll}, {3, Across::kAll}},
+      {{{8, Across::kAll}, {3, Across::kAll}},
        {"model.name=qwen3", "tied=true", "heads=4", "kv_heads=2", "tensor=4", "clip=0.5"}},
       {{{4, Across::kAll}}, {"model.name=mixtral", "schedule=1f1b"}},
+      {{{4, Across::kAll}, {3, Across::kAll}},
+       {"schedule=1f1b", "parallel.tensor=1", "parallel.context=2", "clip=0.5"}},
+      {{{8, Across::kAll}, {2, Across::kTensor}},
+       {"schedule=zb-h1", "parallel.context=2", "context_exchange=ring", "clip=0.5"}},
       {eight, {"schedule=1f1b", "parallel.data=2", "clip=0.5"}},
       {{{4, Across::kAll}}, {"schedule=1f1b", "parallel.data=2", "parallel.zero=1"}},
-      {{{4, Across::kAll}, {2, Across::kTensor}},
+      {{{2, Across::kTensor}},
        {"schedule=interleaved", "chunks=2", "parallel.data=2", "parallel.zero=2", "clip=0.5"}},
-      {eight,
+      {{{4, Across::kAll}},
        {"schedule=zbv", "stages=4", "parallel.data=2", "parallel.zero=3", "clip=0.5",
         "post_validation=true", "precision=bf16", "lr=0.1"}},
   };

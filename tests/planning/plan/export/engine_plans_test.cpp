@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <map>
 #include <random>
 
 #include "config/run_schedule.h"
@@ -49,11 +50,22 @@ PlanRequest RandomRequest(Random& random) {
   scenario.sequence = Pick(random, {64, 96, 512});
   request.global_batch = Pick(random, {8, 16});
   if (Pick(random, {0, 1}) == 0) scenario.tensor = Pick(random, {1, 2, 4});
-  if (Pick(random, {0, 2}) == 0) scenario.context = 2;
+  if (Pick(random, {0, 1}) == 0) {
+    scenario.context = Pick(random, {2, 4});
+    if (Pick(random, {0, 1}) == 0) {
+      scenario.context_exchange = Pick(random, {"all-gather", "ulysses", "ring"});
+    }
+  } else if (Pick(random, {0, 1, 2}) == 0) {
+    scenario.sequence = 8192;  // long enough for several context ranks
+  }
   if (Pick(random, {0, 1}) == 0) scenario.precision = Pick(random, {"bf16", "f32"});
   if (Pick(random, {0, 2}) == 0) scenario.sequence_parallel = false;
   if (Pick(random, {0, 2}) == 0) request.schedules = {Pick(random, {"zbv", "seq1f1b", "dualpipe"})};
   return request;
+}
+
+std::string_view NameOf(ContextExchange exchange) {
+  return kContextExchangeNames[static_cast<std::size_t>(exchange)];
 }
 
 // As `penstock train` does.
@@ -67,6 +79,9 @@ void ExpectAccepted(const TrainingPlan& plan, const std::string& folder) {
     ASSERT_TRUE(schedule) << schedule.error().line();
     EXPECT_EQ(config.parallel.tensor, division.tensor);
     EXPECT_EQ(config.parallel.context, division.context);
+    if (division.context > 1) {
+      EXPECT_EQ(config.parallel.context_exchange, NameOf(division.context_exchange));
+    }
     EXPECT_EQ(config.parallel.data, division.data);
     EXPECT_EQ(config.pipeline.ranks, division.pipeline);
     EXPECT_EQ(config.batch, division.micro_batch);
@@ -78,6 +93,7 @@ TEST(EnginePlans, TrainAcceptsEveryPlan) {
   const std::filesystem::path folder =
       std::filesystem::path(::testing::TempDir()) / ("engine_plans_" + std::to_string(getpid()));
   int plans = 0, divided = 0;
+  std::map<std::string_view, int> exchanged;
   for (int run = 0; run < 40; ++run) {
     const PlanRequest request = RandomRequest(random);
     SCOPED_TRACE(run);
@@ -88,11 +104,13 @@ TEST(EnginePlans, TrainAcceptsEveryPlan) {
         ExpectAccepted(plan, folder.string());
         ++plans;
         divided += plan.division.tensor > 1 ? 1 : 0;
+        if (plan.division.context > 1) ++exchanged[NameOf(plan.division.context_exchange)];
       }
     }
   }
   EXPECT_GT(plans, 50);
   EXPECT_GT(divided, 20);
+  for (const std::string_view name : kContextExchangeNames) EXPECT_GT(exchanged[name], 3) << name;
   std::filesystem::remove_all(folder);
 }
 
