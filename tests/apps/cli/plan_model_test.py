@@ -47,7 +47,7 @@ class PlanModelTest(program.CommandTest):
     def test_frameworks_and_given_dimensions(self):
         answer = self.plan("--for", "penstock", "-p", 4)
         for plan in answer["front"] + answer["runners_up"]:
-            self.assertEqual((plan["tensor"], plan["context"], plan["pipeline"]), (1, 1, 4))
+            self.assertEqual((plan["pipeline"], plan["recompute"]), (4, "none"))
         answer = self.plan("--for", "megatron", "--chunks", "2", "--micro-batch-size", 1, "--recompute", "full")
         for plan in answer["front"] + answer["runners_up"]:
             self.assertIn(plan["schedule"], ("1f1b", "interleaved", "interleaved-zb", "zbv", "v-half"))
@@ -110,7 +110,8 @@ class PlanModelTest(program.CommandTest):
         self.assertEqual(keywords, options - ours - {"for"} | {"framework"})
 
     def test_what_does_not_fit_says_what_would(self):
-        job = ("--model", "llama-3-8b", "--device", "a100", "--nodes", "1x8", "--global-batch", 32, "--tensor", 8, "--memory-limit", "30GiB")
+        job = ("--model", "llama-3-8b", "--device", "a100", "--nodes", "1x8", "--global-batch", 32, "--tensor", 8, "--memory-limit", "30GiB",
+               "--for", "megatron")
         line = self.refuse("plan", *job, "--recompute", "none", "--offloaded-layers", 0, "--sequence", 32768)
         self.assertRegex(line, r"30.0 GiB each do not fit .* on pipeline rank \d+, .* too many \(weights .*activations ")
         option, value, size = re.search(r"; (--[a-z-]+) (\S+) fits with ([0-9.]+) GiB", line).groups()
