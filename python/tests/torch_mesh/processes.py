@@ -22,3 +22,9 @@ def cases_of(script: str, processes: int = 4) -> dict[str, list[str]]:
         _, name, process, text = line.split(" ", 3)
         found.setdefault(name, {})[int(process)] = text
     return {name: [of[process] for process in sorted(of)] for name, of in found.items()}
+
+
+def expect_on_all(found: dict[str, list[str]], parts: dict[str, str], processes: int = 4) -> None:
+    """Asserts that each process printed a line with the part of the case's name, as `cases_of` returns them."""
+    for name, part in parts.items():
+        assert len(found[name]) == processes and all(part in line for line in found[name]), (name, found[name])

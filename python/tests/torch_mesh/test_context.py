@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch_mesh.processes import cases_of, errors_of
+from torch_mesh.processes import cases_of, errors_of, expect_on_all
 
 _HEAD = """
 import contextlib
@@ -198,5 +198,4 @@ with parity.said("targets"):  # of another length than the inputs' part
         "context_parallel": "does not have a sharding strategy registered",
         "targets": "step: the shape of tensor 0 of the inputs is [8, ",
     }
-    for name, part in parts.items():
-        assert len(found[name]) == 4 and all(part in line for line in found[name]), (name, found[name])
+    expect_on_all(found, parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch_mesh.processes import cases_of, errors_of
+from torch_mesh.processes import cases_of, errors_of, expect_on_all
 
 _HEAD = """
 import copy
@@ -208,5 +208,4 @@ with parity.said("plain"):
         "one": "the optimizer is ",
         "plain": "parameter 'weight' is a part of a larger one, whose optimizer needs whole tensors: set partition_dim on it",
     }
-    for name, part in parts.items():
-        assert len(found[name]) == 4 and all(part in line for line in found[name]), (name, found[name])
+    expect_on_all(found, parts)

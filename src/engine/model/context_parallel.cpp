@@ -79,16 +79,6 @@ struct HeadExchange : torch::autograd::Function<HeadExchange<kToHeads>> {
   }
 };
 
-struct ContextSum : torch::autograd::Function<ContextSum> {
-  static at::Tensor forward(AutogradContext*, const at::Tensor& x) {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    return AllReduce(x.contiguous(), kContextGroup);
-  }
-  static variable_list backward(AutogradContext*, const variable_list& gradients) {
-    return {gradients[0]};
-  }
-};
-
 }  // namespace
 
 std::vector<TokenRun> ContextPlace::Runs(std::int64_t tokens) const {
@@ -132,7 +122,7 @@ at::Tensor RepeatHeads(const at::Tensor& x, std::int64_t heads) {
 }
 
 at::Tensor SumOverContext(const at::Tensor& x, const ContextPlace& place) {
-  return place.ranks == 1 ? x : ContextSum::apply(x);
+  return place.ranks == 1 ? x : SumForAll(x, kContextGroup);
 }
 
 at::Tensor DocumentStartsOf(const at::Tensor& tokens, std::int64_t end, const ContextPlace& place) {

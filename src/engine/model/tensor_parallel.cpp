@@ -39,16 +39,6 @@ torch::Tensor ScatterTokens(const torch::Tensor& x, std::int64_t ranks) {
       .transpose(0, 1);
 }
 
-struct SumFunction : torch::autograd::Function<SumFunction> {
-  static torch::Tensor forward(AutogradContext*, const torch::Tensor& x) {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    return AllReduce(x.contiguous(), kTensorGroup);
-  }
-  static variable_list backward(AutogradContext*, const variable_list& gradients) {
-    return {gradients[0]};
-  }
-};
-
 struct ShareFunction : torch::autograd::Function<ShareFunction> {
   static torch::Tensor forward(AutogradContext*, const torch::Tensor& x) { return x; }
   static variable_list backward(AutogradContext*, const variable_list& gradients) {
@@ -177,7 +167,7 @@ std::map<std::string, ParameterPart> PartsOf(const torch::nn::Module& stage) {
 
 torch::Tensor SumOverRanks(const torch::Tensor& x, const TensorPlace& place) {
   if (place.ranks == 1) return x;
-  if (!place.divides_tokens) return SumFunction::apply(x);
+  if (!place.divides_tokens) return SumForAll(x, kTensorGroup);
   return ScatterFunction::apply(x, std::int64_t{place.ranks});
 }
 

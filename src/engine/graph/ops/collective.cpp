@@ -267,6 +267,16 @@ struct CollectiveFunction : torch::autograd::Function<CollectiveFunction> {
   }
 };
 
+struct SumFunction : torch::autograd::Function<SumFunction> {
+  static at::Tensor forward(AutogradContext*, const at::Tensor& x, std::int64_t group) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    return AllReduce(x.contiguous(), static_cast<int>(group));
+  }
+  static variable_list backward(AutogradContext*, const variable_list& gradients) {
+    return {gradients[0], at::Tensor()};
+  }
+};
+
 // `rows` of the result; below 0 if they vary. Exactly one of x and the result has varying rows.
 struct RowsFunction : torch::autograd::Function<RowsFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& sent,
@@ -388,6 +398,10 @@ at::Tensor ReduceScatter(const at::Tensor& x, int ranks, int group) {
 at::Tensor AllReduce(const at::Tensor& x, int group) {
   static const auto op = OpOfTensor("penstock::all_reduce");
   return op.call(x, group);
+}
+
+at::Tensor SumForAll(const at::Tensor& x, int group) {
+  return SumFunction::apply(x, std::int64_t{group});
 }
 
 at::Tensor AllToAll(const at::Tensor& x, int group) {

@@ -98,6 +98,9 @@ at::Tensor AllGather(const at::Tensor& x, int ranks, int group);
 at::Tensor ReduceScatter(const at::Tensor& x, int ranks, int group);
 // The sum over the ranks. Sums are of float32, bfloat16, float64 or int64.
 at::Tensor AllReduce(const at::Tensor& x, int group);
+// The sum likewise, for what all ranks compute alike from it and which counts once: the gradient of
+// the sum is that of each summand.
+at::Tensor SumForAll(const at::Tensor& x, int group);
 // Sends block r of the equal blocks of rows to rank r. Block s of the result comes from rank s.
 at::Tensor AllToAll(const at::Tensor& x, int group);
 // Sends `sent[r]` rows to rank r, and receives `received[s]` rows from rank s.
