@@ -47,7 +47,7 @@ def check_first_step(runtime: _PipelineScheduleRuntime, split: set[int]) -> None
         if is_checked or not runtime._has_backward:
             return run(*arguments, **named)
         with contextlib.ExitStack() as stack:
-            inputs = [stack.enter_context(_first_inputs(each.submod)) for each in stages]
+            inputs = [stack.enter_context(_first_inputs(each)) for each in stages]
             result = run(*arguments, **named)
         is_checked = True
         targets = named.get("target_mbs", arguments[2] if len(arguments) > 2 else None)
@@ -66,20 +66,34 @@ def _is_comparable(stage: _PipelineStageBase) -> bool:
 
 
 @contextlib.contextmanager
-def _first_inputs(module: nn.Module) -> Iterator[list[_Arguments]]:
-    """Collects a copy of the arguments of the module's first forward that trains."""
+def _first_inputs(stage: _PipelineStageBase) -> Iterator[list[_Arguments]]:
+    """Collects a copy of the arguments of the first forward of a microbatch that trains."""
     found: list[_Arguments] = []
+    is_running = False  # torch also calls the module to know the shapes of its outputs
 
     def note(_: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        tensors = [each for each in tree_leaves((arguments, named)) if isinstance(each, torch.Tensor)]
-        if not found and torch.is_grad_enabled() and not any(each.is_meta for each in tensors):
+        if is_running and not found and torch.is_grad_enabled():
             found.append(tree_map_only(torch.Tensor, _copy, (arguments, named)))
 
-    handle = module.register_forward_pre_hook(note, with_kwargs=True)
+    forward, before = stage.forward_one_chunk, vars(stage).get("forward_one_chunk")
+
+    def run(*arguments: Any, **named: Any) -> Any:
+        nonlocal is_running
+        is_running = True
+        try:
+            return forward(*arguments, **named)  # type: ignore[no-untyped-call]
+        finally:
+            is_running = False
+
+    handle = stage.submod.register_forward_pre_hook(note, with_kwargs=True)
+    stage.forward_one_chunk = run  # type: ignore[method-assign]
     try:
         yield found
     finally:
         handle.remove()
+        del stage.forward_one_chunk
+        if before is not None:
+            stage.forward_one_chunk = before  # type: ignore[method-assign]
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
