@@ -96,6 +96,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--case", choices=CASES, action="append", help="only this case")
     options = parser.parse_args()
+    version = [options.peer_python, "-c", "import torch; print(torch.__version__)"]
+    print("peer: torch", subprocess.run(version, stdout=subprocess.PIPE, text=True, check=True).stdout.strip(), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for name in options.case or CASES:
             steps = 60 if name.startswith("overhead") else 10

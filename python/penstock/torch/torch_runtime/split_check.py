@@ -117,8 +117,8 @@ def _complaint(runtime: _PipelineScheduleRuntime, stage: _PipelineStageBase, inp
         return ""
     return (
         f"stage {stage.stage_index}: torch's split of the backward into I and W gives another gradient of {name} than a whole "
-        f"backward (relative error {error:.2g}): torch.distributed.pipelining counts a weight twice that is used twice on a "
-        "path: use a schedule without split backwards, such as '1f1b' or 'interleaved'"
+        f"backward (relative error {error:.2g}): torch.distributed.pipelining before 2.15 counts a weight twice that is used "
+        "twice on a path: use a schedule without split backwards, such as '1f1b' or 'interleaved'"
     )
 
 
