@@ -57,10 +57,24 @@ def install() -> None:
     with _install:
         if isinstance(_checkpoints.CheckpointFunction, _Reentrant):
             return
-        original = _checkpoints._checkpoint_without_reentrant_generator
-
-        def run(fn: Any, preserve_rng_state: bool = True, *args: Any, **kwargs: Any) -> Any:
-            return original(fn, preserve_rng_state or engine.is_capturing(), *args, **kwargs)
-
-        _checkpoints._checkpoint_without_reentrant_generator = run
+        # From 2.14 on, torch.utils.checkpoint calls the second of these, with arguments as a tuple and options by name.
+        before, since = (f"_checkpoint_without_reentrant_generator{end}" for end in ("", "_impl"))
+        if hasattr(_checkpoints, since):
+            setattr(_checkpoints, since, _preserving_by_name(getattr(_checkpoints, since)))
+        else:
+            setattr(_checkpoints, before, _preserving(getattr(_checkpoints, before)))
         _checkpoints.CheckpointFunction = _Reentrant(_checkpoints.CheckpointFunction)
+
+
+def _preserving(original: Any) -> Any:
+    def run(fn: Any, preserve_rng_state: bool = True, *args: Any, **kwargs: Any) -> Any:
+        return original(fn, preserve_rng_state or engine.is_capturing(), *args, **kwargs)
+
+    return run
+
+
+def _preserving_by_name(original: Any) -> Any:
+    def run(*args: Any, preserve_rng_state: bool = True, **named: Any) -> Any:
+        return original(*args, preserve_rng_state=preserve_rng_state or engine.is_capturing(), **named)
+
+    return run
