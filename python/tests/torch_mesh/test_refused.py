@@ -48,7 +48,7 @@ _CALLS = {
     "fc.all_reduce(x, 'sum', dist.group.WORLD)": "but the tensor and context dimensions of mesh connect the processes [0, 1] here",
     "torch.ops._c10d_functional.all_reduce(x, 'sum', 'nowhere')": "_c10d_functional::all_reduce uses the group 'nowhere'",
     "fc.all_reduce(x.detach(), 'product', group)": "all_reduce of torch.distributed reduces by 'product': reduce by sum, avg, min or max",
-    "fc.all_reduce(x, 'max', group)": "all_reduce backward only supports 'sum' reduction, got 'max'",
+    "fc.all_gather_tensor(fc.reduce_scatter_tensor(x, 'max', 0, group), 0, group)": "backward only supports 'sum' reduction, got 'max'",
 }
 
 

@@ -49,7 +49,7 @@ bool IsDecomposed(const c10::OperatorHandle& op) {
 // Called for every op of a capturing thread, below autograd and before its kernel.
 void Fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   if (recording != nullptr) {
-    if (InfersShapes()) {
+    if (InfersShapes(op, *stack)) {
       const c10::impl::ExcludeDispatchKeyGuard below(c10::DispatchKey::Fake);
       op.redispatchBoxed(Below(keys), stack);
       return;

@@ -18,22 +18,35 @@ bool IsSubclass(const at::Tensor& tensor) {
   return tensor.defined() && tensor.key_set().has(DispatchKey::Python);
 }
 
-bool HasSubclass(const c10::IValue& value) {
-  if (value.isTensor()) return IsSubclass(value.toTensor());
-  if (value.isTensorList()) return std::ranges::any_of(value.toTensorVector(), IsSubclass);
+bool IsMeta(const at::Tensor& tensor) { return tensor.defined() && tensor.is_meta(); }
+
+// Whether a value is or has a tensor for which the predicate holds.
+bool HasTensor(const c10::IValue& value, bool (*is)(const at::Tensor&)) {
+  if (value.isTensor()) return is(value.toTensor());
+  if (value.isTensorList()) return std::ranges::any_of(value.toTensorVector(), is);
   if (!value.isOptionalTensorList()) return false;
   return std::ranges::any_of(
       value.toOptionalTensorVector(),
-      [](const std::optional<at::Tensor>& each) { return each && IsSubclass(*each); });
+      [is](const std::optional<at::Tensor>& each) { return each && is(*each); });
+}
+
+bool HasSubclass(const c10::IValue& value) { return HasTensor(value, IsSubclass); }
+
+bool IsOnMeta(const c10::IValue& value) {
+  return (value.isDevice() && value.toDevice().is_meta()) || HasTensor(value, IsMeta);
+}
+
+bool AnyArgument(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
+                 bool (*is)(const c10::IValue&)) {
+  const std::size_t count = op.schema().arguments().size();
+  return std::any_of(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end(), is);
 }
 
 }  // namespace
 
 bool IsOfSubclass(const c10::OperatorHandle& op, DispatchKeySet keys,
                   const torch::jit::Stack& stack) {
-  if (!keys.has(DispatchKey::Python)) return false;
-  const std::size_t count = op.schema().arguments().size();
-  return std::any_of(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end(), HasSubclass);
+  return keys.has(DispatchKey::Python) && AnyArgument(op, stack, HasSubclass);
 }
 
 void CallSubclass(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -50,9 +63,15 @@ void CallSubclass(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   interpreter->dispatch(op, stack);
 }
 
-bool InfersShapes() {
-  return TorchDispatchModeTLS::stack_len() > 0 &&
-         TorchDispatchModeTLS::get_mode(c10::impl::TorchDispatchModeKey::FAKE).has_value();
+bool InfersShapes(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  if (TorchDispatchModeTLS::stack_len() > 0 &&
+      TorchDispatchModeTLS::get_mode(c10::impl::TorchDispatchModeKey::FAKE).has_value()) {
+    return true;
+  }
+  // Since torch 2.13, that mode runs before captures, which see the ops that it calls instead.
+  return c10::impl::tls_local_dispatch_key_set().included_.has_backend(
+             c10::BackendComponent::MetaBit) ||
+         AnyArgument(op, stack, IsOnMeta);
 }
 
 bool IsComposite(const c10::OperatorHandle& op, DispatchKeySet keys) {
