@@ -7,6 +7,7 @@
 #include <map>
 
 #include "schedule/catalog.h"
+#include "schedule/passes/passes.h"
 #include "schedule/text/text.h"
 #include "schedule/validate/validate.h"
 #include "simulate/simulate.h"
@@ -95,6 +96,37 @@ TEST(TorchCsv, LoweringByTorchChangesNeitherOrderNorMakespan) {
     ++pairs;
   }
   EXPECT_GE(pairs, 20);
+}
+
+// Earlier versions of torch leave the last stages of a rank unsharded.
+TEST(TorchCsv, StagesThatStayUnshardedAreValid) {
+  int files = 0;
+  for (const TorchFile& file : TorchFiles()) {
+    if (!file.lowered) continue;
+    SCOPED_TRACE(file.path);
+    const auto whole = ValueOf(LoadSchedule(file.path));
+    Schedule schedule = whole;
+    for (Lane& lane : schedule.lanes) {
+      const auto last = std::find_if(lane.rbegin(), lane.rend(),
+                                     [](const Action& action) { return IsCompute(action); });
+      lane.erase(
+          std::remove_if(last.base(), lane.end(),
+                         [](const Action& action) { return action.first.op == Op::kReshard; }),
+          lane.end());
+    }
+    ASSERT_NE(schedule.lanes, whole.lanes);
+    EXPECT_TRUE(Validate(schedule).empty());
+    EXPECT_EQ(ValueOf(ParseCsv(WriteCsv(schedule))).lanes, schedule.lanes);
+    EXPECT_EQ(Makespan(schedule), Makespan(whole));
+    const Schedule freed = ValueOf(AddSharding(schedule));
+    for (std::size_t rank = 0; rank < freed.lanes.size(); ++rank) {
+      const auto resharded = [](const Action& action) { return action.first.op == Op::kReshard; };
+      EXPECT_EQ(std::ranges::count_if(freed.lanes[rank], resharded),
+                std::ranges::count_if(whole.lanes[rank], resharded));
+    }
+    ++files;
+  }
+  EXPECT_GE(files, 20);
 }
 
 // torch does not execute this table of its 1F1B, whose last rank starts with microbatch 1.

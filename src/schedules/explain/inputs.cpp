@@ -24,12 +24,19 @@ ActionInputs::ActionInputs(const Schedule& schedule, const Timeline& timeline,
       computed_at_(2 * Index(schedule.stages()) * indices_, kNowhere),
       arrived_(computed_at_.size(), kNoMessage),
       shared_(schedule.vocabulary ? kSharedValues * indices_ : 0),
-      unsharded_(schedule.lanes.size()) {
+      unsharded_(schedule.lanes.size()),
+      posted_after_(HasWaitSend(schedule) ? computed_at_.size() : 0, kNowhere) {
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     const Lane& lane = schedule.lanes[Index(rank)];
+    int before = kNowhere;
     for (std::size_t i = 0; i < lane.size(); ++i) {
       const ActionAt at{rank, static_cast<int>(i)};
       ForEachPart(lane[i], [&](const Part& part) { Note(at, part); });
+      if (OccupiesRank(lane[i].first.op)) before = at.position;
+      if (IsRecv(lane[i].first.op) && !posted_after_.empty()) {
+        const Value value = MessageOf(lane[i].first);
+        posted_after_[Key(value.kind, value.stage, value.microbatch)] = before;
+      }
     }
     NoteUnshards(rank);
   }
@@ -73,6 +80,9 @@ std::vector<ActionInput> ActionInputs::Of(const ActionAt& at) const {
   const Action& action = ActionOf(at);
   ForEachPart(action, [&](const Part& part) { AddInputsOf(part, at, inputs); });
   if (action.first.op == Op::kStep) AddGradients(at, inputs);
+  if (IsWaitSend(action.first.op)) AddMessage(at, inputs);
+  if (action.first.op == Op::kWaitReduceGrad) AddReduction(at, inputs);
+  if (OccupiesRank(action.first.op)) AddWaits(at, inputs);
   const std::vector<int>& unsharded = unsharded_[Index(at.rank)];
   if (!unsharded.empty() && unsharded[Index(at.position)] != kNowhere) {
     inputs.push_back(Local({at.rank, unsharded[Index(at.position)]}, at));
@@ -122,6 +132,42 @@ void ActionInputs::AddValue(const Value& value, const ActionAt& reader,
     input.sent = true;
   }
   inputs.push_back(input);
+}
+
+void ActionInputs::AddWaits(const ActionAt& at, std::vector<ActionInput>& inputs) const {
+  const Lane& lane = schedule_.lanes[Index(at.rank)];
+  for (int i = at.position - 1; i >= 0 && !OccupiesRank(lane[Index(i)].first.op); --i) {
+    const ActionAt wait{at.rank, i};
+    const bool waits = IsWait(lane[Index(i)].first.op);
+    if (waits && TimeOf(wait).end > TimeOf(wait).start) inputs.push_back(Local(wait, at));
+  }
+}
+
+void ActionInputs::AddReduction(const ActionAt& wait, std::vector<ActionInput>& inputs) const {
+  const Lane& lane = schedule_.lanes[Index(wait.rank)];
+  const Action reduction = MakeAction(Op::kReduceGrad, ActionOf(wait).first.stage);
+  int i = wait.position - 1;
+  while (i >= 0 && lane[Index(i)] != reduction) --i;
+  if (i < 0) return;
+  const double end = std::min(TimeOf({wait.rank, i}).end, TimeOf(wait).end);
+  inputs.push_back({{wait.rank, i}, end, end, false});
+}
+
+void ActionInputs::AddMessage(const ActionAt& wait, std::vector<ActionInput>& inputs) const {
+  const Value value = MessageOf(ActionOf(wait).first);
+  const int reader = ReaderOf(schedule_.placement, value.kind, value.stage);
+  if (reader < 0) return;
+  const std::size_t key = Key(value.kind, value.stage, value.microbatch);
+  if (computed_at_[key] != kNowhere) {
+    ActionInput input = Local({wait.rank, computed_at_[key]}, wait);
+    input.ready = arrived_[key] == kNoMessage ? input.ready : arrived_[key];
+    input.sent = true;
+    inputs.push_back(input);
+  }
+  const ActionAt before{schedule_.placement.rank_of(reader), posted_after_[key]};
+  if (before.position == kNowhere) return;
+  const double end = std::min(TimeOf(before).end, TimeOf(wait).end);
+  inputs.push_back({before, end, end, false});
 }
 
 void ActionInputs::AddGradients(const ActionAt& step, std::vector<ActionInput>& inputs) const {

@@ -93,8 +93,9 @@ class Engine {
   // Runs with what the lanes turn out to have.
   LaneEnd RunToEnd() {
     LaneEnd end = RunAll();
-    while (end == LaneEnd::kSends || end == LaneEnd::kSideWork) {
-      explicit_ = explicit_ || end == LaneEnd::kSends;
+    while (end != LaneEnd::kWaitsOrDone && end != LaneEnd::kMalformed) {
+      explicit_ = explicit_ || end != LaneEnd::kSideWork;
+      if (end == LaneEnd::kWaitSends) posted_.emplace(Index(schedule_.stages()), indices_);
       if (end == LaneEnd::kSideWork || side_) side_.emplace(schedule_, costs_);
       arrivals_.Clear();
       end = RunAll();
@@ -146,6 +147,7 @@ class Engine {
       free_at_.assign(ranks_.size(), 0);
     }
     if (messages_ != nullptr) messages_->clear();
+    if (posted_) posted_->Clear();
     ranks_.assign(schedule_.lanes.size(), {});
     runnable_.clear();
     shared_.assign(schedule_.vocabulary ? kSharedValues * indices_ : 0, {});
@@ -234,6 +236,7 @@ class Engine {
     arrivals_[message.key] = message.time;
     if (messages_ != nullptr) messages_->push_back(ToSentMessage(message, arrivals_));
     Wake(message.to, message.key);
+    if (posted_) Wake(message.from, message.key);
     Resume(message.from, message.time);
     Resume(message.to, message.time);
   }
@@ -275,8 +278,10 @@ class Engine {
         const Part& part = action.first;
         if (IsCommunication(part.op)) {
           if (!explicit_) return LaneEnd::kSends;
+          if (IsWaitSend(part.op) && !posted_) return LaneEnd::kWaitSends;
           if (!IsOurs(part, rank)) return LaneEnd::kMalformed;
-          if (!Send(part, state)) return LaneEnd::kWaitsOrDone;
+          if (!Communicate(part, state)) return LaneEnd::kWaitsOrDone;
+          span.end = state.clock;
         } else if (IsVocabulary(part.op)) {
           if (!schedule_.vocabulary || !IsOurs(part, rank)) return LaneEnd::kMalformed;
           if (!RunVocabulary(part, rank, state, span)) return LaneEnd::kWaitsOrDone;
@@ -291,7 +296,9 @@ class Engine {
         timeline_->spans[rank].push_back(span);
       }
       if constexpr (kOrder != Order::kAny) {
-        if (OccupiesRank(action.first.op)) last_ends_[rank] = state.clock;
+        if (OccupiesRank(action.first.op) || IsWait(action.first.op)) {
+          last_ends_[rank] = state.clock;
+        }
       }
       if constexpr (kOrder == Order::kFreeLinks) {
         state.clock = std::max(state.clock, free_at_[rank]);
@@ -436,10 +443,8 @@ class Engine {
       return false;
     }
     span = outcome.span;
-    if (OccupiesRank(part.op)) {
-      state.clock = span.end;
-      state.busy += span.end - span.start;
-    }
+    if (OccupiesRank(part.op) || IsWait(part.op)) state.clock = span.end;
+    if (OccupiesRank(part.op)) state.busy += span.end - span.start;
     if (outcome.completes) WakeSteps();
     return true;
   }
@@ -509,17 +514,38 @@ class Engine {
     Wake(to, key);
   }
 
-  // Returns false if the lane must wait for a SEND's value. A RECV is only posted.
-  bool Send(const Part& part, LaneState& state) {
-    if (part.op != Op::kSendForward && part.op != Op::kSendBackward) return true;
-    const ValueKind kind =
-        part.op == Op::kSendForward ? ValueKind::kActivation : ValueKind::kGradient;
-    const Arrivals::Key key = arrivals_.KeyOf(kind, part.stage, Index(part.microbatch));
+  // Runs a communication action. Returns false if the lane must wait.
+  bool Communicate(const Part& part, LaneState& state) {
+    if (IsRecv(part.op) && !posted_) return true;  // it is only posted
+    const Value value = MessageOf(part);
+    if (value.stage < 0 || Index(value.stage) >= stages_.size()) return true;
+    const Arrivals::Key key = arrivals_.KeyOf(value.kind, value.stage, Index(value.microbatch));
+    const int consumer = stages_[value.stage].consumer[static_cast<int>(value.kind)];
+    if (IsSend(part.op)) return Send(part, key, consumer, state);
+    if (consumer == kNobody) return true;
+    if (IsWaitSend(part.op)) return WaitForSend(key, state);
+    (*posted_)[key] = state.clock;
+    Wake(stages_[value.stage].rank, key);
+    return true;
+  }
+
+  // Returns false if the lane must wait until the message has arrived, or its RECV is posted.
+  bool WaitForSend(Arrivals::Key key, LaneState& state) {
+    const double arrival = arrivals_[key], posted = (*posted_)[key];
+    if (arrival < 0 || posted < 0) {
+      state.waits_for = key;
+      return false;
+    }
+    state.clock = std::max({state.clock, arrival, posted});
+    return true;
+  }
+
+  // Returns false if the lane must wait for the value.
+  bool Send(const Part& part, Arrivals::Key key, int consumer, LaneState& state) {
     if (arrivals_[key] == Arrivals::kNotComputed) {
       state.waits_for = key;
       return false;
     }
-    const int consumer = stages_[part.stage].consumer[static_cast<int>(kind)];
     if (consumer == kNobody) return true;
     if (exchange_ || free_links_) {
       SendOverLinks(part, key, consumer, state.clock);
@@ -557,6 +583,7 @@ class Engine {
   StagePrices stages_;
   std::vector<Joined> shared_;  // by (SharedValue, microbatch)
   Arrivals arrivals_;
+  std::optional<Arrivals> posted_;  // when RECVs were posted, if the run has reached a WAIT_SEND
   std::vector<int> runnable_;
   std::optional<MessageExchange> exchange_;  // if the ranks run in order of time
   std::optional<FreeLinks> free_links_;      // as long as no two messages share a link

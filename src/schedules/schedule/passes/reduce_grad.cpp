@@ -3,6 +3,8 @@
 //
 //   before   1F0 3F0 ... 3W7 3SEND_B7 1I7 1W7
 //   after    1F0 3F0 ... 3W7 3SEND_B7 3REDUCE_GRAD 1I7 1W7 1REDUCE_GRAD
+//   wait     1F0 3F0 ... 3W7 3SEND_B7 3REDUCE_GRAD 3WAIT_REDUCE_GRAD 1I7 ...
+//   defer    1F0 3F0 ... 3SEND_B7 3REDUCE_GRAD 1I7 1W7 3WAIT_REDUCE_GRAD 1REDUCE_GRAD ...
 //
 // torch.distributed.pipelining divides the accumulated gradients by the number of microbatches only
 // in this action, so a schedule lowered for torch needs it even without data parallelism. It
@@ -44,12 +46,39 @@ Schedule AddReduceGrad(const Schedule& schedule) {
   return WithLanes(schedule, std::move(lanes));
 }
 
+Schedule AddReductionWaits(const Schedule& schedule, bool deferred) {
+  if (HasOps(schedule, OpBit(Op::kWaitReduceGrad))) return schedule;
+  std::vector<Lane> lanes;
+  for (const Lane& lane : schedule.lanes) {
+    Lane& out = lanes.emplace_back();
+    Lane pending;  // the WAIT_REDUCE_GRAD of the last REDUCE_GRAD
+    const auto wait = [&] {
+      out.insert(out.end(), pending.begin(), pending.end());
+      pending.clear();
+    };
+    for (const Action& action : lane) {
+      if (action.first.op == Op::kReduceGrad) wait();
+      out.push_back(action);
+      if (action.first.op == Op::kReduceGrad) {
+        pending.push_back(MakeAction(Op::kWaitReduceGrad, action.first.stage));
+      }
+      if (!deferred) wait();
+    }
+    wait();
+  }
+  return WithLanes(schedule, std::move(lanes));
+}
+
 SchedulePass ReduceGradPass() {
-  return {"reduce-grad", "", "REDUCE_GRAD of each stage when its gradients are complete",
-          [](const Schedule& schedule, const PassArguments& arguments,
+  return {"reduce-grad", "[wait|defer]",
+          "REDUCE_GRAD of each stage when its gradients are complete; WAIT_REDUCE_GRAD at once or "
+          "before the next",
+          [](const Schedule& schedule, PassArguments arguments,
              const PassContext&) -> Result<Schedule> {
+            const bool waits = arguments.TakeWord("wait"), defers = arguments.TakeWord("defer");
             PENSTOCK_TRY_STATUS(arguments.Done());
-            return AddReduceGrad(schedule);
+            const Schedule reduced = AddReduceGrad(schedule);
+            return waits || defers ? AddReductionWaits(reduced, defers) : reduced;
           }};
 }
 
