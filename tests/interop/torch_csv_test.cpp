@@ -18,27 +18,34 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Parsed file name: SCHEDULE_pP_vV_mM, with .comms for lowered schedules.
+// Parsed file name: SCHEDULE_pP_vV_mM[_tuned], with .comms for lowered schedules.
 struct TorchFile {
   std::string path, schedule;
   int ranks = 0, chunks = 0, microbatches = 0;
   bool lowered = false;
+  bool waits = false;  // torch 2.15: messages and reductions are waited for
+  bool tuned = false;  // and at most two messages of a rank are in flight
 };
 
 std::vector<TorchFile> TorchFiles() {
   std::vector<TorchFile> files;
-  for (const auto& entry : fs::directory_iterator(PENSTOCK_INTEROP "/torch_csv")) {
-    TorchFile file;
-    file.path = entry.path().string();
-    const std::string name = entry.path().stem().string();
-    const std::size_t end = name.find('_');
-    file.schedule = name.substr(0, end);
-    file.lowered = name.find(".comms") != std::string::npos;
-    EXPECT_EQ(std::sscanf(name.c_str() + end, "_p%d_v%d_m%d", &file.ranks, &file.chunks,
-                          &file.microbatches),
-              3)
-        << name;
-    files.push_back(std::move(file));
+  for (const bool waits : {false, true}) {
+    const char* const folder = waits ? "/torch_csv_2.15" : "/torch_csv";
+    for (const auto& entry : fs::directory_iterator(std::string(PENSTOCK_INTEROP) + folder)) {
+      TorchFile file;
+      file.path = entry.path().string();
+      const std::string name = entry.path().stem().string();
+      const std::size_t end = name.find('_');
+      file.schedule = name.substr(0, end);
+      file.lowered = name.find(".comms") != std::string::npos;
+      file.waits = waits && file.lowered;
+      file.tuned = name.find("_tuned") != std::string::npos;
+      EXPECT_EQ(std::sscanf(name.c_str() + end, "_p%d_v%d_m%d", &file.ranks, &file.chunks,
+                            &file.microbatches),
+                3)
+          << name;
+      files.push_back(std::move(file));
+    }
   }
   return files;
 }
@@ -87,15 +94,36 @@ TEST(TorchCsv, LoweringByTorchChangesNeitherOrderNorMakespan) {
     if (!file.lowered) continue;
     SCOPED_TRACE(file.path);
     std::string plain = file.path;
-    plain.replace(plain.find(".comms"), 6, "");
+    plain.replace(plain.rfind(".comms"), 6, "");
     const auto lowered = LoadSchedule(file.path);
     const auto compute = LoadSchedule(plain);
     ASSERT_TRUE(lowered && compute);
     EXPECT_EQ(ComputeOnly(*lowered), compute->lanes);
-    EXPECT_EQ(Makespan(*lowered), Makespan(*compute));
+    EXPECT_EQ(Makespan(file.tuned ? WithoutWaits(*lowered) : *lowered), Makespan(*compute));
     ++pairs;
   }
   EXPECT_GE(pairs, 20);
+}
+
+// What torch 2.15 writes has a wait for each SEND and REDUCE_GRAD. With our waits instead, no more
+// messages are in flight, and no rank waits longer.
+TEST(TorchCsv, WaitsOfTorchAreReadAndOursAreNoWorse) {
+  int files = 0;
+  for (const TorchFile& file : TorchFiles()) {
+    if (!file.waits) continue;
+    SCOPED_TRACE(file.path);
+    const auto theirs = ValueOf(LoadSchedule(file.path));
+    ASSERT_TRUE(HasWaitSend(theirs));
+    const Schedule bare = WithoutWaits(theirs);
+    ASSERT_NE(bare.lanes, theirs.lanes);
+    const std::optional<int> budget = file.tuned ? std::optional(2) : std::nullopt;
+    const Schedule ours = AddReductionWaits(ValueOf(AddWaitSends(bare, {budget})), file.tuned);
+    EXPECT_TRUE(Validate(ours).empty());
+    EXPECT_EQ(ours.action_count(), theirs.action_count());
+    EXPECT_LE(Makespan(ours), Makespan(theirs));
+    ++files;
+  }
+  EXPECT_EQ(files, 10);
 }
 
 // Earlier versions of torch leave the last stages of a rank unsharded.

@@ -7,7 +7,8 @@
 // A rank knows that a message was received once it has another one that was sent by an action after
 // the reader: the input of B0 says that the next stage has read the output of F0. Such a wait takes
 // no time, and precedes the next action that computes. Apart from these, a rank waits only before a
-// SEND that exceeds the budget, for the message whose RECV was posted first, and at the end.
+// SEND that exceeds the budget, for the message that was first both sent and expected, and at the
+// end.
 //
 // Such a wait blocks the rank until the other rank posts the RECV, so it might deadlock. Therefore
 // the pass runs the schedule, in order of time, and a rank waits only for a RECV that this run has
@@ -17,6 +18,7 @@
 // gradients of their batch: all messages of the batch are received before them.
 // torch.distributed.pipelining 2.15: _add_wait_send, _add_wait_send_budget.
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <limits>
 #include <queue>
@@ -62,7 +64,9 @@ class WaitPlacer {
     std::vector<Lane> lanes;
     for (RankState& state : ranks_) {
       for (Peer& peer : state.peers) {
-        while (!peer.sends.empty()) Wait(peer, 0, state);
+        for (Sends& sends : peer.sends) {
+          while (!sends.empty()) Wait(sends, 0, state);
+        }
       }
       lanes.push_back(std::move(state.out));
     }
@@ -70,11 +74,12 @@ class WaitPlacer {
   }
 
  private:
-  // The SENDs to one rank that are in flight.
+  // The SENDs to one rank that are in flight, oldest first.
+  using Sends = std::deque<Part>;
   struct Peer {
     int rank = -1;
-    std::deque<Part> sends;
-    int known = -1;  // this rank has messages of actions of the other's lane up to here
+    std::array<Sends, 2> sends;  // by ValueKind
+    int known = -1;              // this rank has messages of actions of the other's lane up to here
   };
   struct RankState {
     std::size_t position = 0;
@@ -123,7 +128,7 @@ class WaitPlacer {
         })) {
       return false;
     }
-    for (Peer& peer : state.peers) WaitForKnown(peer, state);
+    WaitForKnown(state);
     ForEachMessage(rank, action, [&](std::size_t key, int from) {
       messages_[key].read_at = static_cast<int>(state.position);
       Peer& peer = PeerOf(state, from);
@@ -160,50 +165,57 @@ class WaitPlacer {
   }
 
   // Waits for messages that the other rank has read before it sent what this rank has.
-  void WaitForKnown(Peer& peer, RankState& state) const {
-    while (!peer.sends.empty()) {
-      const int read_at = messages_[Key(MessageOf(peer.sends.front()))].read_at;
-      if (read_at < 0 || read_at > peer.known) return;
-      Wait(peer, 0, state);
+  void WaitForKnown(RankState& state) const {
+    for (Peer& peer : state.peers) {
+      for (Sends& sends : peer.sends) {
+        while (!sends.empty()) {
+          const int read_at = messages_[Key(MessageOf(sends.front()))].read_at;
+          if (read_at < 0 || read_at > peer.known) break;
+          Wait(sends, 0, state);
+        }
+      }
     }
   }
 
-  static void Wait(Peer& peer, std::size_t index, RankState& state) {
-    Part wait = peer.sends[index];
+  static void Wait(Sends& sends, std::size_t index, RankState& state) {
+    Part wait = sends[index];
     wait.op = wait.op == Op::kSendForward ? Op::kWaitSendForward : Op::kWaitSendBackward;
     state.out.push_back({wait, {}});
-    peer.sends.erase(peer.sends.begin() + static_cast<std::ptrdiff_t>(index));
+    sends.erase(sends.begin() + static_cast<std::ptrdiff_t>(index));
     --state.in_flight;
   }
 
   // Returns false if the budget does not admit another SEND yet.
   bool Send(int rank, const Part& part) {
     RankState& state = ranks_[rank];
-    state.over_budget = state.in_flight >= budget_ && !WaitForFirstPosted(state);
+    state.over_budget = state.in_flight >= budget_ && !WaitForFirst(state);
     if (state.over_budget) return false;
     const StageEdges& edges = edges_[part.stage];
     const int to = part.op == Op::kSendForward ? edges.next_rank : edges.previous_rank;
     const std::size_t key = Key(MessageOf(part));
     messages_[key].sent = state.clock;
     messages_[key].sent_at = static_cast<int>(state.position);
-    PeerOf(state, to).sends.push_back(part);
+    PeerOf(state, to).sends[Index(MessageOf(part).kind)].push_back(part);
     ++state.in_flight;
     if (ranks_[to].waits_for == key) Wake(to, state.clock);
     return true;
   }
 
-  // Waits for the message in flight whose RECV was posted first, if any was.
-  bool WaitForFirstPosted(RankState& state) const {
-    Peer* first = nullptr;
+  // Waits for the message in flight that was first sent and its RECV posted, if any was.
+  bool WaitForFirst(RankState& state) const {
+    Sends* first = nullptr;
     std::size_t index = 0;
     Tick earliest = std::numeric_limits<Tick>::max();
     for (Peer& peer : state.peers) {
-      for (std::size_t i = 0; i < peer.sends.size(); ++i) {
-        const Tick posted = messages_[Key(MessageOf(peer.sends[i]))].posted;
-        if (posted == kNotYet || posted >= earliest) continue;
-        first = &peer;
-        index = i;
-        earliest = posted;
+      for (Sends& sends : peer.sends) {
+        for (std::size_t i = 0; i < sends.size(); ++i) {
+          const MessageState& message = messages_[Key(MessageOf(sends[i]))];
+          const Tick done = std::max(message.posted, message.sent);
+          if (message.posted == kNotYet || done >= earliest) continue;
+          first = &sends;
+          index = i;
+          earliest = done;
+        }
       }
     }
     if (first == nullptr) return false;
