@@ -126,6 +126,33 @@ TEST(TorchCsv, WaitsOfTorchAreReadAndOursAreNoWorse) {
   EXPECT_EQ(files, 10);
 }
 
+std::vector<Lane> Gathers(const Schedule& schedule) {
+  std::vector<Lane> lanes;
+  for (const Lane& lane : schedule.lanes) {
+    std::ranges::copy_if(lane, std::back_inserter(lanes.emplace_back()), [](const Action& action) {
+      return IsCompute(action) || action.first.op == Op::kUnshard;
+    });
+  }
+  return lanes;
+}
+
+// torch keeps three stages unsharded, and gathers min(rank + 2, 3) early with "auto". Except for
+// pairs, for which it may gather one more stage.
+TEST(TorchCsv, StaggeredUnshardsAreThoseOfTorch) {
+  int files = 0;
+  for (const TorchFile& file : TorchFiles()) {
+    if (!file.tuned || !file.lowered || file.schedule == "DualPipeV") continue;
+    SCOPED_TRACE(file.path);
+    const auto theirs = ValueOf(LoadSchedule(file.path));
+    Schedule compute = theirs;
+    compute.lanes = ComputeOnly(theirs);
+    const auto ours = AddSharding(compute, {.residency = 2, .lookahead_by_rank = true});
+    EXPECT_EQ(Gathers(ValueOf(ours)), Gathers(theirs));
+    ++files;
+  }
+  EXPECT_EQ(files, 4);
+}
+
 // Earlier versions of torch leave the last stages of a rank unsharded.
 TEST(TorchCsv, StagesThatStayUnshardedAreValid) {
   int files = 0;

@@ -25,18 +25,21 @@ ActionInputs::ActionInputs(const Schedule& schedule, const Timeline& timeline,
       arrived_(computed_at_.size(), kNoMessage),
       shared_(schedule.vocabulary ? kSharedValues * indices_ : 0),
       unsharded_(schedule.lanes.size()),
-      posted_after_(HasWaitSend(schedule) ? computed_at_.size() : 0, kNowhere) {
+      message_ends_(HasWaitSend(schedule) ? computed_at_.size() : 0) {
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     const Lane& lane = schedule.lanes[Index(rank)];
     int before = kNowhere;
     for (std::size_t i = 0; i < lane.size(); ++i) {
       const ActionAt at{rank, static_cast<int>(i)};
       ForEachPart(lane[i], [&](const Part& part) { Note(at, part); });
-      if (OccupiesRank(lane[i].first.op)) before = at.position;
-      if (IsRecv(lane[i].first.op) && !posted_after_.empty()) {
-        const Value value = MessageOf(lane[i].first);
-        posted_after_[Key(value.kind, value.stage, value.microbatch)] = before;
+      const Op op = lane[i].first.op;
+      if (OccupiesRank(op) || (IsWait(op) && TimeOf(at).end > TimeOf(at).start)) {
+        before = at.position;
       }
+      if (message_ends_.empty() || !(IsSend(op) || IsRecv(op))) continue;
+      const Value value = MessageOf(lane[i].first);
+      MessageEnds& ends = message_ends_[Key(value.kind, value.stage, value.microbatch)];
+      (IsSend(op) ? ends.sent_after : ends.posted_after) = before;
     }
     NoteUnshards(rank);
   }
@@ -122,7 +125,7 @@ void ActionInputs::AddInputsOf(const Part& part, const ActionAt& at,
 void ActionInputs::AddValue(const Value& value, const ActionAt& reader,
                             std::vector<ActionInput>& inputs) const {
   const std::size_t key = Key(value.kind, value.stage, value.microbatch);
-  const ActionAt from{schedule_.placement.rank_of(value.stage), computed_at_[key]};
+  const ActionAt from = SourceOf(value);
   if (from.position == kNowhere || from == reader) return;
   ActionInput input = Local(from, reader);
   if (from.rank != reader.rank) {
@@ -158,16 +161,25 @@ void ActionInputs::AddMessage(const ActionAt& wait, std::vector<ActionInput>& in
   const int reader = ReaderOf(schedule_.placement, value.kind, value.stage);
   if (reader < 0) return;
   const std::size_t key = Key(value.kind, value.stage, value.microbatch);
-  if (computed_at_[key] != kNowhere) {
-    ActionInput input = Local({wait.rank, computed_at_[key]}, wait);
+  const ActionAt source = SourceOf(value);
+  if (source.position != kNowhere) {
+    ActionInput input = Local(source, wait);
     input.ready = arrived_[key] == kNoMessage ? input.ready : arrived_[key];
     input.sent = true;
     inputs.push_back(input);
   }
-  const ActionAt before{schedule_.placement.rank_of(reader), posted_after_[key]};
+  const ActionAt before{schedule_.placement.rank_of(reader), message_ends_[key].posted_after};
   if (before.position == kNowhere) return;
   const double end = std::min(TimeOf(before).end, TimeOf(wait).end);
   inputs.push_back({before, end, end, false});
+}
+
+ActionAt ActionInputs::SourceOf(const Value& value) const {
+  const std::size_t key = Key(value.kind, value.stage, value.microbatch);
+  ActionAt source{schedule_.placement.rank_of(value.stage), computed_at_[key]};
+  if (message_ends_.empty() || source.position == kNowhere) return source;
+  source.position = std::max(source.position, message_ends_[key].sent_after);
+  return source;
 }
 
 void ActionInputs::AddGradients(const ActionAt& step, std::vector<ActionInput>& inputs) const {
