@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "schedule/passes/passes.h"
-#include "schedule/receive_slots.h"
+#include "schedule/validate/receive_slots.h"
 #include "schedule/validate/validate.h"
 #include "simulate/memory/memory_by_kind.h"
 #include "simulate/simulate.h"
@@ -91,7 +91,7 @@ Drawn DrawLowered(std::mt19937& random) {
   return {std::move(schedule), RandomCosts(shape.placement, random)};
 }
 
-double Makespan(const Schedule& schedule, const Costs& costs) {
+double EndOfRun(const Schedule& schedule, const Costs& costs) {
   return ValueOf(Simulate(schedule, costs)).makespan;
 }
 
@@ -117,7 +117,7 @@ TEST(WaitSends, KeepTheirBudgetAndNeverDeadlock) {
     }
     ASSERT_EQ(WithoutWaits(*result).lanes, schedule.lanes);
     for (const Lane& lane : result->lanes) ASSERT_LE(MostInFlight(lane), budget);
-    const double before = Makespan(schedule, costs), after = Makespan(*result, costs);
+    const double before = EndOfRun(schedule, costs), after = EndOfRun(*result, costs);
     ASSERT_GE(after, before - 1e-9);
     later += after > before + 1e-9 ? 1 : 0;
   }
@@ -133,7 +133,7 @@ TEST(WaitSends, WithoutABudgetTakeNoTime) {
     const Schedule result = ValueOf(AddWaitSends(schedule));
     SCOPED_TRACE(WriteCsv(result));
     ASSERT_TRUE(Validate(result).empty());
-    ASSERT_NEAR(Makespan(result, costs), Makespan(schedule, costs), 1e-9);
+    ASSERT_NEAR(EndOfRun(result, costs), EndOfRun(schedule, costs), 1e-9);
     for (const Lane& lane : result.lanes) {
       for (const Action& action : lane) waits += IsWaitSend(action.first.op) ? 1 : 0;
     }
@@ -237,7 +237,7 @@ TEST(WaitReduceGrad, WaitsForTheReduction) {
   const Schedule deferred = AddReductionWaits(WithoutWaits(schedule), true);
   EXPECT_EQ(WriteCsv(deferred),
             "0F0,1F0,1B0,1REDUCE_GRAD,0B0,1WAIT_REDUCE_GRAD,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n");
-  EXPECT_EQ(Makespan(deferred, costs), 7);
+  EXPECT_EQ(EndOfRun(deferred, costs), 7);
 }
 
 TEST(ReceiveSlots, AreTheFewestInRandomSchedules) {

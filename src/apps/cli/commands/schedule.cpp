@@ -7,8 +7,8 @@
 #include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
 #include "schedule/passes/passes.h"
-#include "schedule/receive_slots.h"
 #include "schedule/text/text.h"
+#include "schedule/validate/receive_slots.h"
 
 namespace penstock {
 namespace {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "schedule/passes/pass_table.h"
-#include "schedule/receive_slots.h"
+#include "schedule/validate/receive_slots.h"
 #include "tests/results.h"
 #include "tests/schedules/schedule/make_schedules.h"
 

@@ -1,4 +1,4 @@
-#include "schedule/receive_slots.h"
+#include "schedule/validate/receive_slots.h"
 
 #include <functional>
 #include <queue>
