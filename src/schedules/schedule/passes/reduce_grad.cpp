@@ -32,7 +32,9 @@ Lane AddToLane(const Lane& lane, GradientCounter& gradients) {
       }
     });
   }
-  emit_due();
+  auto end = out.end();  // the waits at the end of a lane may take time
+  while (end != out.begin() && IsWaitSend(std::prev(end)->first.op)) --end;
+  out.insert(end, due.begin(), due.end());
   return out;
 }
 
