@@ -37,10 +37,12 @@ class Program:
     slots: int
     #: By tensor of the inputs and targets: its slot.
     inputs: list[int]
+    received: int  # how many of the inputs another stage has sent
     #: The inputs for which I computes gradients.
     differentiated: list[int]
     #: By output of a stage but the last: the slot of its gradient; -1 if nothing reads it.
     gradients: list[int]
+    results: list[torch.Tensor]  # examples of the outputs
     #: What the last results of F are the new values of.
     buffers: list[torch.Tensor]
     pieces: dict[str, Piece]
@@ -78,7 +80,7 @@ class CapturedStage:
         if self.is_last:
             of_target, targets = Structure.of(target)
         tensors = [*inputs, *targets]
-        kinds = [(each.shape, each.dtype, each.device) for each in tensors]
+        kinds = [(each.shape, each.stride(), each.dtype, each.device) for each in tensors]
         key = structure, of_target, kinds, autocast_setting(self._model.devices[self._index])
         if self._model.follow_modules():
             self._model.mark_captured()
@@ -120,7 +122,7 @@ class CapturedStage:
         described = dict(zip("FIW", built.pieces(), strict=True))
         pieces = {name: Piece(each, self._parameters, self._compiled) for name, each in described.items()}
         differentiated = [index for index, each in enumerate(examples) if each.requires_grad]
-        of_slots = [slot for slot, _ in of_inputs], differentiated, [slot for slot, _ in of_outputs]
+        of_slots = [slot for slot, _ in of_inputs], received, differentiated, [slot for slot, _ in of_outputs], built.example_outputs()
         return Program(guards, code.outputs, slots, *of_slots, buffers, pieces)
 
     def _examples(self, inputs: list[torch.Tensor], received: int) -> list[torch.Tensor]:

@@ -81,7 +81,7 @@ class Offloaded:
         """A context for copies, which wait for what was computed before."""
         if self._device.type != "cuda":
             return contextlib.nullcontext()
-        self._stream = _streams.setdefault(self._device, torch.cuda.Stream(self._device))
+        self._stream = _streams.setdefault(self._device, torch.cuda.Stream(self._device))  # type: ignore[no-untyped-call]
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         return torch.cuda.stream(self._stream)
 

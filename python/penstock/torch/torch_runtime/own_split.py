@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import warnings
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import torch
 from torch.distributed.pipelining import PipelineStage
@@ -20,6 +20,9 @@ from penstock.torch.arguments import LossFn
 from penstock.torch.devices import random_states, restored_random_states
 from penstock.torch.torch_runtime.captured_stage import CapturedStage, Program
 from penstock.torch.torch_runtime.memory_actions import MemoryActions, Offloaded
+
+#: Whether stages know the strides of all tensors that they send and receive, as since torch 2.13.
+_HAS_METADATA = not hasattr(PipelineStage, "get_outputs_meta")
 
 
 @dataclasses.dataclass
@@ -50,14 +53,14 @@ class OwnSplit:
         self, runtime: _PipelineScheduleRuntime, loss: LossFn, memory: MemoryActions, *, compiled: bool, required: bool
     ) -> None:
         """``required``: whether a stage that cannot be captured is an Error."""
-        self._required, self.memory = required, memory
+        self.is_required, self.memory = required, memory
         self._targets: Any = None
         self.stages: dict[int, _Stage] = {}
         for stage in runtime._stages:
             assert isinstance(stage, PipelineStage)
             with self._or_torchs(stage.stage_index):
                 self.stages[stage.stage_index] = _Stage(self, stage, loss, compiled=compiled)
-        run, judge = runtime._step_microbatches, runtime._maybe_compute_loss
+        run, judge = runtime._step_microbatches, cast("Callable[..., None]", runtime._maybe_compute_loss)
 
         def step(arg_mbs: Any = None, kwarg_mbs: Any = None, target_mbs: Any = None, *rest: Any, **named: Any) -> Any:
             self._targets = target_mbs
@@ -68,11 +71,13 @@ class OwnSplit:
             finally:
                 self._targets = None
 
-        def keep_loss(stage: PipelineStage, output: Any, targets: Any, microbatch: int) -> None:
+        def keep_loss(stage: PipelineStage, output: Any, targets: Any, microbatch: int, *rest: Any) -> None:
             own = self.stages.get(stage.stage_index)
             loss = None if own is None else own.losses.pop(microbatch, None)
             if loss is None:
-                judge(stage, output, targets, microbatch)
+                judge(stage, output, targets, microbatch, *rest)
+            elif any(rest):
+                raise Error("step: loss_kwargs are not captured: put them into target, or pass split='torch' to runtime")
             else:
                 runtime._internal_losses.append(loss)
 
@@ -93,7 +98,7 @@ class OwnSplit:
         try:
             yield
         except Error as error:
-            if self._required:
+            if self.is_required:
                 raise
             self.leave(stage, error)
 
@@ -106,38 +111,61 @@ class OwnSplit:
 
 
 class _Stage:
-    def __init__(self, split: OwnSplit, stage: PipelineStage, loss: LossFn, *, compiled: bool) -> None:
-        self._split, self._stage = split, stage
+    """Computes what torch's stage asks autograd for, which then sends and receives as always."""
+
+    def __init__(self, split: OwnSplit, stage: Any, loss: LossFn, *, compiled: bool) -> None:
+        self._split, self._stage, self._memory = split, stage, split.memory
+        if stage.dw_builder is not None:
+            raise Error(f"stage {stage.stage_index} has a dw_builder, which computes its W")
         self._captured = CapturedStage(stage.submod, stage.stage_index, stage.num_stages, loss, compiled=compiled)
         self._running: dict[int, _Microbatch] = {}
         self._has_run = False
-        self._memory = split.memory
         #: By microbatch: the loss that its F has computed.
         self.losses: dict[int, torch.Tensor] = {}
-        self._forward, self._backward, self._weight = stage.forward_one_chunk, stage.backward_one_chunk, stage.backward_weight_one_chunk
-        stage.forward_one_chunk = self.forward  # type: ignore[method-assign]
-        stage.backward_one_chunk = self.backward  # type: ignore[method-assign]
-        stage.backward_weight_one_chunk = self.weight  # type: ignore[method-assign]
+        self._action = "", -1  # and the microbatch, of which torch's stage is in a method
+        self._torchs_forward, self._torchs_backward = stage.forward_maybe_with_nosync, stage.backward_maybe_with_nosync
+        stage.forward_maybe_with_nosync, stage.backward_maybe_with_nosync = self.forward, self.backward
+        if not _HAS_METADATA:
+            self._torchs_validation, stage._validate_fwd_outputs = stage._validate_fwd_outputs, self._validate
+        stage.forward_one_chunk = self._in_action("F", stage.forward_one_chunk)
+        stage.backward_one_chunk = self._in_action("B", stage.backward_one_chunk)
+        stage.backward_weight_one_chunk = self._in_action("W", stage.backward_weight_one_chunk)
 
     def begin_step(self) -> None:
         self._captured.begin_step()
         self._running.clear()
         self.losses.clear()
 
-    def forward(self, microbatch: int, args: tuple[Any, ...], kwargs: Any = None, save_forward_output: bool = True) -> Any:
-        stage, original = self._stage, self._forward
-        if not stage.has_backward or stage.stage_index not in self._split.stages:
-            return original(microbatch, args, kwargs, save_forward_output)
-        given = args if stage.is_first else stage._retrieve_recv_activations(microbatch)
+    def _in_action(self, op: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns a method of torch's stage that tells its action. Its first argument is a microbatch."""
+
+        def call(microbatch: int, *arguments: Any, **named: Any) -> Any:
+            is_input = op == "B" and not named.get("full_backward", True)
+            self._action = "I" if is_input else op, microbatch
+            try:
+                result = method(microbatch, *arguments, **named)
+                if is_input and self._stage.is_first and microbatch in self._running:  # torch leaves the whole backward to W
+                    gradients = self._stage.backward_state[microbatch][3]
+                    self._compute_input_gradients(self._running[microbatch], gradients)
+            finally:
+                (of, _), self._action = self._action, ("", -1)
+            self._split.run_memory_actions(of, self._stage.stage_index, microbatch)
+            return result
+
+        return call
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        stage, (op, microbatch) = self._stage, self._action
+        if op != "F" or not stage.has_backward or stage.stage_index not in self._split.stages:
+            return self._torchs_forward(*args, **kwargs)
         try:
-            program, tensors = self._captured.program(tuple(given), kwargs or {}, self._split.target(microbatch))
+            program, tensors = self._captured.program(args, kwargs, self._split.target(microbatch))
         except Error as error:
-            if self._has_run or self._split._required:
+            if self._has_run or self._split.is_required:
                 raise
             self._split.leave(stage.stage_index, error)
-            return original(microbatch, args, kwargs, save_forward_output)
+            return self._torchs_forward(*args, **kwargs)
         self._has_run = True
-        stage._validate_fwd_input(args, kwargs or {})
         running = self._running[microbatch] = _Microbatch(program, [], tensors)
         is_recomputed = (stage.stage_index, microbatch) in self._memory.recomputed
         if is_recomputed:
@@ -153,14 +181,7 @@ class _Stage:
         if stage.is_last:
             self.losses[microbatch] = results[0]
             results = results[1:]
-        output = program.outputs.fill(results)
-        outputs = tuple(output) if isinstance(output, (tuple, list)) else (output,)
-        if stage.is_last and save_forward_output:
-            stage.output_chunks.append(output)
-        stage.fwd_cache[microbatch] = outputs, tensors
-        self._require_shapes(outputs)
-        self._split.run_memory_actions("F", stage.stage_index, microbatch)
-        return output
+        return program.outputs.fill(_with_strides(results, stage._stage_meta.outputs if _HAS_METADATA else None))
 
     def _run_forward(self, running: _Microbatch) -> list[Any]:
         running.slots = [None] * running.program.slots
@@ -170,12 +191,12 @@ class _Stage:
             results, _ = running.program.pieces["F"].run(running.slots)
         return results
 
-    def _require_shapes(self, outputs: tuple[torch.Tensor, ...]) -> None:
-        """Raises Error for outputs that the next stage does not expect. Graphs return contiguous ones, as it receives."""
-        expected = [(each.shape, each.dtype) for each in self._stage.get_outputs_meta()]
-        found = [(each.shape, each.dtype) for each in outputs]
-        if found != expected:
-            raise Error(f"stage {self._stage.stage_index} returns {found}, but the next stage expects {expected}, as the first step had")
+    def _validate(self, outputs: tuple[torch.Tensor, ...]) -> None:
+        """Graphs return contiguous tensors, as the next stage receives, where torch requires the strides of the module's."""
+        expected = self._stage.get_outputs_meta()
+        if self._action[1] in self._running and len(expected) == len(outputs):
+            outputs = tuple(_with_stride(*pair) for pair in zip(outputs, expected, strict=True))
+        self._torchs_validation(outputs)
 
     def _require_repeatable(self, program: Program) -> None:
         if program.buffers:
@@ -194,48 +215,56 @@ class _Stage:
             with restored_random_states(self._stage.device, running.random_states):
                 self._run_forward(running)
 
-    def backward(self, microbatch: int, loss: Any = None, full_backward: bool = True, last_backward: bool = False) -> None:
-        stage, running = self._stage, self._running.get(microbatch)
+    def backward(self, kind: str, given: dict[str, Any], last_backward: bool = False) -> Any:
+        """As the stage's own method: ``kind`` is "full", "input" or "weight". Returns gradients of inputs, and torch's state for W."""
+        op, microbatch = self._action
+        running = self._running.get(microbatch)
         if running is None:
-            return self._backward(microbatch, loss=loss, full_backward=full_backward, last_backward=last_backward)
-        stage.fwd_cache.pop(microbatch)
+            return self._torchs_backward(kind, given, last_backward=last_backward)
+        gradients: tuple[torch.Tensor, ...] = ()
+        if op != "W":
+            gradients = self._compute_input_gradients(running, given["output_grads"])
+        if kind != "input":
+            self._compute_weight_gradients(self._running.pop(microbatch))
+        return gradients, []
+
+    def _compute_input_gradients(self, running: _Microbatch, of_outputs: Any) -> tuple[torch.Tensor, ...]:
+        """Returns what the previous stage receives: gradients, and zeros where outputs do not depend on an input."""
         running.put_back()
-        if not stage.is_last:
-            gradients = stage._retrieve_recv_grads(microbatch)
-            for slot, gradient in zip(running.program.gradients, gradients, strict=True):
+        program = running.program
+        if not self._stage.is_last:
+            for slot, gradient, output in zip(program.gradients, of_outputs, program.results, strict=True):
                 if slot >= 0:
-                    running.slots[slot] = gradient
-        with _plainly(stage.device):
-            of_inputs, of_parameters = running.program.pieces["I"].run(running.slots)
-        self._accumulate("I", running, of_parameters)
-        stage.bwd_cache[microbatch] = () if stage.is_first else self._input_gradients(running, of_inputs)
-        if full_backward:
-            self._run_weight(self._running.pop(microbatch))
-        self._split.run_memory_actions("B" if full_backward else "I", stage.stage_index, microbatch)
-        return None
+                    running.slots[slot] = torch.zeros_like(output) if gradient is None else gradient.contiguous()
+        with _plainly(self._stage.device):
+            found, of_parameters = program.pieces["I"].run(running.slots)
+        self._captured.add_gradients(program.pieces["I"].gradients, of_parameters)
+        gradients = dict(zip(program.differentiated, found, strict=True))
+        if self._stage.is_first:
+            return ()
+        given = [(each, gradients.get(index)) for index, each in enumerate(running.inputs[: program.received])]
+        sent = [torch.zeros(each.shape, dtype=each.dtype, device=each.device) if of is None else of for each, of in given]
+        return tuple(_with_strides(sent, self._stage._stage_meta.input_grads if _HAS_METADATA else None))
 
-    def weight(self, microbatch: int, last_backward: bool = False) -> None:
-        running = self._running.pop(microbatch, None)
-        if running is None:
-            return self._weight(microbatch, last_backward=last_backward)
-        self._run_weight(running)
-        self._split.run_memory_actions("W", self._stage.stage_index, microbatch)
-        return None
-
-    def _run_weight(self, running: _Microbatch) -> None:
+    def _compute_weight_gradients(self, running: _Microbatch) -> None:
         running.put_back()
         with _plainly(self._stage.device):
             _, gradients = running.program.pieces["W"].run(running.slots)
-        self._accumulate("W", running, gradients)
+        self._captured.add_gradients(running.program.pieces["W"].gradients, gradients)
 
-    def _input_gradients(self, running: _Microbatch, found: list[torch.Tensor | None]) -> tuple[torch.Tensor, ...]:
-        """Returns what the previous stage receives: gradients, and zeros where outputs do not depend on an input."""
-        gradients = dict(zip(running.program.differentiated, found, strict=True))
-        given = ((each, gradients.get(index)) for index, each in enumerate(running.inputs))
-        return tuple(torch.zeros_like(each) if gradient is None else gradient for each, gradient in given)
 
-    def _accumulate(self, piece: str, running: _Microbatch, gradients: list[torch.Tensor]) -> None:
-        self._captured.add_gradients(running.program.pieces[piece].gradients, gradients)
+def _with_strides(tensors: list[torch.Tensor], expected: Any) -> list[torch.Tensor]:
+    """Returns tensors with the strides that torch has inferred, with which the other rank receives them."""
+    if expected is None or len(expected) != len(tensors):
+        return tensors  # which torch refuses
+    return [each if of is None else _with_stride(each, of) for each, of in zip(tensors, expected, strict=True)]
+
+
+def _with_stride(tensor: torch.Tensor, expected: Any) -> torch.Tensor:
+    strides = expected.stride() if isinstance(expected, torch.Tensor) else expected.stride
+    if tensor.shape != expected.shape or tensor.stride() == tuple(strides):
+        return tensor
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 @contextlib.contextmanager

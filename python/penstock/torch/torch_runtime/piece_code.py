@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import fx
@@ -26,7 +26,7 @@ class _Type:
 class Piece:
     """One graph of a stage, on slots of a microbatch."""
 
-    def __init__(self, described: Any, parameters: dict[str, torch.Tensor], compiled: bool) -> None:
+    def __init__(self, described: Any, parameters: Mapping[str, torch.Tensor], compiled: bool) -> None:
         """``described``: see stage_pieces.h. ``parameters``: of the stage, by name."""
         inputs, outputs, bound, nodes, types = described
         self._slots = [(slot, is_last) for _, slot, is_last in inputs]
@@ -40,7 +40,7 @@ class Piece:
         self.gradients = list(build.gradients)
         module = build.finish([value for value, _ in outputs])
         self._is_empty = not nodes and not outputs
-        self._run = cast("Callable[..., Any]", torch.compile(module, dynamic=False) if compiled else module)
+        self._run: Any = torch.compile(module, dynamic=False) if compiled else module
 
     def run(self, slots: list[torch.Tensor | None]) -> tuple[list[torch.Tensor | None], list[torch.Tensor]]:
         """Runs on the slots of a microbatch. Returns what leaves the stage, and gradients of parameters."""
@@ -60,14 +60,14 @@ class Piece:
 
 class _Builder:
     def __init__(self, inputs: Sequence[int], bound: Any, types: Any) -> None:
-        self._graph = fx.Graph()
+        self._graph: Any = fx.Graph()
         self._types = {value: _Type(tuple(sizes), tuple(strides), root, offset) for value, (sizes, strides, root, offset) in types.items()}
-        self._nodes: dict[int, fx.Node] = {}
+        self._nodes: dict[int, Any] = {}
         self._accumulators = {value: name for value, kind, name, _ in bound if kind == "gradient"}
         for value in (*inputs, *(value for value, kind, _, _ in bound if kind != "gradient")):
             self._nodes[value] = self._graph.placeholder(f"v{value}")
         #: What is added to gradients, by name of the parameter.
-        self.gradients: dict[str, fx.Node] = {}
+        self.gradients: dict[str, Any] = {}
 
     def add(self, name: str, overload: str, arguments: Any, outputs: Sequence[int | None]) -> None:
         """Adds a node, see stage_pieces.cpp."""
@@ -86,7 +86,7 @@ class _Builder:
         node = self._graph.call_function(function, tuple(positional), named)
         self._name_outputs(node, function._schema.returns, outputs)
 
-    def _name_outputs(self, node: fx.Node, returns: Any, outputs: Sequence[int | None]) -> None:
+    def _name_outputs(self, node: Any, returns: Any, outputs: Sequence[int | None]) -> None:
         if len(returns) == 1 and str(returns[0].type) == "Tensor":
             if outputs[0] is not None:
                 self._nodes[outputs[0]] = node
@@ -96,7 +96,7 @@ class _Builder:
             if value is not None:
                 self._nodes[value] = self._graph.call_function(operator.getitem, (node, index))
 
-    def _accumulate(self, parameter: str, gradient: fx.Node) -> None:
+    def _accumulate(self, parameter: str, gradient: Any) -> None:
         before = self.gradients.get(parameter)
         if before is not None:
             gradient = self._graph.call_function(torch.ops.aten.add.Tensor, (before, gradient))
@@ -117,13 +117,13 @@ class _Builder:
         }
         return of_torch[kind]()
 
-    def _value(self, value: int) -> fx.Node:
+    def _value(self, value: int) -> Any:
         node = self._nodes.get(value)
         if node is None:
             node = self._nodes[value] = self._view(self._types[value])
         return node
 
-    def _view(self, view: _Type) -> fx.Node:
+    def _view(self, view: _Type) -> Any:
         """Returns a view of its root. Compilers see through a reshape or a permutation better than through memory."""
         aten, root, of = torch.ops.aten, self._types[view.root], self._value(view.root)
         if view.offset == 0 and math.prod(view.sizes) == math.prod(root.sizes):

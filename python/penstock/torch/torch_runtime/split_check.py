@@ -71,7 +71,7 @@ def _is_comparable(stage: _PipelineStageBase) -> bool:
 def _first_inputs(stage: _PipelineStageBase) -> Iterator[list[_Arguments]]:
     """Collects a copy of the arguments of the first forward that torch computes for the stage."""
     found: list[_Arguments] = []
-    forward = stage.forward_maybe_with_nosync
+    forward: Any = stage.forward_maybe_with_nosync
 
     def note(*arguments: Any, **named: Any) -> Any:
         if not found:
@@ -82,7 +82,7 @@ def _first_inputs(stage: _PipelineStageBase) -> Iterator[list[_Arguments]]:
     try:
         yield found
     finally:
-        del stage.forward_maybe_with_nosync
+        stage.forward_maybe_with_nosync = forward  # type: ignore[method-assign]
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
