@@ -56,6 +56,8 @@ constexpr bool IsVocabulary(Op op) { return op >= Op::kEmbed && op <= Op::kEmbed
 constexpr bool OccupiesRank(Op op) {
   return IsCompute(op) || op == Op::kRecompute || op == Op::kStep || IsVocabulary(op);
 }
+// Whether the rank's next action starts only after the op: it occupies the rank, or waits.
+constexpr bool KeepsRank(Op op) { return OccupiesRank(op) || IsWait(op); }
 // Whether the op computes the stage's input gradient, which the previous stage waits for.
 constexpr bool MakesInputGradient(Op op) { return op == Op::kBackwardInput || op == Op::kBackward; }
 // Whether the op is the last reader of a microbatch's activations on its stage.

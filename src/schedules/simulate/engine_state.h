@@ -68,7 +68,6 @@ enum class LaneEnd {
   kWaitsOrDone,
   kMalformed,  // an action that does not belong to the rank
   kSends,      // the first SEND or RECV, if none was expected
-  kWaitSends,  // the first WAIT_SEND, if none was expected
   kSideWork,   // the first action of SideWork::PricedOps, if none was expected
 };
 

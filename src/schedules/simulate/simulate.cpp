@@ -93,9 +93,9 @@ class Engine {
   // Runs with what the lanes turn out to have.
   LaneEnd RunToEnd() {
     LaneEnd end = RunAll();
-    while (end != LaneEnd::kWaitsOrDone && end != LaneEnd::kMalformed) {
-      explicit_ = explicit_ || end != LaneEnd::kSideWork;
-      if (end == LaneEnd::kWaitSends) posted_.emplace(Index(schedule_.stages()), indices_);
+    while (end == LaneEnd::kSends || end == LaneEnd::kSideWork) {
+      explicit_ = explicit_ || end == LaneEnd::kSends;
+      if (explicit_ && HasWaitSend(schedule_)) posted_.emplace(shared_stage_, indices_);
       if (end == LaneEnd::kSideWork || side_) side_.emplace(schedule_, costs_);
       arrivals_.Clear();
       end = RunAll();
@@ -278,7 +278,6 @@ class Engine {
         const Part& part = action.first;
         if (IsCommunication(part.op)) {
           if (!explicit_) return LaneEnd::kSends;
-          if (IsWaitSend(part.op) && !posted_) return LaneEnd::kWaitSends;
           if (!IsOurs(part, rank)) return LaneEnd::kMalformed;
           if (!Communicate(part, state)) return LaneEnd::kWaitsOrDone;
           span.end = state.clock;
@@ -296,9 +295,7 @@ class Engine {
         timeline_->spans[rank].push_back(span);
       }
       if constexpr (kOrder != Order::kAny) {
-        if (OccupiesRank(action.first.op) || IsWait(action.first.op)) {
-          last_ends_[rank] = state.clock;
-        }
+        if (KeepsRank(action.first.op)) last_ends_[rank] = state.clock;
       }
       if constexpr (kOrder == Order::kFreeLinks) {
         state.clock = std::max(state.clock, free_at_[rank]);
@@ -443,7 +440,7 @@ class Engine {
       return false;
     }
     span = outcome.span;
-    if (OccupiesRank(part.op) || IsWait(part.op)) state.clock = span.end;
+    if (KeepsRank(part.op)) state.clock = span.end;
     if (OccupiesRank(part.op)) state.busy += span.end - span.start;
     if (outcome.completes) WakeSteps();
     return true;
@@ -514,33 +511,29 @@ class Engine {
     Wake(to, key);
   }
 
-  // Runs a communication action. Returns false if the lane must wait.
+  // Runs a communication action. Returns false if the lane must wait: for the value of a SEND, or
+  // in a WAIT_SEND until the message has arrived and its RECV is posted.
   bool Communicate(const Part& part, LaneState& state) {
-    if (IsRecv(part.op) && !posted_) return true;  // it is only posted
+    if (IsRecv(part.op) && !posted_) return true;
     const Value value = MessageOf(part);
     if (value.stage < 0 || Index(value.stage) >= stages_.size()) return true;
     const Arrivals::Key key = arrivals_.KeyOf(value.kind, value.stage, Index(value.microbatch));
     const int consumer = stages_[value.stage].consumer[static_cast<int>(value.kind)];
     if (IsSend(part.op)) return Send(part, key, consumer, state);
     if (consumer == kNobody) return true;
-    if (IsWaitSend(part.op)) return WaitForSend(key, state);
-    (*posted_)[key] = state.clock;
-    Wake(stages_[value.stage].rank, key);
-    return true;
-  }
-
-  // Returns false if the lane must wait until the message has arrived, or its RECV is posted.
-  bool WaitForSend(Arrivals::Key key, LaneState& state) {
-    const double arrival = arrivals_[key], posted = (*posted_)[key];
-    if (arrival < 0 || posted < 0) {
+    double& posted = (*posted_)[key];
+    if (IsRecv(part.op)) {
+      posted = state.clock;
+      Wake(stages_[value.stage].rank, key);
+    } else if (arrivals_[key] < 0 || posted < 0) {
       state.waits_for = key;
       return false;
+    } else {
+      state.clock = std::max({state.clock, arrivals_[key], posted});
     }
-    state.clock = std::max({state.clock, arrival, posted});
     return true;
   }
 
-  // Returns false if the lane must wait for the value.
   bool Send(const Part& part, Arrivals::Key key, int consumer, LaneState& state) {
     if (arrivals_[key] == Arrivals::kNotComputed) {
       state.waits_for = key;
@@ -583,7 +576,7 @@ class Engine {
   StagePrices stages_;
   std::vector<Joined> shared_;  // by (SharedValue, microbatch)
   Arrivals arrivals_;
-  std::optional<Arrivals> posted_;  // when RECVs were posted, if the run has reached a WAIT_SEND
+  std::optional<Arrivals> posted_;  // when RECVs were posted, if any rank waits for its messages
   std::vector<int> runnable_;
   std::optional<MessageExchange> exchange_;  // if the ranks run in order of time
   std::optional<FreeLinks> free_links_;      // as long as no two messages share a link

@@ -11,8 +11,8 @@ namespace penstock {
 // the last of these actions. SEND and RECV have none; what reads a message waits for it, and
 // what waits for it or for a REDUCE_GRAD takes time.
 constexpr bool HasDuration(Op op) {
-  return OccupiesRank(op) || IsWait(op) || op == Op::kUnshard || op == Op::kReshard ||
-         op == Op::kReduceGrad || op == Op::kOffload || op == Op::kReload;
+  return KeepsRank(op) || op == Op::kUnshard || op == Op::kReshard || op == Op::kReduceGrad ||
+         op == Op::kOffload || op == Op::kReload;
 }
 
 // Computes makespan, bubbles and, by rank, busy time, first start and last end from the spans, as
