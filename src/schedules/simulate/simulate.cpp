@@ -511,8 +511,7 @@ class Engine {
     Wake(to, key);
   }
 
-  // Runs a communication action. Returns false if the lane must wait: for the value of a SEND, or
-  // in a WAIT_SEND until the message has arrived and its RECV is posted.
+  // Runs a communication action, if it can. A RECV is only posted; a WAIT_SEND also waits for it.
   bool Communicate(const Part& part, LaneState& state) {
     if (IsRecv(part.op) && !posted_) return true;
     const Value value = MessageOf(part);
