@@ -83,12 +83,7 @@ class ScheduleCommand : public Command {
     }
     PENSTOCK_TRY(Schedule schedule, MakeSchedule());
     if (torch_) PENSTOCK_TRY_STATUS(RequireTorchOps(schedule));
-    if (lower_) schedule = AddCommunication(schedule);
-    // torch's runtime scales gradients only in REDUCE_GRAD. It adds this action when it lowers a
-    // schedule itself.
-    if (lower_ && torch_) schedule = AddReduceGrad(schedule);
-    // Since 2.15 it also waits explicitly.
-    if (lower_ && torch_ && HasWaitSend(schedule)) schedule = AddReductionWaits(schedule);
+    if (lower_) schedule = torch_ ? LowerForTorch(schedule) : AddCommunication(schedule);
     if (!output_.empty()) PENSTOCK_TRY_STATUS(SaveSchedule(schedule, output_));
 
     if (format == OutputFormat::kJson) {

@@ -74,6 +74,10 @@ Schedule AddReduceGrad(const Schedule& schedule);
 // the end of its lane. Returns a schedule that has WAIT_REDUCE_GRAD already unchanged.
 Schedule AddReductionWaits(const Schedule& schedule, bool deferred = false);
 
+// Adds SEND and RECV, and REDUCE_GRAD, in which torch's runtime scales gradients; and, in a
+// schedule with WAIT_SENDs, for torch 2.15, WAIT_REDUCE_GRAD.
+Schedule LowerForTorch(const Schedule& schedule);
+
 struct SplitOptions {
   int delay = 0;               // number of backwards of the rank between I and its W
   bool delay_by_rank = false;  // r on rank r, in place of `delay`

@@ -9,6 +9,7 @@
 // torch.distributed.pipelining divides the accumulated gradients by the number of microbatches only
 // in this action, so a schedule lowered for torch needs it even without data parallelism. It
 // follows the SENDs of the last backward, which other ranks wait for.
+#include "schedule/deps.h"
 #include "schedule/passes/lanes.h"
 #include "schedule/passes/pass_table.h"
 
@@ -69,6 +70,11 @@ Schedule AddReductionWaits(const Schedule& schedule, bool deferred) {
     wait();
   }
   return WithLanes(schedule, std::move(lanes));
+}
+
+Schedule LowerForTorch(const Schedule& schedule) {
+  const Schedule lowered = AddReduceGrad(AddCommunication(schedule));
+  return HasWaitSend(lowered) ? AddReductionWaits(lowered) : lowered;
 }
 
 SchedulePass ReduceGradPass() {
