@@ -20,7 +20,8 @@ _WAIT_REDUCE_GRAD = getattr(_ComputationType, "WAIT_REDUCE_GRAD", None)
 def with_waits(actions: Mapping[int, list[Any]]) -> Lanes:
     """Returns lanes with messages and sharding with the waits that newer versions expect as actions; the older ones wait at the end of a step."""
     lanes = {rank: _with_reduction_waits(lane) for rank, lane in actions.items()}
-    return _torch._add_wait_send(lanes) if hasattr(_torch, "_add_wait_send") else lanes  # type: ignore[no-any-return]
+    has_waits = any(action.computation_type.name.startswith("WAIT_SEND") for lane in lanes.values() for action in lane)
+    return lanes if has_waits or not hasattr(_torch, "_add_wait_send") else _torch._add_wait_send(lanes)  # type: ignore[no-any-return]
 
 
 def _with_reduction_waits(lane: list[Any]) -> list[Any]:
