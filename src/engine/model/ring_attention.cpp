@@ -4,6 +4,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/amax.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/log.h>
@@ -12,6 +13,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <array>
+#include <limits>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -82,6 +84,13 @@ Hidden HiddenOf(const BlockPair& pair, const std::optional<at::Tensor>& mask) {
   return {false, mask->narrow(3, pair.key_block * length, length)};
 }
 
+// Returns the logarithms of the sums of exponentials [B, H, L], minus infinity for queries whose
+// masks hide all keys, whatever the kernel computes for these.
+at::Tensor SumsOf(const at::Tensor& sums, const std::optional<at::Tensor>& mask) {
+  if (!mask) return sums;
+  return sums.masked_fill(at::amax(*mask, -1).lt(0), -std::numeric_limits<double>::infinity());
+}
+
 // Sends rows to the next rank, and returns those of the previous one.
 at::Tensor Passed(const at::Tensor& rows, const ContextPlace& place) {
   std::vector<std::int64_t> sent(Index(place.ranks)), received(Index(place.ranks));
@@ -141,7 +150,7 @@ struct RingFunction : torch::autograd::Function<RingFunction> {
         const auto [result, sums] = at::_scaled_dot_product_flash_attention_for_cpu(
             QueryBlock(query, pair.query), of.keys, of.values, 0.0, hidden.causal, hidden.mask,
             scale);
-        results[pair.query].Merge(result, sums);
+        results[pair.query].Merge(result, SumsOf(sums, hidden.mask));
       }
     }
     const at::Tensor result = Joined({results[0].result, results[1].result}, query.scalar_type());
