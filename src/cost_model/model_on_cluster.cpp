@@ -12,14 +12,14 @@ Status CheckExpertDivision(const ModelOnCluster& model) {
     return InvalidParameter("expert", "{}: {} has no experts", ranks, model.shape.name);
   }
   if (model.ranks_of_experts() % (ranks * division) != 0) {
-    const bool has_context = model.ranks_of_experts() == model.ranks_per_stage();
+    const bool is_whole_stage = model.ranks_of_experts() == model.ranks_per_stage();
     return InvalidParameter(
         "expert",
         "{}: {} ranks (`expert` {} times `expert_tensor` {}) do not divide the {} of a "
         "stage{} (`tensor` {}{} times `data_parallel` {})",
         ranks, ranks * division, ranks, division, model.ranks_of_experts(),
-        has_context ? "" : " with the same part of the tokens", model.batch.tensor,
-        has_context ? fmt::format(" times `context` {}", model.batch.context) : "", model.data);
+        is_whole_stage ? "" : " with the same part of the tokens", model.batch.tensor,
+        is_whole_stage ? fmt::format(" times `context` {}", model.batch.context) : "", model.data);
   }
   const std::int64_t experts = model.shape.experts->experts;
   if (experts % ranks == 0) return {};
