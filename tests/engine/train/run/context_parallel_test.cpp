@@ -288,7 +288,7 @@ TEST_F(ContextParallelFiles, AreProfiled) {
   const auto profile = [&](int context) {
     return ValueOf(
         ProfileStages(Config({"ranks=2", "stages=2", fmt::format("parallel.context={}", context)}),
-                      {.log = nullptr, .cores = 2, .rounds = 1, .steps = 1}));
+                      {.log = log_, .cores = 2, .rounds = 1, .steps = 1}));
   };
   const StageProfile one = profile(1), two = profile(2);
   EXPECT_EQ(one.ranks, 2);
