@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/index.h"
-#include "base/text/numbers.h"
 #include "base/text/quote.h"
 #include "scenario/fields.h"
 #include "scenario/machine/machine_file.h"
@@ -54,14 +53,6 @@ std::vector<double> StatesOf(const Costs& costs, const Placement& placement) {
   return states;
 }
 
-// Returns the ranks that divide the tokens of each rank's samples.
-int ContextRanksOf(const StageProfile& profile) {
-  for (const auto& [key, value] : profile.run) {
-    if (key == "parallel.context") return ParseInt(value).value_or(1);
-  }
-  return 1;
-}
-
 // Returns where the costs are from, and whether the machine has a core for each rank.
 std::string DescribeProfile(const StageProfile& profile, int ranks) {
   std::string text = fmt::format("times were measured by 'penstock profile' on {} core{}",
@@ -78,8 +69,7 @@ Status DescribeCosts(const Scenario& scenario, const Costs& costs, PricedSchedul
   if (scenario.file_costs) chosen.time_unit = scenario.file_costs->time_unit;
   if (scenario.time_unit) chosen.time_unit = *scenario.time_unit;
   if (scenario.profiled) {
-    const StageProfile& profile = scenario.profiled->profile;
-    chosen.about = DescribeProfile(profile, chosen.schedule.ranks() * ContextRanksOf(profile));
+    chosen.about = DescribeProfile(scenario.profiled->profile, chosen.schedule.ranks());
   }
   if (!scenario.prices_model()) return {};
   if (chosen.schedule.vocabulary && !scenario.shards_vocabulary()) {

@@ -130,11 +130,9 @@ Status CheckProfiled(const std::string& path, const TrainConfig& config, const S
                      const StageProfile& profile) {
   const std::vector<std::pair<std::string, std::string>> own = KeysOfProfile(config);
   std::vector<std::pair<std::string, std::string>> run = profile.run;
-  // Older profiles had no such keys.
-  for (const auto& [key, value] : {std::pair("device", "cpu"), {"parallel.context", "1"}}) {
-    const bool has_key =
-        std::ranges::find(run, key, &std::pair<std::string, std::string>::first) != run.end();
-    if (!has_key) run.emplace_back(key, value);
+  // Profiles of CPUs had no such key.
+  if (std::ranges::find(run, "device", &std::pair<std::string, std::string>::first) == run.end()) {
+    run.emplace_back("device", "cpu");
   }
   for (const auto& [key, value] : run) {
     const auto found = std::ranges::find(own, key, &std::pair<std::string, std::string>::first);

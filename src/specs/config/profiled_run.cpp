@@ -8,7 +8,7 @@ namespace penstock {
 namespace {
 
 // In addition to the keys of the model.
-constexpr std::array<std::string_view, 17> kProfileKeys = {"batch",
+constexpr std::array<std::string_view, 14> kProfileKeys = {"batch",
                                                            "device",
                                                            "device_graphs",
                                                            "device_parts",
@@ -21,10 +21,7 @@ constexpr std::array<std::string_view, 17> kProfileKeys = {"batch",
                                                            "optimizer.name",
                                                            "optimizer.gradient_dtype",
                                                            "optimizer.ema",
-                                                           "data.document_mask",
-                                                           "parallel.context",
-                                                           "parallel.context_exchange",
-                                                           "parallel.gather_again"};
+                                                           "data.document_mask"};
 
 std::string WithoutQuotes(const std::string& value) {
   const bool is_quoted = value.size() >= 2 && value.front() == '"' && value.back() == '"';
@@ -53,6 +50,7 @@ Status CheckCanProfile(const TrainConfig& config) {
       {"parallel.zero", config.parallel.zero >= 2},
       {"parallel.expert", config.parallel.expert > 1},
       {"parallel.tensor", config.parallel.tensor > 1},
+      {"parallel.context", config.parallel.context > 1},
       {"parallel.link", !config.parallel.link.empty()},
       {"data.lengths", !config.data.lengths.empty()},
       {"pipeline.slices", config.pipeline.slices > 1},

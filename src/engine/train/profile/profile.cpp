@@ -55,8 +55,7 @@ class MeasuredPipeline {
   MeasuredPipeline(TrainConfig config, Schedule schedule, int threads)
       : config_(std::move(config)),
         schedule_(std::move(schedule)),
-        planes_(Planes(config_.parallel).ranks()),
-        ranks_(schedule_.ranks() * planes_),
+        ranks_(schedule_.ranks()),
         threads_(threads) {}
 
   void SetStates(Costs& costs) const;
@@ -64,8 +63,7 @@ class MeasuredPipeline {
 
   TrainConfig config_;
   Schedule schedule_;
-  int planes_;
-  LocalRanks ranks_;  // of all planes
+  LocalRanks ranks_;
   int threads_;
   Pipeline pipeline_;
   std::int64_t done_ = 0;              // steps
@@ -103,7 +101,6 @@ Status MeasuredPipeline::Run(int steps) {
   options.update = UpdateRuleOf(config_.optimizer);
   options.update.zero = pipeline_.zero;
   options.on_thread_start = [this](int) { at::set_num_threads(threads_); };
-  options.planes = planes_;
   options.ranks = &ranks_;
   options.trace = &trace;
   const std::vector<Stage*> stages = pipeline_.pointers();
@@ -191,10 +188,9 @@ struct ProfileShape {
 
 ProfileShape ShapeOfProfile(const TrainConfig& config, int cores) {
   ProfileShape shape;
-  const int planes = Planes(config.parallel).ranks();
-  shape.ranks = std::clamp(cores / planes, 1, config.pipeline.ranks);
+  shape.ranks = std::clamp(cores, 1, config.pipeline.ranks);
   shape.chunks = shape.ranks == 1 ? 3 : 2;  // a first, a last and at least one other stage
-  shape.threads = std::max(1, cores / shape.ranks / planes);
+  shape.threads = std::max(1, cores / shape.ranks);
   const std::int64_t per_rank =
       (config.model.layers + config.pipeline.ranks - 1) / config.pipeline.ranks;
   shape.deep = std::clamp<std::int64_t>(per_rank - 1, 2, kMostLayers);
@@ -225,9 +221,6 @@ TrainConfig ConfigOf(const TrainConfig& config, const ProfileShape& shape, bool 
   own.pipeline.schedule = schedule;
   own.pipeline.microbatches = kMicrobatchesPerRank * shape.ranks;
   own.parallel = {};
-  own.parallel.context = config.parallel.context;
-  own.parallel.context_exchange = config.parallel.context_exchange;
-  own.parallel.gather_again = config.parallel.gather_again;
   own.checkpoint = {};
   own.trace_steps.clear();
   return own;

@@ -2,14 +2,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "tests/engine/train/documents.h"
 #include "tests/engine/train/run/divided_model.h"
 #include "tests/engine/train/run/processes_run.h"
 #include "tests/results.h"
 #include "train/compiled/compile_stages.h"
-#include "train/profile/profile.h"
 
 namespace penstock {
 namespace {
@@ -281,25 +278,6 @@ TEST_F(ContextParallelFiles, RunsCompiledStages) {
   Train("compiled", With(options, {"compiled=" + folder}));
   ExpectSameTensors(AllTensors(Folder("captured") + "/model.safetensors"),
                     AllTensors(Folder("compiled") + "/model.safetensors"));
-}
-
-// A profile is of the ranks that divide the samples together.
-TEST_F(ContextParallelFiles, AreProfiled) {
-  const auto profile = [&](int context) {
-    return ValueOf(
-        ProfileStages(Config({"ranks=2", "stages=2", fmt::format("parallel.context={}", context)}),
-                      {.log = log_, .cores = 2, .rounds = 1, .steps = 1}));
-  };
-  const StageProfile one = profile(1), two = profile(2);
-  EXPECT_EQ(one.ranks, 2);
-  EXPECT_EQ(two.ranks, 1);
-  EXPECT_EQ(two.message_bytes, one.message_bytes / 2);
-  EXPECT_EQ(two.middle.layer.weights, one.middle.layer.weights);
-  EXPECT_LT(two.middle.layer.activation, one.middle.layer.activation);
-  EXPECT_GT(two.middle.layer.forward + two.middle.stage.forward, 0);
-  EXPECT_NE(
-      std::ranges::find(two.run, std::pair<std::string, std::string>("parallel.context", "2")),
-      two.run.end());
 }
 
 TEST_F(ContextParallelFiles, ResumesWithAnyNumberOfRanks) {
