@@ -106,7 +106,7 @@ install_peer() {
   # shellcheck disable=SC2086
   environment torch-venv "" --no-deps $torch_packages
   environment peer-venv torch-venv torch==2.11.0 numpy transformers==5.23.0 tokenizers==0.23.3 sentencepiece==0.1.99 torchvision==0.26.0 \
-    pillow==12.0.0 pytest mypy
+    pillow==12.0.0 accelerate==1.15.0 peft==0.21.2 pytest mypy
 }
 
 # install_readers: readers-venv has the packages that read what `penstock plan --configs` writes, without torch, which they take from

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import math
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -120,17 +121,30 @@ def with_loss(output: Any, loss: torch.Tensor) -> Any:
     return (loss, *output[1:]) if isinstance(output, tuple) else type(output)(**{**output, "loss": loss})
 
 
+def divides_by_items(trainer: Any, inputs: dict[str, Any], items: torch.Tensor) -> bool:
+    """Whether compute_loss returns another loss for twice as many items."""
+    for row in range(len(next(each for each in inputs.values() if isinstance(each, torch.Tensor) and each.dim() > 0))):
+        sample = {name: each[row : row + 1] if isinstance(each, torch.Tensor) and each.dim() > 0 else each for name, each in inputs.items()}
+        losses = []
+        for factor in (1, 2):
+            torch.manual_seed(0)
+            losses.append(float(trainer.compute_loss(trainer.model, dict(sample), num_items_in_batch=items * factor)))
+        if losses[0] != 0 and math.isfinite(losses[0]):  # Else the sample has no terms.
+            return losses[0] != losses[1]
+    return True
+
+
 class Terms:
     """The number of terms that the loss of a microbatch is the mean of."""
 
-    __slots__ = ("_shifts",)
+    __slots__ = ("_is_sum", "_shifts")
 
-    def __init__(self, *, shifts: bool) -> None:
-        """``shifts``: whether losses leave out the first label of each sample."""
-        self._shifts = shifts
+    def __init__(self, *, shifts: bool, is_sum: bool) -> None:
+        """``shifts``: whether losses leave out the first label of each sample. ``is_sum``: whether losses of microbatches are added."""
+        self._shifts, self._is_sum = shifts, is_sum
 
     def __call__(self, targets: dict[str, Any]) -> int:
-        if "items" in targets and "divisor" not in targets:  # Losses are parts of a mean over the batch, so they are added.
+        if self._is_sum:
             return 1
         inputs = targets["inputs"]
         labels = inputs.get("labels")

@@ -15,8 +15,9 @@ from torch.utils import _pytree as pytree
 
 import penstock.torch
 from penstock import Error, Schedule
-from penstock.torch.arguments import shown
+from penstock.torch.arguments import shown, whole
 from penstock.torch.placement import model_stages
+from penstock.torch.preserve import preserved
 from penstock.torch.training.schedule_of_stages import schedule_of_stages
 from penstock.transformers import calls, refusals
 
@@ -67,6 +68,7 @@ class Trainer(transformers.Trainer):
         self._parts: dict[Any, list[nn.Module]] = {}
         self._pipelines: dict[Any, penstock.torch.Pipeline] = {}
         self._divided: nn.Module | None = None
+        self._is_sum: bool | None = None  # see _divides_by_items
         self._seen: dict[str, Any] = {}  # what compute_loss reads of this object
         self._running: penstock.torch.Pipeline | None = None  # that trained last
         super().__init__(model, args, *others, **named)
@@ -76,7 +78,10 @@ class Trainer(transformers.Trainer):
 
     def _schedule(self) -> Schedule:
         """Returns the schedule of all replicas."""
-        replicas = self._options.get("data_parallel", 1)
+        replicas = whole(1)("pipeline: data_parallel", self._options.get("data_parallel", 1))
+        for name in ("ranks", "microbatches"):
+            if self._schedule_options[name] is not None:
+                whole(1, otherwise=", or leave it out")(name, self._schedule_options[name])
         given = types.SimpleNamespace(**self._schedule_options, data_parallel=replicas, zero=0, slices=1)
         if not isinstance(self._begins, str):
             stages = len(self._begins) + 1
@@ -101,14 +106,13 @@ class Trainer(transformers.Trainer):
         if _samples(inputs) < self._microbatches:  # the last batch of an epoch
             return super().training_step(model, inputs, num_items_in_batch)
         targets: dict[str, Any] = {"inputs": inputs}
-        is_sum = self._is_scaled(num_items_in_batch)
+        is_sum = self._divides_by_items(inputs, num_items_in_batch)
         if num_items_in_batch is not None:
-            # The mean over microbatches of losses that are divided by a part of the items is their sum, divided by all items.
-            targets["items"] = torch.as_tensor(num_items_in_batch, device=self.args.device) / (self._microbatches if is_sum else 1)
-        if not is_sum:
+            targets["items"] = self._items(num_items_in_batch, self._microbatches, is_sum)
+        if not self._is_scaled(num_items_in_batch):
             targets["divisor"] = torch.tensor(float(self.current_gradient_accumulation_steps), device=self.args.device)
         given = calls.arguments(self, inputs, targets.get("items"))
-        pipeline = self._pipeline(given, is_trained=True)
+        pipeline = self._pipeline(given, is_sum=is_sum, is_trained=True)
         if pipeline is not self._running:
             pipeline.load_state_dict({**self._position, "optimizers": [], "lr_schedulers": []})
             self._running = pipeline
@@ -118,7 +122,8 @@ class Trainer(transformers.Trainer):
     def _step(self, pipeline: penstock.torch.Pipeline, given: dict[str, Any], targets: dict[str, Any]) -> float:
         before = calls.attributes_read(self)
         self._seen.clear()
-        self._seen.update(before)
+        # A number would become an input of compiled steps, but compute_loss does not read it here.
+        self._seen.update({name: repr(each) if isinstance(each, (int, float)) else each for name, each in before.items()})
         loss = pipeline.step(given, targets)
         for name, value in calls.attributes_read(self).items():
             if value is not before[name]:
@@ -130,17 +135,17 @@ class Trainer(transformers.Trainer):
         self, model: nn.Module, inputs: dict[str, Any], prediction_loss_only: bool, ignore_keys: list[str] | None = None
     ) -> tuple[Any, Any, Any]:
         """Evaluates a batch on the stages."""
-        samples = _samples(inputs)
-        count = min(self._microbatches, samples)
-
+        count = min(self._microbatches, _samples(inputs))
         own = vars(self.model).get("forward")
 
         def forward(**named: Any) -> Any:
             targets: dict[str, Any] = {"inputs": self._prepare_inputs(inputs)}
-            if (items := named.get("num_items_in_batch")) is not None:
-                targets["items"] = named["num_items_in_batch"] = torch.as_tensor(items, device=self.args.device) / count
+            items = named.get("num_items_in_batch")
             with calls.with_forward(self.model, own):
-                pipeline = self._pipeline(named, is_trained=False)
+                is_sum = self._divides_by_items(inputs, items)
+                if items is not None:
+                    named["num_items_in_batch"] = self._items(items, count, is_sum)
+                pipeline = self._pipeline(named, is_sum=is_sum, is_trained=False)
                 pipeline.eval_step(named, targets)
             output = pipeline.last.outputs
             if calls.loss_in(output) is None:
@@ -150,13 +155,26 @@ class Trainer(transformers.Trainer):
         with calls.with_forward(self.model, forward):
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
 
+    def _items(self, items: Any, microbatches: int, is_sum: bool) -> torch.Tensor:
+        """Returns what losses of microbatches are divided by, so that their mean is the batch's."""
+        return torch.as_tensor(items, device=self.args.device) / (microbatches if is_sum else 1)
+
+    def _divides_by_items(self, inputs: dict[str, Any], items: Any) -> bool:
+        """Whether losses are sums divided by ``num_items_in_batch``. Other losses, which ignore it, are means."""
+        if items is None:
+            return False
+        if self._is_sum is None or self._divided is not self.model:
+            with preserved(self.model), torch.no_grad():
+                self._is_sum = calls.divides_by_items(self, inputs, torch.as_tensor(items, device=self.args.device))
+        return self._is_sum
+
     def _is_scaled(self, items: Any) -> bool:
         """Whether losses belong to the whole accumulated batch, as `transformers.Trainer.training_step` decides."""
         if self.loss_is_scaled_for_ga is not None:
             return bool(self.loss_is_scaled_for_ga)
         return (self.model_accepts_loss_kwargs and items is not None) or self.compute_loss_func is not None
 
-    def _pipeline(self, given: dict[str, Any], *, is_trained: bool) -> penstock.torch.Pipeline:
+    def _pipeline(self, given: dict[str, Any], *, is_sum: bool, is_trained: bool) -> penstock.torch.Pipeline:
         """Returns the Pipeline for batches with these arguments of the model."""
         if self._divided is not self.model:  # model_init has made another one
             self._parts, self._pipelines, self._divided = {}, {}, self.model
@@ -164,24 +182,29 @@ class Trainer(transformers.Trainer):
         key = str(spec), tuple(None if isinstance(each, torch.Tensor) else repr(each) for each in leaves)
         if key not in self._parts:
             self._parts[key] = self._divide(given)
-        if (key, is_trained) not in self._pipelines:
+        if (key, is_sum, is_trained) not in self._pipelines:
             options = {"loss": calls.loss_of(self, self._seen)} if is_trained else {"loss": calls.loss_of_output, "outputs": True}
-            self._pipelines[key, is_trained] = penstock.torch.Pipeline(
+            self._pipelines[key, is_sum, is_trained] = penstock.torch.Pipeline(
                 self._parts[key],
                 **self._schedule_options,
                 **{"seed": self.args.seed, **self._options, **options},
-                loss_weight=calls.Terms(shifts=self._loss_shifts_labels),
+                loss_weight=calls.Terms(shifts=self._loss_shifts_labels, is_sum=is_sum),
                 optimizer=None,
             )
-        return self._pipelines[key, is_trained]
+        return self._pipelines[key, is_sum, is_trained]
 
     def _divide(self, given: dict[str, Any]) -> list[nn.Module]:
         """Returns the stages of the model for batches like this one."""
         samples = -(-_samples(given) // self._microbatches)
         one = pytree.tree_map_only(torch.Tensor, lambda each: each[:samples] if each.dim() > 0 else each, given)
-        if isinstance(self._begins, str):
-            return penstock.torch.split(self.model, one, self._stages, by=self._begins)
-        return penstock.torch.split(self.model, one, self._begins)
+        stages: Any = self._stages if isinstance(self._begins, str) else self._begins
+        parts = penstock.torch.split(self.model, one, stages, by=self._begins if isinstance(self._begins, str) else "even")
+        if any(hasattr(part, "graph") for part in parts):
+            raise Error(
+                f"split: {type(self.model).__name__} does not hand one tensor from layer to layer, and stages of its graph take inputs of "
+                "one shape: use transformers.Trainer, or penstock.torch.Pipeline with batches of one shape"
+            )
+        return parts
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)

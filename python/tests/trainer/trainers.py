@@ -78,8 +78,3 @@ def assert_same(one: Any, other: Any) -> None:
             assert of_other[key] == pytest.approx(value, rel=2e-4, abs=1e-6), (key, log, of_other)
     for (name, weight), (_, of_other) in zip(one.model.named_parameters(), other.model.named_parameters(), strict=True):
         torch.testing.assert_close(of_other, weight, rtol=1e-3, atol=2e-5, msg=name)
-
-
-@pytest.fixture
-def runs(tmp_path: pathlib.Path) -> Runs:
-    return Runs(tmp_path)
