@@ -86,7 +86,7 @@ class StageOptimizer:
     def _made(self) -> torch.optim.Optimizer:
         assert self._make is not None
         make = self._make
-        parameters = list(zip(self._names, self.known, strict=True)) if takes_names(make) else list(self.known)
+        parameters = self.named() if takes_names(make) else list(self.known)
         with in_code_of("optimizer"):
             made = make(parameters)
         if not isinstance(made, torch.optim.Optimizer):
@@ -97,6 +97,10 @@ class StageOptimizer:
     def known(self) -> list[torch.nn.Parameter]:
         """What the optimizer knows the stage's parameters by."""
         return self._weights.updated if self._wholes is None else self._wholes.parameters
+
+    def named(self) -> list[tuple[str, torch.nn.Parameter]]:
+        """Returns the names of the stage's parameters, and what the optimizer knows them by."""
+        return list(zip(self._names, self.known, strict=True))
 
     @property
     def has_wholes(self) -> bool:
@@ -303,8 +307,7 @@ class StageOptimizer:
             self._bound.clear()
 
     def _names_by_id(self) -> dict[int, str]:
-        pairs = zip(self._names, self.known, strict=True)
-        return {id(parameter): name for name, parameter in pairs}
+        return {id(parameter): name for name, parameter in self.named()}
 
     def _bind_state(self, optimizer: torch.optim.Optimizer) -> None:
         """Creates the state that torch would create, and passes its tensors on."""
