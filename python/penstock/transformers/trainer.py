@@ -18,6 +18,7 @@ from penstock import Error, Schedule
 from penstock.torch.arguments import shown, whole
 from penstock.torch.placement import model_stages
 from penstock.torch.preserve import preserved
+from penstock.torch.splitting import split
 from penstock.torch.training.schedule_of_stages import schedule_of_stages
 from penstock.transformers import calls, refusals
 
@@ -59,7 +60,7 @@ class Trainer(transformers.Trainer):
     ) -> None:
         self._options = dict(pipeline or {})
         refusals.check_options(self._options)
-        self._schedule_options = {"schedule": schedule, "ranks": ranks, "microbatches": microbatches}
+        self._schedule_options: dict[str, Any] = {"schedule": schedule, "ranks": ranks, "microbatches": microbatches}
         self._begins = split if isinstance(split, str) else list(split)
         made = self._schedule()
         refusals.check_schedule(made)
@@ -100,8 +101,9 @@ class Trainer(transformers.Trainer):
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor:
         """Adds the gradients of a batch to those of the parameters, and returns its loss."""
         model.train()
-        if callable(getattr(self.optimizer, "train", None)):
-            self.optimizer.train()
+        optimizer: Any = self.optimizer
+        if callable(getattr(optimizer, "train", None)):
+            optimizer.train()
         inputs = self._prepare_inputs(inputs)
         if _samples(inputs) < self._microbatches:  # the last batch of an epoch
             return super().training_step(model, inputs, num_items_in_batch)
@@ -136,12 +138,13 @@ class Trainer(transformers.Trainer):
     ) -> tuple[Any, Any, Any]:
         """Evaluates a batch on the stages."""
         count = min(self._microbatches, _samples(inputs))
-        own = vars(self.model).get("forward")
+        whole: Any = self.model
+        own = vars(whole).get("forward")
 
         def forward(**named: Any) -> Any:
             targets: dict[str, Any] = {"inputs": self._prepare_inputs(inputs)}
             items = named.get("num_items_in_batch")
-            with calls.with_forward(self.model, own):
+            with calls.with_forward(whole, own):
                 is_sum = self._divides_by_items(inputs, items)
                 if items is not None:
                     named["num_items_in_batch"] = self._items(items, count, is_sum)
@@ -152,7 +155,7 @@ class Trainer(transformers.Trainer):
                 return output
             return calls.with_loss(output, torch.tensor(pipeline.last.loss, device=self.args.device))
 
-        with calls.with_forward(self.model, forward):
+        with calls.with_forward(whole, forward):
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
 
     def _items(self, items: Any, microbatches: int, is_sum: bool) -> torch.Tensor:
@@ -164,7 +167,8 @@ class Trainer(transformers.Trainer):
         if items is None:
             return False
         if self._is_sum is None or self._divided is not self.model:
-            with preserved(self.model), torch.no_grad():
+            whole: Any = self.model
+            with preserved(whole), torch.no_grad():
                 self._is_sum = calls.divides_by_items(self, inputs, torch.as_tensor(items, device=self.args.device))
         return self._is_sum
 
@@ -183,7 +187,9 @@ class Trainer(transformers.Trainer):
         if key not in self._parts:
             self._parts[key] = self._divide(given)
         if (key, is_sum, is_trained) not in self._pipelines:
-            options = {"loss": calls.loss_of(self, self._seen)} if is_trained else {"loss": calls.loss_of_output, "outputs": True}
+            options: dict[str, Any] = {"loss": calls.loss_of(self, self._seen)}
+            if not is_trained:
+                options = {"loss": calls.loss_of_output, "outputs": True}
             self._pipelines[key, is_sum, is_trained] = penstock.torch.Pipeline(
                 self._parts[key],
                 **self._schedule_options,
@@ -198,10 +204,11 @@ class Trainer(transformers.Trainer):
         samples = -(-_samples(given) // self._microbatches)
         one = pytree.tree_map_only(torch.Tensor, lambda each: each[:samples] if each.dim() > 0 else each, given)
         stages: Any = self._stages if isinstance(self._begins, str) else self._begins
-        parts = penstock.torch.split(self.model, one, stages, by=self._begins if isinstance(self._begins, str) else "even")
+        whole: Any = self.model
+        parts = split(whole, one, stages, by=self._begins if isinstance(self._begins, str) else "even")
         if any(hasattr(part, "graph") for part in parts):
             raise Error(
-                f"split: {type(self.model).__name__} does not hand one tensor from layer to layer, and stages of its graph take inputs of "
+                f"split: {type(whole).__name__} does not hand one tensor from layer to layer, and stages of its graph take inputs of "
                 "one shape: use transformers.Trainer, or penstock.torch.Pipeline with batches of one shape"
             )
         return parts

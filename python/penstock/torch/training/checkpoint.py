@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 from collections.abc import Iterable, Mapping
@@ -23,8 +24,6 @@ _LISTS = ("params", "param_names")  # of a group of parameters
 
 def save(run: Run, folder: str | os.PathLike[str], model: str, optimizer: str) -> None:
     """Pipeline documents it."""
-    import torch.distributed.checkpoint as dcp
-
     if not run.model.processes.are_alone and not dist.is_initialized():
         raise Error("save_checkpoint: several processes need torch.distributed: call init_process_group before")
     run.graphs.gather()
@@ -42,7 +41,7 @@ def save(run: Run, folder: str | os.PathLike[str], model: str, optimizer: str) -
     made[_EPOCH] = (scheduler or {}).get("last_epoch", state["steps"])
     made.update({_SEED: state["seed"], _STEP: state["steps"], "train_state.ntokens_seen": 0})
     with in_code_of("save_checkpoint"):
-        dcp.save(made, checkpoint_id=os.fspath(folder))
+        _dcp().save(made, checkpoint_id=os.fspath(folder))
 
 
 def load(run: Run, folder: str | os.PathLike[str], model: str, optimizer: str | None) -> None:
@@ -71,11 +70,9 @@ class _File:
     """A checkpoint, which each process reads by itself."""
 
     def __init__(self, folder: str) -> None:
-        from torch.distributed.checkpoint import FileSystemReader
-
         self._folder = folder
         with in_code_of("load_checkpoint"):
-            self._reader = FileSystemReader(folder)
+            self._reader = _dcp().FileSystemReader(folder)
             self.known: Mapping[str, Any] = self._reader.read_metadata().state_dict_metadata
         self._below: dict[str, dict[str, str]] = {}
         for key in self.known:
@@ -94,15 +91,17 @@ class _File:
 
     def read(self, wanted: dict[str, Any]) -> dict[str, Any]:
         """Fills tensors in place, and puts other values in place of None."""
-        import torch.distributed.checkpoint as dcp
-
         with in_code_of("load_checkpoint"):
-            dcp.load(wanted, storage_reader=self._reader, no_dist=True)
+            _dcp().load(wanted, storage_reader=self._reader, no_dist=True)
         return wanted
 
     def empty(self, key: str) -> torch.Tensor | None:
         found = self.known[key]
         return torch.empty(found.size, dtype=found.properties.dtype) if hasattr(found, "size") else None
+
+
+def _dcp() -> Any:
+    return importlib.import_module("torch.distributed.checkpoint")  # takes a while
 
 
 def _joined(key: str, name: str) -> str:
