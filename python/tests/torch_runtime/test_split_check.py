@@ -79,7 +79,7 @@ def _make(rank: int, name: str, build: Callable[[], nn.Module], dtype: torch.dty
     schedule = penstock.schedule(name, ranks=2, microbatches=_MICROBATCHES)
     torch.manual_seed(rank)
     stages = {stage: build().to(dtype) for stage, of in enumerate(schedule.rank_of_stage) if of == rank}
-    return penstock.torch.runtime(stages, schedule, nn.functional.mse_loss), stages, schedule.stages - 1
+    return penstock.torch.runtime(stages, schedule, nn.functional.mse_loss, split="torch"), stages, schedule.stages - 1
 
 
 def _try_all(rank: int) -> dict[str, str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Any, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -13,12 +13,21 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _Action, _add_reduce_grad, _PipelineScheduleRuntime
 
 from penstock import Error, Schedule
-from penstock.torch.arguments import LossFn, checked, in_code_of, shown
+from penstock.torch.arguments import LossFn, checked, in_code_of, one_of, shown
 from penstock.torch.devices import device_of
+from penstock.torch.torch_runtime.memory_actions import MemoryActions, divide
 from penstock.torch.torch_runtime.split_check import check_first_step
+
+without_engine: Error | None = None
+try:
+    from penstock.torch.torch_runtime.own_split import OwnSplit
+except Error as missing:
+    without_engine = missing
 
 # The actions of each rank. torch's lists may also have None, which ours never do.
 Lanes: TypeAlias = dict[int, list[Any]]
+
+Split: TypeAlias = Annotated[str, one_of("'auto', 'captured' or 'torch'", "auto", "captured", "torch")]
 
 _SHARDING = frozenset(("UNSHARD", "RESHARD", "REDUCE_GRAD"))
 
@@ -31,6 +40,8 @@ def runtime(
     *,
     group: dist.ProcessGroup | None = None,
     device: torch.device | str | None = None,
+    split: Split = "auto",
+    compile: bool = False,
     **options: Any,
 ) -> _PipelineScheduleRuntime:
     """Returns torch's ``_PipelineScheduleRuntime``, loaded with any schedule that torch can run.
@@ -47,12 +58,17 @@ def runtime(
             Without one, steps run no backward.
         group: the ranks of the pipeline. Default: all. ``PipelineStage`` objects have their own.
         device: of the messages. Default: the device of each module's parameters.
+        split: who computes the actions of stages. ``"captured"``: graphs that the engine captures from the
+            code of the stages, which divides backwards right, also at the first stage. ``"torch"``: autograd.
+            ``"auto"``: graphs if the schedule divides backwards into I and W, and autograd for stages that
+            cannot be captured, such as those with FSDP or DDP, with a warning.
+        compile: torch.compile compiles the graphs.
         options: of ``_PipelineScheduleRuntime``. Gradients are divided by the number of
             microbatches unless ``scale_grads=False``.
 
-    With a schedule that divides backwards into I and W, the first step compares the gradients of
-    torch's I and W with a whole backward's for each stage, on the first microbatch, and fails on all
-    ranks if they differ. Stages with FSDP are not compared.
+    Where torch divides backwards into I and W, the first step compares the gradients of I and W with a
+    whole backward's for each stage, on the first microbatch, and fails on all ranks if they differ.
+    Stages with FSDP are not compared.
 
     Raises:
         Error: torch cannot run the schedule, or a stage of this rank is missing.
@@ -62,6 +78,7 @@ def runtime(
     if built:
         group = built[0].group
     _require_group(schedule, group)
+    schedule, memory = divide(schedule, dist.get_rank(group)) if loss_fn is not None and split != "torch" else (schedule, MemoryActions())
     actions = _actions_of(schedule)
     local = _local_stages(stages, built, schedule, group, device)
     for stage in local:
@@ -77,8 +94,28 @@ def runtime(
     else:
         made.pipeline_order = dict(actions)
         made._prepare_schedule_with_comms(made.pipeline_order)
-    check_first_step(made, _split_stages(actions))
+    split_stages = _split_stages(actions)
+    if memory.after:
+        split = "captured"
+    own = _own_split(made, loss_fn, memory, split, compile, bool(split_stages))
+    check_first_step(made, split_stages, own)
     return made
+
+
+def _own_split(
+    runtime: _PipelineScheduleRuntime, loss_fn: LossFn, memory: MemoryActions, split: str, compiled: bool, is_divided: bool
+) -> Collection[int]:
+    """Has captured graphs compute the actions of stages, if they are wanted. Returns these stages, also later."""
+    if split == "torch" or loss_fn is None or not (is_divided or compiled or split == "captured"):
+        if compiled and split == "torch":
+            raise Error("compile=True compiles captured graphs, which split='torch' does not make: leave split out")
+        return ()
+    required = split == "captured" or compiled
+    if without_engine is not None:
+        if required:
+            raise without_engine
+        return ()
+    return OwnSplit(runtime, loss_fn, memory, compiled=compiled, required=required).stages
 
 
 def _values(stages: Sequence[Any] | Mapping[int, Any]) -> list[Any]:

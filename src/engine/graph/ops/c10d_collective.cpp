@@ -223,9 +223,9 @@ void SumOverC10dGroup(std::int64_t group, std::span<double> numbers) {
   std::copy_n(sum.const_data_ptr<double>(), size, numbers.begin());
 }
 
-void AverageOverC10dGroup(std::int64_t group, const at::Tensor& tensor) {
+void AllReduceOverC10dGroup(std::int64_t group, const std::string& op, const at::Tensor& tensor) {
   const at::NoGradGuard no_gradients;
-  tensor.copy_(C10dAllReduceKernels::Whole(tensor, "avg", group));
+  tensor.copy_(C10dAllReduceKernels::Whole(tensor, op, group));
 }
 
 }  // namespace penstock
