@@ -150,7 +150,8 @@ Result<std::string> TorchtitanText(const PlanJob& job, const std::string& csv) {
   text += fmt::format(kImports, known->titan_name);
   text += fmt::format(
       "def plan() -> Trainer.Config:\n"
-      "    config = config_registry.{}()  # its data, tokenizer and learning rate are to be changed\n"
+      "    config = config_registry.{}()  # its data, tokenizer and learning rate are to be "
+      "changed\n"
       "    config.model_spec = model_registry(\"{}\", attn_backend=\"flex\")\n"
       "    vocabulary = decoder_vocab_size(config.model_spec)\n"
       "    config.loss = "

@@ -76,8 +76,8 @@ Status CheckMixedPrecision(const DividedModel& job) {
                           name);
 }
 
-// torchtitan/distributed/parallel_dims.py: the ranks of FSDP and TP divide into EP and the rest, and
-// without EP, the ranks of TP divide experts.
+// torchtitan/distributed/parallel_dims.py: the ranks of FSDP and TP divide into EP and the rest,
+// and without EP, the ranks of TP divide experts.
 Status CheckExpertMesh(const DividedModel& job) {
   const JobDivision& division = job.division;
   if (!job.shape.experts) return {};
