@@ -14,7 +14,6 @@ from torch.distributed.pipelining import PipelineStage
 import penstock.torch
 from penstock import Error, Schedule
 from penstock.torch.arguments import shown
-from penstock.torch.splitting.balance import partition
 
 
 def pipelining_fn(schedule: Schedule) -> Callable[..., tuple[Any, list[nn.Module], bool, bool]]:
@@ -71,11 +70,19 @@ def _mesh_of(parallel_dims: Any, dimensions: tuple[str, ...], layout: Any) -> An
 
 
 def _module_names(stages: int, layers: int, parallelism: Any) -> list[list[str]]:
-    """Divides the layers, of which the embedding and the head count as some."""
-    ends = parallelism.pipeline_parallel_first_stage_less_layers, parallelism.pipeline_parallel_last_stage_less_layers
-    modules = [["tok_embeddings"], *([f"layers.{number}"] for number in range(layers)), ["norm", "lm_head"]]
-    begins = [0, *partition([float(ends[0]), *[1.0] * layers, float(ends[1])], stages), len(modules)]
-    return [sum(modules[begin:end], []) for begin, end in zip(begins, begins[1:], strict=False)]
+    """Divides the layers as torchtitan does: the embedding and the head count as some."""
+    first, last = parallelism.pipeline_parallel_first_stage_less_layers, parallelism.pipeline_parallel_last_stage_less_layers
+    each, more = divmod(layers + first + last, stages)
+    sizes = [each + (stage < more) for stage in range(stages)]
+    sizes[0] -= first
+    sizes[-1] -= last
+    if min(sizes) < 0:
+        raise Error(f"{layers} layers cannot form {stages} stages: give module_fqns_per_model_part, or fewer stages")
+    numbers = iter(range(layers))
+    names = [[f"layers.{next(numbers)}" for _ in range(size)] for size in sizes]
+    names[0].insert(0, "tok_embeddings")
+    names[-1] += ["norm", "lm_head"]
+    return names
 
 
 def _part(model: nn.Module, names: list[str]) -> nn.Module:
