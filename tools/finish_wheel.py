@@ -63,6 +63,7 @@ def main():
             unpacked = only(f"{work}/unpacked", "*")
             find_torch(unpacked)
             require_torch(unpacked, options.torch)
+            pathlib.Path(work, "packed").mkdir()
             run("wheel", "pack", str(unpacked), "-d", f"{work}/packed")
             result = only(f"{work}/packed", "*.whl")
         pathlib.Path(options.folder).mkdir(parents=True, exist_ok=True)
