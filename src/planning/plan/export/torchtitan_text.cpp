@@ -145,8 +145,8 @@ Result<std::string> TorchtitanText(const PlanJob& job, const std::string& csv) {
   const JobDivision& division = job.division;
   const bool is_f32 = job.model.batch.precision == Precision::kFp32;
   std::string text =
-      "# A plan for torchtitan 0.3 and later: this file's folder in PYTHONPATH, and\n"
-      "# --module torchtitan_plan --config plan\n";
+      "# A plan for torchtitan 0.3 and later. With this file's folder in PYTHONPATH:\n"
+      "# MODULE=torchtitan_plan CONFIG=plan ./run_train.sh\n";
   text += fmt::format(kImports, known->titan_name);
   text += fmt::format(
       "def plan() -> Trainer.Config:\n"
