@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from torch import nn
+from torch.distributed.pipelining import schedules
 from torch.distributed.pipelining.schedules import _Action, _PipelineScheduleRuntime
 
 import penstock
@@ -56,6 +57,11 @@ def test_torch_loads(tmp_path: pathlib.Path, name: str, lowered: bool) -> None:
     written = schedule.lower(for_torch=True) if lowered else schedule
     written.to_csv(path)
     runtime = _PipelineScheduleRuntime(stages_of(schedule), MICROBATCHES, loss_fn=nn.MSELoss())
+    if lowered and hasattr(schedules, "_add_wait_send"):
+        # From 2.15 on, waits are actions, too, which penstock.torch.runtime adds; files have none.
+        with pytest.raises(ValueError, match="no matching wait|without WAIT_REDUCE_GRAD|has a pending reduction"):
+            runtime._load_csv(str(path), format="compute_comms")
+        return
     runtime._load_csv(str(path), format="compute_comms" if lowered else "compute_only")
     order = runtime.pipeline_order_with_comms if lowered else runtime.pipeline_order
     assert cells(order) == [written.texts(rank) for rank in range(RANKS)]

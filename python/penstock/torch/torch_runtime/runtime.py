@@ -15,6 +15,7 @@ from torch.distributed.pipelining.schedules import _Action, _add_reduce_grad, _P
 from penstock import Error, Schedule
 from penstock.torch.arguments import LossFn, checked, in_code_of, one_of, shown
 from penstock.torch.devices import device_of
+from penstock.torch.torch_runtime.differences import Lanes, skip_messages_to_itself, with_waits
 from penstock.torch.torch_runtime.memory_actions import MemoryActions, divide
 from penstock.torch.torch_runtime.split_check import check_first_step
 
@@ -23,9 +24,6 @@ try:
     from penstock.torch.torch_runtime.own_split import OwnSplit
 except Error as missing:
     without_engine = missing
-
-# The actions of each rank. torch's lists may also have None, which ours never do.
-Lanes: TypeAlias = dict[int, list[Any]]
 
 Split: TypeAlias = Annotated[str, one_of("'auto', 'captured' or 'torch'", "auto", "captured", "torch")]
 
@@ -82,7 +80,7 @@ def runtime(
     actions = _actions_of(schedule)
     local = _local_stages(stages, built, schedule, group, device)
     for stage in local:
-        _skip_messages_to_itself(stage)
+        skip_messages_to_itself(stage)
         _skip_gradients_of_eval(stage)
     with in_code_of("runtime"):  # options that torch does not know
         made = _PipelineScheduleRuntime(  # type: ignore[no-untyped-call]
@@ -90,7 +88,7 @@ def runtime(
         )
     made.penstock_algorithm = schedule.algorithm  # type: ignore[attr-defined]  # for reports
     if _has_messages(actions) or any(map(_is_sharding, itertools.chain(*actions.values()))):
-        made._prepare_schedule_with_comms(actions, format="compute_comms")
+        made._prepare_schedule_with_comms(with_waits(actions), format="compute_comms")
     else:
         made.pipeline_order = dict(actions)
         made._prepare_schedule_with_comms(made.pipeline_order)
@@ -184,7 +182,14 @@ def _has_messages(actions: Lanes) -> bool:
 
 def _parse(schedule: Schedule) -> Lanes:
     lanes = schedule.to_csv().split("\n")[: schedule.ranks]
-    return {rank: [_Action.from_str(cell) for cell in lane.split(",") if cell] for rank, lane in enumerate(lanes)}
+    return {rank: [_parse_cell(cell) for cell in lane.split(",") if cell] for rank, lane in enumerate(lanes)}
+
+
+def _parse_cell(cell: str) -> _Action:
+    action = _Action.from_str(cell)
+    if str(action) != cell:  # before 2.15, torch reads 0WAIT_SEND_F0 as 0W
+        raise Error(f"torch {torch.__version__} has no action {cell}; omit the pass that adds it")
+    return action
 
 
 def _require_supported(schedule: Schedule) -> None:
@@ -258,22 +263,6 @@ def _check_built(built: list[PipelineStage], local: list[int], schedule: Schedul
 
 def _numbers(stages: Sequence[int]) -> str:
     return f"stage{'' if len(stages) == 1 else 's'} {', '.join(map(str, stages))}"
-
-
-def _skip_messages_to_itself(stage: PipelineStage) -> None:
-    """Leaves out the start-up messages between two stages of the same rank.
-
-    torch opens the connections of a rank with its neighbors by messages. Where the next stage is on
-    the same rank, as at the turn of a V schedule, the rank sends one to itself. Gloo has no such
-    connection: the rank fails, and the others hang. Nothing is lost without it, because such stages
-    hand tensors over without messages.
-    """
-    neighbors = stage._get_init_p2p_neighbors_ops
-
-    def others() -> list[dist.P2POp]:
-        return [op for op in neighbors() if op.group_peer != stage.group_rank]
-
-    stage._get_init_p2p_neighbors_ops = others  # type: ignore[method-assign]
 
 
 def _skip_gradients_of_eval(stage: PipelineStage) -> None:

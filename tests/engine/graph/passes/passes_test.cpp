@@ -121,7 +121,7 @@ TEST(RemoveDead, RemovesUnreadNodes) {
 }
 
 // Two layers, of which the first one reads no earlier stage's output.
-StageSpec FirstStage() {
+StageSpec TwoLayers() {
   StageSpec spec;
   const at::Tensor one = at::randn({8, 8}).requires_grad_(true);
   const at::Tensor two = at::randn({8, 8}).requires_grad_(true);
@@ -134,7 +134,7 @@ StageSpec FirstStage() {
 }
 
 TEST(SplitInputWeight, LeavesTheGradientsOfSingleWeightsOfAFirstStageToW) {
-  const StageSpec spec = FirstStage();
+  const StageSpec spec = TwoLayers();
   const StageGraphs whole = Build(spec, {}).value();
   EXPECT_TRUE(whole.backward_input.nodes.empty());
   const StageGraphs divided = Build(spec, {.divides_first = true}).value();
