@@ -11,6 +11,15 @@ else()
     file(REAL_PATH "${torch_candidates}" torch_candidates)
   endif()
 endif()
+# A build folder is kept, and may have been configured with another torch.
+foreach(chosen ${Torch_ROOT} ${torch_candidates})
+  if(Torch_INCLUDE_DIR AND NOT Torch_INCLUDE_DIR STREQUAL "${chosen}/include")
+    foreach(found INCLUDE_DIR CPU_LIBRARY PYTHON_LIBRARY C10_LIBRARY CUDA_LIBRARY C10_CUDA_LIBRARY CUDA_INCLUDE_DIR NCCL_INCLUDE_DIR)
+      unset(Torch_${found} CACHE)
+    endforeach()
+  endif()
+  break()
+endforeach()
 find_path(Torch_INCLUDE_DIR ATen/ATen.h HINTS ${Torch_ROOT} ${torch_candidates}
           PATH_SUFFIXES include NO_DEFAULT_PATH)
 get_filename_component(torch_root "${Torch_INCLUDE_DIR}" DIRECTORY)
@@ -20,14 +29,19 @@ find_library(Torch_C10_LIBRARY c10 HINTS "${torch_root}/lib" NO_DEFAULT_PATH)
 set(Torch_VERSION "")
 if(EXISTS "${torch_root}/version.py")
   file(STRINGS "${torch_root}/version.py" version_line REGEX "^__version__")
-  string(REGEX REPLACE ".*['\"]([0-9.]+).*" "\\1" Torch_VERSION "${version_line}")
+  string(REGEX REPLACE ".*['\"]([0-9]+(\\.[0-9]+)*).*" "\\1" Torch_VERSION "${version_line}")
+endif()
+if(Torch_VERSION AND Torch_FIND_REQUIRED AND Torch_FIND_VERSION_RANGE AND
+   (Torch_VERSION VERSION_LESS Torch_FIND_VERSION_MIN OR NOT Torch_VERSION VERSION_LESS Torch_FIND_VERSION_MAX))
+  # A line that begins with a space is not wrapped.
+  message(FATAL_ERROR " torch ${Torch_VERSION} in ${torch_root} does not work with Penstock: install torch>=${Torch_FIND_VERSION_MIN},<${Torch_FIND_VERSION_MAX}, name one by Torch_ROOT, or build only the core with PENSTOCK_ENGINE=OFF (pip: -C cmake.define.NAME=VALUE)")
 endif()
 
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(Torch
   REQUIRED_VARS Torch_CPU_LIBRARY Torch_C10_LIBRARY Torch_INCLUDE_DIR
-  VERSION_VAR Torch_VERSION
-  REASON_FAILURE_MESSAGE "run ./run once to install it (pip: install torch 2.11 first), name an installed torch with -DTorch_ROOT=.../torch (pip: -C cmake.define.Torch_ROOT=.../torch), or build only the core with -DPENSTOCK_ENGINE=OFF (pip: -C cmake.define.PENSTOCK_ENGINE=OFF)")
+  VERSION_VAR Torch_VERSION HANDLE_VERSION_RANGE
+  REASON_FAILURE_MESSAGE "run ./run once to install it (pip: install torch first), name an installed torch with -DTorch_ROOT=.../torch (pip: -C cmake.define.Torch_ROOT=.../torch), or build only the core with -DPENSTOCK_ENGINE=OFF (pip: -C cmake.define.PENSTOCK_ENGINE=OFF)")
 
 if(Torch_FOUND AND NOT TARGET Torch::cpu)
   add_library(Torch::cpu INTERFACE IMPORTED)

@@ -2,7 +2,13 @@
 # builds. All output goes to stderr. Uses no network once everything is installed.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-torch_packages="torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85"
+# The versions of torch that are tested, oldest first, and what goes with each. The last is the default; PENSTOCK_TORCH=2.11 selects another one.
+torch_versions="torch==2.11.0 torchvision==0.26.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85
+torch==2.12.1 torchvision==0.27.1 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85
+torch==2.13.0 torchvision==0.28.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85
+torch==2.14.1 torchvision==0.29.2 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85
+torch==2.15.0 torchvision==0.29.2 nvidia-cuda-runtime==13.2.86 nvidia-cuda-cupti==13.2.86"
+newest_torch=${torch_versions##*$'\n'}
 build_packages="g++ cmake ninja-build mold ccache python3-venv libfmt-dev libyaml-cpp-dev
   nlohmann-json3-dev libcli11-dev libexpected-dev libgtest-dev zlib1g-dev libxxhash-dev libicu-dev libpcre2-dev
   libssl-dev libsentencepiece-dev fortunes fortunes-min"
@@ -18,6 +24,11 @@ export PENSTOCK_CACHE=$cache
 
 say() { printf 'penstock: %s\n' "$*" >&2; }
 fail() { say "error: $*"; exit 1; }
+
+known_torch() { grep -oP '^torch==\K\d+\.\d+' <<<"$torch_versions"; }
+# shellcheck disable=SC2046
+torch_packages=$(grep "^${PENSTOCK_TORCH:+torch==${PENSTOCK_TORCH//./[.]}[.]}" <<<"$torch_versions" | tail -n 1) ||
+  fail "unknown PENSTOCK_TORCH=$PENSTOCK_TORCH: give one of" $(known_torch)
 
 # missing_packages PACKAGE...: prints the packages that are not installed.
 missing_packages() {
@@ -53,6 +64,7 @@ install_packages() {
 
 # environment NAME BASE PIP_ARGUMENT...: makes build/NAME, a virtual environment with PyPI packages. It is a link to one in the user's
 # cache folder, which all clones share; its name has a hash of the arguments. It also has the packages of build/BASE, unless that is "".
+# The link has another name if the variable link is set.
 environment() {
   local name=$1 base=$2 folder
   shift 2
@@ -70,8 +82,11 @@ environment() {
     touch "$folder/.complete"
   ) 9>"$folder.lock" || exit 1
   touch "$folder/.complete"  # the date of its last use
-  if [ ! -L "$root/build/$name" ]; then rm -rf "${root:?}/build/$name"; fi
-  ln -sfn "$folder" "$root/build/$name"
+  link_environment "$folder" "${link:-$name}"
+}
+link_environment() {
+  [ -L "$root/build/$2" ] || rm -rf "${root:?}/build/$2"
+  ln -sfn "$1" "$root/build/$2"
 }
 
 # install_sphinx: docs-venv has what docs/site/requirements.txt names (250 MB), for tools/docs-site and the tests of the notebooks.
@@ -101,18 +116,26 @@ install_torch() {
 }
 
 # install_peer: peer-venv completes torch-venv by what torch needs (3 GB), and has transformers, tokenizers and sentencepiece, for tests
-# and benchmarks against them, and what tests of the Python package with torch need.
+# and benchmarks against them, and what tests of the Python package with torch need. Older versions of torch take the rest, and the libraries
+# for CUDA, which must be there but are not called on CPUs, from the environment of the newest one.
 install_peer() {
   # shellcheck disable=SC2086
+  link=newest-torch-venv environment torch-venv "" --no-deps $newest_torch
+  link=newest-peer-venv environment peer-venv newest-torch-venv "${newest_torch%% *}" numpy transformers==5.23.0 tokenizers==0.23.3 \
+    sentencepiece==0.1.99 pillow==12.0.0 accelerate==1.15.0 peft==0.21.2 pytest mypy
+  # shellcheck disable=SC2086
   environment torch-venv "" --no-deps $torch_packages
-  environment peer-venv torch-venv torch==2.11.0 numpy transformers==5.23.0 tokenizers==0.23.3 sentencepiece==0.1.99 torchvision==0.26.0 \
-    pillow==12.0.0 pytest mypy
+  if [ "$torch_packages" = "$newest_torch" ]; then
+    link_environment "$(readlink "$root/build/newest-peer-venv")" peer-venv
+  else
+    own_environment peer-venv "$root"/build/{torch-venv,newest-peer-venv}/lib/python3*/site-packages
+  fi
 }
 
 # install_readers: readers-venv has the packages that read what `penstock plan --configs` writes, without torch, which they take from
 # peer-venv, spmd_types, whose collectives stages may call, and axe-core 4.12.1, which checks pages for accessibility, out of a package that ships it.
 install_readers() {
-  environment readers-venv "" --no-deps torchtitan==0.2.2 megatron-core==0.16.1 spmd_types==0.3.1 tyro==1.0.17 docstring_parser==0.18.0 shtab==1.13.0 \
+  environment readers-venv "" --no-deps torchtitan==0.3.0 torchdata==0.11.0 megatron-core==0.16.1 spmd_types==0.3.1 tyro==1.0.17 docstring_parser==0.18.0 shtab==1.13.0 \
     typeguard==4.6.1 axe-playwright-python==0.1.8
 }
 

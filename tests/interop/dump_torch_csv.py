@@ -3,7 +3,9 @@
     build/peer-venv/bin/python tests/interop/dump_torch_csv.py [FOLDER]
 
 SCHEDULE_pP_vV_mM.csv has the compute actions that torch generates. SCHEDULE_pP_vV_mM.comms.csv has the same
-schedule after torch's lowering, with SEND, RECV, UNSHARD, RESHARD and REDUCE_GRAD. torch 2.11 cannot save GPipe
+schedule after torch's lowering, with SEND, RECV, UNSHARD, RESHARD and REDUCE_GRAD. With torch 2.15 or later, which also
+has WAIT_SEND and WAIT_REDUCE_GRAD, it writes the schedules of WAITING to torch_csv_2.15/ instead: each with torch's
+defaults, and (_tuned) with a budget of messages, staggered UNSHARDs and deferred waits for reductions. torch 2.11 cannot save GPipe
 and 1F1B; their files have the result of `_get_pipeline_order`. The order of 1F1B never runs microbatch 0 on the last
 rank, so torch's own check refuses it, as ours must. The 1F1B that torch executes is Interleaved1F1B with one
 stage per rank.
@@ -26,6 +28,9 @@ MULTI = {
     "ZBVZeroBubble": [(1, 2, 2), (2, 2, 4), (3, 2, 8), (4, 2, 3)],
     "DualPipeV": [(1, 2, 3), (2, 2, 4), (3, 2, 8)],
 }
+WAITING = {"LoopedBFS": (2, 3, 2), "Interleaved1F1B": (4, 2, 10), "InterleavedZeroBubble": (2, 3, 4), "ZBVZeroBubble": (3, 2, 8),
+           "DualPipeV": (3, 2, 8)}
+TUNING = {"max_outstanding_sends": 2, "unshard_lookahead": "auto", "defer_reduce_grad_wait": True}
 
 
 class Stage:
@@ -41,9 +46,14 @@ def single(name, ranks, microbatches):
     return schedules.get_schedule_class(name)(Stage(0, ranks, ranks), microbatches)
 
 
-def multi(name, ranks, chunks, microbatches):
+def multi(name, ranks, chunks, microbatches, **options):
     stages = [Stage(chunk, ranks, ranks * chunks) for chunk in range(chunks)]
-    return schedules.get_schedule_class(name)(stages, microbatches, loss_fn=torch.nn.MSELoss())
+    return schedules.get_schedule_class(name)(stages, microbatches, loss_fn=torch.nn.MSELoss(), **options)
+
+
+def dump(schedule, folder, stem):
+    schedule._dump_csv(folder / f"{stem}.csv", format="compute_only")
+    schedule._dump_csv(folder / f"{stem}.comms.csv", format="compute_comms")
 
 
 def runtime(ranks, stages, microbatches):
@@ -53,20 +63,24 @@ def runtime(ranks, stages, microbatches):
 
 
 def main():
-    folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "torch_csv"
+    waits = hasattr(schedules, "WAIT_SEND_F")
+    folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / ("torch_csv_2.15" if waits else "torch_csv")
     folder.mkdir(parents=True, exist_ok=True)
+    if waits:
+        for name, (ranks, chunks, microbatches) in WAITING.items():
+            stem = f"{name}_p{ranks}_v{chunks}_m{microbatches}"
+            dump(multi(name, ranks, chunks, microbatches), folder, stem)
+            dump(multi(name, ranks, chunks, microbatches, **TUNING), folder, f"{stem}_tuned")
+        return
     for name, sizes in SINGLE.items():
         for ranks, microbatches in sizes:
             order = single(name, ranks, microbatches)._get_pipeline_order()
-            dump = runtime(ranks, ranks, microbatches)
-            dump.pipeline_order = order
-            PipelineScheduleMulti._dump_csv(dump, folder / f"{name}_p{ranks}_v1_m{microbatches}.csv")
+            loaded = runtime(ranks, ranks, microbatches)
+            loaded.pipeline_order = order
+            PipelineScheduleMulti._dump_csv(loaded, folder / f"{name}_p{ranks}_v1_m{microbatches}.csv")
     for name, sizes in MULTI.items():
         for ranks, chunks, microbatches in sizes:
-            stem = f"{name}_p{ranks}_v{chunks}_m{microbatches}"
-            schedule = multi(name, ranks, chunks, microbatches)
-            schedule._dump_csv(folder / f"{stem}.csv", format="compute_only")
-            schedule._dump_csv(folder / f"{stem}.comms.csv", format="compute_comms")
+            dump(multi(name, ranks, chunks, microbatches), folder, f"{name}_p{ranks}_v{chunks}_m{microbatches}")
 
 
 if __name__ == "__main__":

@@ -71,8 +71,7 @@ FrozenSchedule Lower(const FrozenSchedule& self, bool for_torch) {
   const bool waits = self.steps_wait_for_all;
   const nb::gil_scoped_release release;
   if (for_torch) Require(RequireTorchOps(*schedule));
-  Schedule lowered = AddCommunication(*schedule);
-  if (for_torch) lowered = AddReduceGrad(lowered);
+  Schedule lowered = for_torch ? LowerForTorch(*schedule) : AddCommunication(*schedule);
   return FreezeValid(std::move(lowered), waits);
 }
 

@@ -15,6 +15,7 @@
 #include "bindings/engine/mesh_run.h"
 #include "bindings/engine/pipeline.h"
 #include "bindings/engine/process_mail.h"
+#include "bindings/engine/stage_pieces.h"
 #include "bindings/engine/updates.h"
 #include "bindings/engine/watch.h"
 #include "config/train_config.h"
@@ -356,6 +357,23 @@ void AddPipeline(nb::module_& module) {
       });
 }
 
+void AddPieces(nb::module_& module) {
+  nb::class_<StagePieces>(module, "StagePieces")
+      .def(nb::init<const StageParts&, bool, bool, bool>(), "parts"_a, "is_first"_a, "is_last"_a,
+           "captures_only"_a)
+      .def("difference",
+           [](const StagePieces& self, const StagePieces& other) {
+             nb::object found = nb::none();
+             if (const auto difference = self.FindDifference(other)) {
+               found = nb::make_tuple(difference->node, difference->op, difference->in_values);
+             }
+             return found;
+           })
+      .def("example_outputs", &StagePieces::ExampleOutputs)
+      .def("ports", &StagePieces::Ports)
+      .def("pieces", &StagePieces::Pieces);
+}
+
 void AddWatch(nb::module_& module) {
   nb::class_<Watch>(module, "Watch")
       .def(nb::init<>())
@@ -413,6 +431,7 @@ NB_MODULE(_engine, module) {
   AddStages(module);
   AddAdamW(module);
   AddPipeline(module);
+  AddPieces(module);
   AddWatch(module);
   AddFunctions(module);
 }

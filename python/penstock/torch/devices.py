@@ -122,6 +122,22 @@ def forked_random(*devices: torch.device) -> Iterator[None]:
             yield
 
 
+def random_states(device: torch.device) -> list[Any]:
+    """Returns torch's random states, of the CPU and of a device."""
+    states = [torch.get_rng_state()]
+    return states if device.type == "cpu" else [*states, torch.get_device_module(device).get_rng_state(device)]
+
+
+@contextlib.contextmanager
+def restored_random_states(device: torch.device, states: list[Any]) -> Iterator[None]:
+    """Draws from `random_states` of before, meanwhile."""
+    with forked_random(device):
+        torch.set_rng_state(states[0])
+        if len(states) > 1:
+            torch.get_device_module(device).set_rng_state(states[1], device)
+        yield
+
+
 def device_of(module: nn.Module) -> torch.device:
     """Returns where a module's parameters or buffers are; the CPU if it has none."""
     for tensor in (*module.parameters(), *module.buffers()):

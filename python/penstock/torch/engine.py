@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -10,12 +11,22 @@ import torch
 
 from penstock import Error
 
+_INSTALL = "run pip install --force-reinstall --no-deps on the folder of Penstock with torch installed"
+
+
+def _require_same_torch(built: pathlib.Path) -> None:
+    """Raises Error if the engine was built for another minor version of torch. ``built`` has its version."""
+    of_engine = built.read_text().strip() if built.exists() else ""
+    if of_engine and of_engine.split(".")[:2] != torch.__version__.split(".")[:2]:
+        raise Error(f"penstock was built for torch {of_engine}, which does not work with torch {torch.__version__}: {_INSTALL}")
+
+
+_require_same_torch(pathlib.Path(__file__).with_name("torch_version.txt"))
 try:
     from penstock.torch import _engine
 except ImportError as missing:
     raise Error(
-        f"penstock was built without the engine, or for another Python or torch than {torch.__version__} ({missing}): run pip "
-        "install --force-reinstall --no-deps on the folder of Penstock with torch installed"
+        f"penstock was built without the engine, or for another Python or torch than {torch.__version__} ({missing}): {_INSTALL}"
     ) from missing
 
 engine: Any = _engine

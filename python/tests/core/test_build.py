@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
 import pytest
 
-CMAKE = pathlib.Path(__file__).resolve().parents[3] / "cmake"
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+CMAKE = ROOT / "cmake"
+
+
+def found(pattern: str, file: str) -> list[str]:
+    """Returns what the group of a pattern matches in a file of the project."""
+    return re.findall(pattern, (ROOT / file).read_text(), re.MULTILINE)
+
+
+RANGE = found(r"find_package\(Torch (\S+) REQUIRED\)", "CMakeLists.txt")[0]
+OLDEST, TOO_NEW = RANGE.split("...<")
 PROJECT = f"""
 cmake_minimum_required(VERSION 3.25)
 project(finds LANGUAGES NONE)
@@ -19,7 +30,7 @@ include(InstalledTorch)
 message("installed: ${{installed_torch}}.")
 set(CMAKE_FIND_LIBRARY_PREFIXES lib)
 set(CMAKE_FIND_LIBRARY_SUFFIXES .so)
-find_package(Torch 2.11 REQUIRED)
+find_package(Torch {RANGE} REQUIRED)
 message("includes: ${{Torch_INCLUDE_DIR}}.")
 """
 # What pip's isolated build does to an interpreter.
@@ -29,7 +40,7 @@ sys.path = [each for each in sys.path if "python3" in each and "site-packages" n
 """
 
 
-def make_torch(parent: pathlib.Path, version: str = "2.11.0+cu130") -> pathlib.Path:
+def make_torch(parent: pathlib.Path, version: str = f"{OLDEST}.0+cu130") -> pathlib.Path:
     torch = parent / "torch"
     (torch / "include" / "ATen").mkdir(parents=True)
     (torch / "lib").mkdir()
@@ -86,14 +97,31 @@ def test_torch_of_the_user(tmp_path: pathlib.Path, isolated: dict[str, str]) -> 
     assert f"includes: {torch}/include." in configure(base, tmp_path, given).stderr
 
 
-@pytest.mark.parametrize("broken", ["old", "no headers"])
-def test_a_torch_that_the_engine_cannot_use_fails_the_build(
-    tmp_path: pathlib.Path, environment: pathlib.Path, isolated: dict[str, str], broken: str
-) -> None:
-    torch = make_torch(environment, "2.5.1" if broken == "old" else "2.11.0")
-    if broken == "no headers":
-        (torch / "include" / "ATen" / "ATen.h").unlink()
+def test_a_torch_without_headers_fails_the_build(tmp_path: pathlib.Path, environment: pathlib.Path, isolated: dict[str, str]) -> None:
+    torch = make_torch(environment)
+    (torch / "include" / "ATen" / "ATen.h").unlink()
     failed = configure(tmp_path / "venv" / "bin" / "python", tmp_path, isolated)
     assert failed.returncode != 0
     text = " ".join(failed.stderr.split())
     assert "Torch_ROOT" in text and "PENSTOCK_ENGINE=OFF" in text
+
+
+@pytest.mark.parametrize("version", ["2.5.1", "1.13.1+cpu", f"{TOO_NEW}.0", f"{TOO_NEW}.0.dev20270101+cu132", "3.0.0a0+git123abc"])
+def test_a_torch_that_is_not_tested_fails_the_build_in_one_line(
+    tmp_path: pathlib.Path, environment: pathlib.Path, isolated: dict[str, str], version: str
+) -> None:
+    torch = make_torch(environment, version)
+    failed = configure(tmp_path / "venv" / "bin" / "python", tmp_path, isolated)
+    assert failed.returncode != 0
+    [line] = [line for line in failed.stderr.splitlines() if "does not work with Penstock" in line]
+    assert f"torch {re.match('[0-9]+([.][0-9]+)*', version)[0]} in {torch} " in line  # type: ignore[index]
+    assert f"install torch>={OLDEST},<{TOO_NEW}" in line and "Torch_ROOT" in line and "PENSTOCK_ENGINE=OFF" in line
+
+
+def test_pip_the_build_and_the_matrix_name_the_same_versions_of_torch() -> None:
+    assert found(r'^torch = \["torch(.*)"\]$', "pyproject.toml") == [f">={OLDEST},<{TOO_NEW}"]
+    tested = found(r"^(?:torch_versions=\")?torch==(\d+[.]\d+)", "tools/setup.sh")
+    number = [int(each.split(".")[1]) for each in (OLDEST, TOO_NEW)]
+    assert tested == [f"2.{minor}" for minor in range(*number)]
+    measured = found(r"^[|] (\d+[.]\d+)[.]\d+ [|]", "docs/versions.md")
+    assert set(measured) <= set(tested)

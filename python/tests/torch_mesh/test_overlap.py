@@ -51,6 +51,19 @@ for schedule in ("1f1b", "zb-h1", "dualpipev"):
     assert found == {schedule: ["equal"] * 4 for schedule in ("1f1b", "zb-h1", "dualpipev")}
 
 
+def test_the_gradients_of_norms_are_summed_once_per_step() -> None:
+    found = cases_of(
+        _PROGRAM
+        + """
+pipe, _, _ = train("zb-h1")
+for stage in parity.local_stages(pipe):
+    of_backward = {name for action in "IW" for name in calls(pipe, stage, action)}
+    say("sums", sorted(of_backward))
+"""
+    )
+    assert found == {"sums": ["['c10d_all_gather', 'c10d_reduce_scatter']"] * 4}
+
+
 def test_backward_graphs_divide_collectives() -> None:
     found = cases_of(
         _PROGRAM

@@ -90,6 +90,7 @@ StageProgram MakeStageProgram(const StageGraphs& graphs) {
   }
   program.unshard = graphs.unshard;
   program.reduce_grad = graphs.reduce_grad;
+  program.sums = graphs.sums;
   program.updated_buffers = joint.updated_buffers;
   const auto sent = joint.output_gradients.size() - joint.updated_buffers.size();
   for (const ValueId gradient : std::span(joint.output_gradients).first(sent)) {

@@ -44,7 +44,8 @@ struct StageProgram {
   // gradients are in shards.
   Graph unshard;
   Graph reduce_grad;
-  int slots = 0;  // per microbatch
+  std::vector<GradientSum> sums = {};  // of one parameter in this order
+  int slots = 0;                       // per microbatch
   // The last outputs of forward that leave the stage are the new values of these tensors.
   std::vector<at::Tensor> updated_buffers = {};
   std::vector<StagePort> inputs;

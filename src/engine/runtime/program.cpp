@@ -46,7 +46,7 @@ Result<Program> MakeProgram(const Schedule& schedule, int rank) {
   Program program;
   program.reserve(lane.size() + schedule.placement.stages_of(rank).size());
   for (std::size_t i = 0; i < lane.size(); ++i) {
-    if (IsCommunication(lane[i].first.op)) continue;
+    if (IsCommunication(lane[i].first.op) || IsWait(lane[i].first.op)) continue;
     const int position = static_cast<int>(i);
     program.push_back({lane[i].first, position});
     if (lane[i].is_pair()) program.push_back({lane[i].second, position, /*ends_pair=*/true});

@@ -16,7 +16,7 @@ enum class BubbleCause {
   kWarmUp,         // before the rank's first backward: the pipeline fills
   kDrain,          // after its last forward: the pipeline drains
   kCommunication,  // what it waits for is computed and on its way
-  kTransfer,       // it waits for its own RELOAD, UNSHARD or REDUCE_GRAD, also at its end
+  kTransfer,       // it waits for its own RELOAD, UNSHARD, REDUCE_GRAD or SEND, also at its end
   kImbalance,      // it waits for another rank's action in between
   kMemoryLimit,    // a forward is ready, but its activations do not fit
 };

@@ -21,7 +21,7 @@ bool IsCollective(Op op) { return op == Op::kUnshard || op == Op::kReduceGrad; }
 // The position before `position` of a transfer on the same link of the rank; -1 if there is none.
 int PreviousOnLink(const Lane& lane, int position) {
   const Op op = lane[Index(position)].first.op;
-  if (OccupiesRank(op) || !HasDuration(op)) return -1;
+  if (OccupiesRank(op) || !HasDuration(op) || IsWait(op)) return -1;
   do {
     --position;
   } while (position >= 0 && lane[Index(position)].first.op != op &&
@@ -63,8 +63,11 @@ std::vector<ActionAt> CriticalPath(const Schedule& schedule, const Timeline& tim
     const bool on_rank =
         before.known() && (!input.from.known() || inputs.TimeOf(before).end >= input.ready);
     const ActionAt next = on_rank ? before : input.from;
-    // Measured times may contradict the dependencies; a path never goes forward in time.
-    if (next.known() && inputs.TimeOf(next).start > inputs.TimeOf(at).start) break;
+    // Measured times may contradict the dependencies; a path never goes forward in time. But what a
+    // wait waits for may start after it.
+    const Span& time = inputs.TimeOf(at);
+    const double latest = IsWait(inputs.ActionOf(at).first.op) ? time.end : time.start;
+    if (next.known() && inputs.TimeOf(next).start > latest) break;
     at = next;
   }
   std::ranges::reverse(path);

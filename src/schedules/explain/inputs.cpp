@@ -24,12 +24,22 @@ ActionInputs::ActionInputs(const Schedule& schedule, const Timeline& timeline,
       computed_at_(2 * Index(schedule.stages()) * indices_, kNowhere),
       arrived_(computed_at_.size(), kNoMessage),
       shared_(schedule.vocabulary ? kSharedValues * indices_ : 0),
-      unsharded_(schedule.lanes.size()) {
+      unsharded_(schedule.lanes.size()),
+      message_ends_(HasWaitSend(schedule) ? computed_at_.size() : 0) {
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     const Lane& lane = schedule.lanes[Index(rank)];
+    int before = kNowhere;
     for (std::size_t i = 0; i < lane.size(); ++i) {
       const ActionAt at{rank, static_cast<int>(i)};
       ForEachPart(lane[i], [&](const Part& part) { Note(at, part); });
+      const Op op = lane[i].first.op;
+      if (OccupiesRank(op) || (IsWait(op) && TimeOf(at).end > TimeOf(at).start)) {
+        before = at.position;
+      }
+      if (message_ends_.empty() || !(IsSend(op) || IsRecv(op))) continue;
+      const Value value = MessageOf(lane[i].first);
+      MessageEnds& ends = message_ends_[Key(value.kind, value.stage, value.microbatch)];
+      (IsSend(op) ? ends.sent_after : ends.posted_after) = before;
     }
     NoteUnshards(rank);
   }
@@ -73,6 +83,9 @@ std::vector<ActionInput> ActionInputs::Of(const ActionAt& at) const {
   const Action& action = ActionOf(at);
   ForEachPart(action, [&](const Part& part) { AddInputsOf(part, at, inputs); });
   if (action.first.op == Op::kStep) AddGradients(at, inputs);
+  if (IsWaitSend(action.first.op)) AddMessage(at, inputs);
+  if (action.first.op == Op::kWaitReduceGrad) AddReduction(at, inputs);
+  if (OccupiesRank(action.first.op)) AddWaits(at, inputs);
   const std::vector<int>& unsharded = unsharded_[Index(at.rank)];
   if (!unsharded.empty() && unsharded[Index(at.position)] != kNowhere) {
     inputs.push_back(Local({at.rank, unsharded[Index(at.position)]}, at));
@@ -112,7 +125,7 @@ void ActionInputs::AddInputsOf(const Part& part, const ActionAt& at,
 void ActionInputs::AddValue(const Value& value, const ActionAt& reader,
                             std::vector<ActionInput>& inputs) const {
   const std::size_t key = Key(value.kind, value.stage, value.microbatch);
-  const ActionAt from{schedule_.placement.rank_of(value.stage), computed_at_[key]};
+  const ActionAt from = SourceOf(value);
   if (from.position == kNowhere || from == reader) return;
   ActionInput input = Local(from, reader);
   if (from.rank != reader.rank) {
@@ -122,6 +135,51 @@ void ActionInputs::AddValue(const Value& value, const ActionAt& reader,
     input.sent = true;
   }
   inputs.push_back(input);
+}
+
+void ActionInputs::AddWaits(const ActionAt& at, std::vector<ActionInput>& inputs) const {
+  const Lane& lane = schedule_.lanes[Index(at.rank)];
+  for (int i = at.position - 1; i >= 0 && !OccupiesRank(lane[Index(i)].first.op); --i) {
+    const ActionAt wait{at.rank, i};
+    const bool waits = IsWait(lane[Index(i)].first.op);
+    if (waits && TimeOf(wait).end > TimeOf(wait).start) inputs.push_back(Local(wait, at));
+  }
+}
+
+void ActionInputs::AddReduction(const ActionAt& wait, std::vector<ActionInput>& inputs) const {
+  const Lane& lane = schedule_.lanes[Index(wait.rank)];
+  const Action reduction = MakeAction(Op::kReduceGrad, ActionOf(wait).first.stage);
+  int i = wait.position - 1;
+  while (i >= 0 && lane[Index(i)] != reduction) --i;
+  if (i < 0) return;
+  const double end = std::min(TimeOf({wait.rank, i}).end, TimeOf(wait).end);
+  inputs.push_back({{wait.rank, i}, end, end, false});
+}
+
+void ActionInputs::AddMessage(const ActionAt& wait, std::vector<ActionInput>& inputs) const {
+  const Value value = MessageOf(ActionOf(wait).first);
+  const int reader = ReaderOf(schedule_.placement, value.kind, value.stage);
+  if (reader < 0) return;
+  const std::size_t key = Key(value.kind, value.stage, value.microbatch);
+  const ActionAt source = SourceOf(value);
+  if (source.position != kNowhere) {
+    ActionInput input = Local(source, wait);
+    input.ready = arrived_[key] == kNoMessage ? input.ready : arrived_[key];
+    input.sent = true;
+    inputs.push_back(input);
+  }
+  const ActionAt before{schedule_.placement.rank_of(reader), message_ends_[key].posted_after};
+  if (before.position == kNowhere) return;
+  const double end = std::min(TimeOf(before).end, TimeOf(wait).end);
+  inputs.push_back({before, end, end, false});
+}
+
+ActionAt ActionInputs::SourceOf(const Value& value) const {
+  const std::size_t key = Key(value.kind, value.stage, value.microbatch);
+  ActionAt source{schedule_.placement.rank_of(value.stage), computed_at_[key]};
+  if (message_ends_.empty() || source.position == kNowhere) return source;
+  source.position = std::max(source.position, message_ends_[key].sent_after);
+  return source;
 }
 
 void ActionInputs::AddGradients(const ActionAt& step, std::vector<ActionInput>& inputs) const {

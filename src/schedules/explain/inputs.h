@@ -30,7 +30,8 @@ class ActionInputs {
                std::span<const SentMessage> messages);
 
   // Returns what the action reads: values of stages and of all ranks (deps.h, vocabulary.h), its
-  // RELOAD, its UNSHARD, and for a STEP the last gradients by then.
+  // RELOAD, its UNSHARD, waits just before it, and for a STEP the last gradients by then. A
+  // WAIT_SEND waits for its message and for what the other rank runs before the RECV.
   std::vector<ActionInput> Of(const ActionAt& at) const;
   // Returns the one of them that was ready last. Its action is unknown if there is none.
   ActionInput LastOf(const ActionAt& at) const;
@@ -43,6 +44,11 @@ class ActionInputs {
   void NoteUnshards(int rank);
   void AddValue(const Value& value, const ActionAt& reader, std::vector<ActionInput>& inputs) const;
   void AddInputsOf(const Part& part, const ActionAt& at, std::vector<ActionInput>& inputs) const;
+  // The action that the message of a value leaves after.
+  ActionAt SourceOf(const Value& value) const;
+  void AddWaits(const ActionAt& at, std::vector<ActionInput>& inputs) const;
+  void AddReduction(const ActionAt& wait, std::vector<ActionInput>& inputs) const;
+  void AddMessage(const ActionAt& wait, std::vector<ActionInput>& inputs) const;
   void AddGradients(const ActionAt& step, std::vector<ActionInput>& inputs) const;
   // An input without a message.
   ActionInput Local(const ActionAt& from, const ActionAt& reader) const;
@@ -58,7 +64,13 @@ class ActionInputs {
   std::vector<int> reloaded_at_;             // by (stage, index): position, or -1
   std::vector<ActionAt> shared_;             // by (SharedValue, index): the last rank's share
   std::vector<std::vector<int>> unsharded_;  // by rank and action: position, or -1; or empty
-  std::vector<ActionAt> gradients_;          // actions that add or reduce gradients, by their end
+  // What keeps the two ranks of a message busy just before its SEND and its RECV: positions of
+  // actions that occupy the rank, or waits; -1 if there is none.
+  struct MessageEnds {
+    int sent_after = -1, posted_after = -1;
+  };
+  std::vector<MessageEnds> message_ends_;  // by (stage, index, kind); empty without WAIT_SEND
+  std::vector<ActionAt> gradients_;        // actions that add or reduce gradients, by their end
 };
 
 }  // namespace penstock

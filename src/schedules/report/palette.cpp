@@ -21,9 +21,12 @@ constexpr std::array<Color, kOpCount> kOpColors = {{
     kMoveColor,          // RECV_F
     kMoveColor,          // SEND_B
     kMoveColor,          // RECV_B
+    kMoveColor,          // WAIT_SEND_F
+    kMoveColor,          // WAIT_SEND_B
     {0x4f, 0x8a, 0x5b},  // UNSHARD
     kMoveColor,          // RESHARD
     {0xa8, 0x6b, 0x4a},  // REDUCE_GRAD
+    kMoveColor,          // WAIT_REDUCE_GRAD
     {0x55, 0x6d, 0x96},  // OFFLOAD
     {0x93, 0xae, 0xd6},  // RELOAD
     {0xc0, 0x5f, 0xb5},  // RECOMPUTE
@@ -92,9 +95,12 @@ std::string_view OpName(Op op) {
                                                                     "receive activation",
                                                                     "send gradient",
                                                                     "receive gradient",
+                                                                    "wait for sent activation",
+                                                                    "wait for sent gradient",
                                                                     "all-gather weights",
                                                                     "free weights",
                                                                     "reduce gradients",
+                                                                    "wait for reduced gradients",
                                                                     "offload",
                                                                     "reload",
                                                                     "recompute",

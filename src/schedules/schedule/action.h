@@ -11,21 +11,24 @@
 namespace penstock {
 
 enum class Op : std::uint8_t {
-  kForward,         // F
-  kBackwardInput,   // I: gradient of the stage's input
-  kBackwardWeight,  // W: gradient of the stage's weights, after I
-  kBackward,        // B: I and W in one
-  kSendForward,     // SEND_F: sends the stage's output to the next stage
-  kRecvForward,     // RECV_F: posts the receive of the stage's input
-  kSendBackward,    // SEND_B: sends the stage's input gradient to the previous stage
-  kRecvBackward,    // RECV_B: posts the receive of the stage's output gradient
-  kUnshard,         // UNSHARD: all-gather of the stage's weights
-  kReshard,         // RESHARD: frees the gathered weights
-  kReduceGrad,      // REDUCE_GRAD: reduce-scatter of the stage's gradients
-  kOffload,         // OFFLOAD: moves a microbatch's activations to the slower pool
-  kReload,          // RELOAD: moves them back
-  kRecompute,       // RECOMPUTE: computes a microbatch's activations again from its input
-  kStep,            // STEP: optimizer update of the stage
+  kForward,           // F
+  kBackwardInput,     // I: gradient of the stage's input
+  kBackwardWeight,    // W: gradient of the stage's weights, after I
+  kBackward,          // B: I and W in one
+  kSendForward,       // SEND_F: sends the stage's output to the next stage
+  kRecvForward,       // RECV_F: posts the receive of the stage's input
+  kSendBackward,      // SEND_B: sends the stage's input gradient to the previous stage
+  kRecvBackward,      // RECV_B: posts the receive of the stage's output gradient
+  kWaitSendForward,   // WAIT_SEND_F: waits until the next stage has the output
+  kWaitSendBackward,  // WAIT_SEND_B: waits until the previous stage has the input gradient
+  kUnshard,           // UNSHARD: all-gather of the stage's weights
+  kReshard,           // RESHARD: frees the gathered weights
+  kReduceGrad,        // REDUCE_GRAD: reduce-scatter of the stage's gradients
+  kWaitReduceGrad,    // WAIT_REDUCE_GRAD: waits until the stage's gradients are reduced
+  kOffload,           // OFFLOAD: moves a microbatch's activations to the slower pool
+  kReload,            // RELOAD: moves them back
+  kRecompute,         // RECOMPUTE: computes a microbatch's activations again from its input
+  kStep,              // STEP: optimizer update of the stage
   // Passes of the vocabulary, which is sharded over all ranks (vocabulary.h). Each belongs to a
   // rank, and has the number of the rank's first stage.
   kEmbed,             // EMBED: looks up the tokens in the rank's rows of the embedding
@@ -37,13 +40,24 @@ enum class Op : std::uint8_t {
 inline constexpr int kOpCount = static_cast<int>(Op::kNone);
 
 constexpr bool IsCompute(Op op) { return op <= Op::kBackward; }
-constexpr bool IsCommunication(Op op) { return op >= Op::kSendForward && op <= Op::kRecvBackward; }
+constexpr bool IsCommunication(Op op) {
+  return op >= Op::kSendForward && op <= Op::kWaitSendBackward;
+}
+constexpr bool IsSend(Op op) { return op == Op::kSendForward || op == Op::kSendBackward; }
+constexpr bool IsRecv(Op op) { return op == Op::kRecvForward || op == Op::kRecvBackward; }
+constexpr bool IsWaitSend(Op op) {
+  return op == Op::kWaitSendForward || op == Op::kWaitSendBackward;
+}
+// Whether the op only keeps its rank waiting.
+constexpr bool IsWait(Op op) { return IsWaitSend(op) || op == Op::kWaitReduceGrad; }
 constexpr bool IsVocabulary(Op op) { return op >= Op::kEmbed && op <= Op::kEmbedGradient; }
 // Whether the op occupies the rank: compute, RECOMPUTE, STEP and passes of the vocabulary. The
 // others take no time, or run concurrently with compute.
 constexpr bool OccupiesRank(Op op) {
   return IsCompute(op) || op == Op::kRecompute || op == Op::kStep || IsVocabulary(op);
 }
+// Whether the rank's next action starts only after the op: it occupies the rank, or waits.
+constexpr bool KeepsRank(Op op) { return OccupiesRank(op) || IsWait(op); }
 // Whether the op computes the stage's input gradient, which the previous stage waits for.
 constexpr bool MakesInputGradient(Op op) { return op == Op::kBackwardInput || op == Op::kBackward; }
 // Whether the op is the last reader of a microbatch's activations on its stage.
@@ -52,9 +66,10 @@ constexpr bool EndsMicrobatch(Op op) { return op == Op::kBackwardWeight || op ==
 constexpr bool AddsGradients(Op op) {
   return EndsMicrobatch(op) || op == Op::kVocabularyWeight || op == Op::kEmbedGradient;
 }
-// Whether the op's cell carries a microbatch (UNSHARD, RESHARD, REDUCE_GRAD and STEP do not).
+// Whether the op's cell carries a microbatch (UNSHARD, RESHARD, REDUCE_GRAD, WAIT_REDUCE_GRAD and
+// STEP do not).
 constexpr bool HasMicrobatch(Op op) {
-  return op != Op::kUnshard && op != Op::kReshard && op != Op::kReduceGrad && op != Op::kStep;
+  return (op < Op::kUnshard || op > Op::kWaitReduceGrad) && op != Op::kStep;
 }
 
 inline constexpr int kMaxStages = 65536;  // what Part::stage holds

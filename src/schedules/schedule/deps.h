@@ -3,6 +3,7 @@
 //
 //   F(s,n)    waits for F(s-1,n)                   I(s,n), B(s,n)  wait for F(s,n) and I|B(s+1,n)
 //   W(s,n)    waits for I(s,n)
+//   WAIT_SEND_F(s,n) waits for RECV_F(s+1,n)      WAIT_SEND_B(s,n) waits for RECV_B(s-1,n)
 //   with sequence slices (index n is slice n % slices of its microbatch), on one stage:
 //   F(s,n)    also for F(s,n-1) of the same microbatch; I|B(s,n) also for I|B(s,n+1)
 #pragma once
@@ -84,6 +85,33 @@ inline int ReaderOf(const Placement& placement, ValueKind kind, int stage) {
 // The value that F, I or B produces: F the activation, I and B the gradient.
 constexpr ValueKind MadeBy(Op op) {
   return op == Op::kForward ? ValueKind::kActivation : ValueKind::kGradient;
+}
+
+// The value that a SEND sends, a WAIT_SEND waits to have sent, or a RECV receives. Its stage is -1
+// or past the last if the chain has no such stage.
+constexpr Value MessageOf(const Part& part) {
+  const bool forward =
+      part.op == Op::kSendForward || part.op == Op::kWaitSendForward || part.op == Op::kRecvForward;
+  const int from = !IsRecv(part.op) ? 0 : forward ? -1 : 1;
+  return {forward ? ValueKind::kActivation : ValueKind::kGradient, part.stage + from,
+          part.microbatch};
+}
+
+// Whether any rank waits for its messages: then none of them is free before.
+inline bool HasWaitSend(const Schedule& schedule) {
+  for (const Lane& lane : schedule.lanes) {
+    for (const Action& action : lane) {
+      if (IsWaitSend(action.first.op)) return true;
+    }
+  }
+  return false;
+}
+
+// The RECV of a SEND or WAIT_SEND whose stage has a neighbor to send to.
+constexpr Part ReceiveOf(const Part& part) {
+  return MessageOf(part).kind == ValueKind::kActivation
+             ? MakeAction(Op::kRecvForward, part.stage + 1, part.microbatch).first
+             : MakeAction(Op::kRecvBackward, part.stage - 1, part.microbatch).first;
 }
 
 }  // namespace penstock

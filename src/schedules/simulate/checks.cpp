@@ -24,6 +24,9 @@ std::string WaitText(const Schedule& schedule, const LaneState& state, const Arr
     return fmt::format("rank {} at {} waits for {} of microbatch {} on every rank", rank, action,
                        softmax ? "S" : "EMBED", arrivals.MicrobatchOf(key));
   }
+  if (IsWaitSend(schedule.lanes[rank][state.position].first.op)) {
+    return fmt::format("rank {} at {} waits for its RECV", rank, action);
+  }
   const bool gradient = arrivals.KindOf(key) == ValueKind::kGradient;
   return fmt::format("rank {} at {} waits for the {} of stage {}, microbatch {} (rank {})", rank,
                      action, gradient ? "gradient" : "activation", stage,

@@ -67,6 +67,7 @@ std::uint32_t SideWork::PricedOps(const Schedule& schedule, const Costs& costs) 
   if (reduce || step || costs.steps_wait_for_all || schedule.placement.replicas() > 1) {
     ops |= Bit(Op::kStep) | Bit(Op::kReduceGrad);
   }
+  if (reduce) ops |= Bit(Op::kWaitReduceGrad);
   return ops;
 }
 
@@ -160,6 +161,8 @@ SideWork::Outcome SideWork::Run(std::size_t rank, const Part& part, double clock
       return RunStep(part, clock, factor);
     case Op::kRecompute:
       return RunRecompute(rank, part, clock, factor);
+    case Op::kWaitReduceGrad:
+      return {true, false, {clock, std::max(clock, reduced_[part.stage])}};
     case Op::kUnshard:
     case Op::kReshard:
     case Op::kReduceGrad:

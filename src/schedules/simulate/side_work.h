@@ -5,7 +5,7 @@
 // from it (RELOAD), and for collectives (UNSHARD, REDUCE_GRAD). A transfer starts when the rank
 // reaches it and the link is free, and occupies the whole link. Whatever needs the result waits for
 // its end: I, B and RECOMPUTE for the RELOAD of their microbatch, compute for the UNSHARD of its
-// stage, STEP for its REDUCE_GRAD.
+// stage, STEP and WAIT_REDUCE_GRAD for their REDUCE_GRAD.
 //
 // With costs.offload_sharing, neighboring ranks share their links to and from the slower pool,
 // which carry transfers in the order in which ranks reach them; at the same time, the lower rank

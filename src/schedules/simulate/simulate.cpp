@@ -95,6 +95,7 @@ class Engine {
     LaneEnd end = RunAll();
     while (end == LaneEnd::kSends || end == LaneEnd::kSideWork) {
       explicit_ = explicit_ || end == LaneEnd::kSends;
+      if (explicit_ && HasWaitSend(schedule_)) posted_.emplace(shared_stage_, indices_);
       if (end == LaneEnd::kSideWork || side_) side_.emplace(schedule_, costs_);
       arrivals_.Clear();
       end = RunAll();
@@ -146,6 +147,7 @@ class Engine {
       free_at_.assign(ranks_.size(), 0);
     }
     if (messages_ != nullptr) messages_->clear();
+    if (posted_) posted_->Clear();
     ranks_.assign(schedule_.lanes.size(), {});
     runnable_.clear();
     shared_.assign(schedule_.vocabulary ? kSharedValues * indices_ : 0, {});
@@ -234,6 +236,7 @@ class Engine {
     arrivals_[message.key] = message.time;
     if (messages_ != nullptr) messages_->push_back(ToSentMessage(message, arrivals_));
     Wake(message.to, message.key);
+    if (posted_) Wake(message.from, message.key);
     Resume(message.from, message.time);
     Resume(message.to, message.time);
   }
@@ -276,7 +279,8 @@ class Engine {
         if (IsCommunication(part.op)) {
           if (!explicit_) return LaneEnd::kSends;
           if (!IsOurs(part, rank)) return LaneEnd::kMalformed;
-          if (!Send(part, state)) return LaneEnd::kWaitsOrDone;
+          if (!Communicate(part, state)) return LaneEnd::kWaitsOrDone;
+          span.end = state.clock;
         } else if (IsVocabulary(part.op)) {
           if (!schedule_.vocabulary || !IsOurs(part, rank)) return LaneEnd::kMalformed;
           if (!RunVocabulary(part, rank, state, span)) return LaneEnd::kWaitsOrDone;
@@ -291,7 +295,7 @@ class Engine {
         timeline_->spans[rank].push_back(span);
       }
       if constexpr (kOrder != Order::kAny) {
-        if (OccupiesRank(action.first.op)) last_ends_[rank] = state.clock;
+        if (KeepsRank(action.first.op)) last_ends_[rank] = state.clock;
       }
       if constexpr (kOrder == Order::kFreeLinks) {
         state.clock = std::max(state.clock, free_at_[rank]);
@@ -436,10 +440,8 @@ class Engine {
       return false;
     }
     span = outcome.span;
-    if (OccupiesRank(part.op)) {
-      state.clock = span.end;
-      state.busy += span.end - span.start;
-    }
+    if (KeepsRank(part.op)) state.clock = span.end;
+    if (OccupiesRank(part.op)) state.busy += span.end - span.start;
     if (outcome.completes) WakeSteps();
     return true;
   }
@@ -509,17 +511,33 @@ class Engine {
     Wake(to, key);
   }
 
-  // Returns false if the lane must wait for a SEND's value. A RECV is only posted.
-  bool Send(const Part& part, LaneState& state) {
-    if (part.op != Op::kSendForward && part.op != Op::kSendBackward) return true;
-    const ValueKind kind =
-        part.op == Op::kSendForward ? ValueKind::kActivation : ValueKind::kGradient;
-    const Arrivals::Key key = arrivals_.KeyOf(kind, part.stage, Index(part.microbatch));
+  // Runs a communication action, if it can. A RECV is only posted; a WAIT_SEND also waits for it.
+  bool Communicate(const Part& part, LaneState& state) {
+    if (IsRecv(part.op) && !posted_) return true;
+    const Value value = MessageOf(part);
+    if (value.stage < 0 || Index(value.stage) >= stages_.size()) return true;
+    const Arrivals::Key key = arrivals_.KeyOf(value.kind, value.stage, Index(value.microbatch));
+    const int consumer = stages_[value.stage].consumer[static_cast<int>(value.kind)];
+    if (IsSend(part.op)) return Send(part, key, consumer, state);
+    if (consumer == kNobody) return true;
+    double& posted = (*posted_)[key];
+    if (IsRecv(part.op)) {
+      posted = state.clock;
+      Wake(stages_[value.stage].rank, key);
+    } else if (arrivals_[key] < 0 || posted < 0) {
+      state.waits_for = key;
+      return false;
+    } else {
+      state.clock = std::max({state.clock, arrivals_[key], posted});
+    }
+    return true;
+  }
+
+  bool Send(const Part& part, Arrivals::Key key, int consumer, LaneState& state) {
     if (arrivals_[key] == Arrivals::kNotComputed) {
       state.waits_for = key;
       return false;
     }
-    const int consumer = stages_[part.stage].consumer[static_cast<int>(kind)];
     if (consumer == kNobody) return true;
     if (exchange_ || free_links_) {
       SendOverLinks(part, key, consumer, state.clock);
@@ -557,6 +575,7 @@ class Engine {
   StagePrices stages_;
   std::vector<Joined> shared_;  // by (SharedValue, microbatch)
   Arrivals arrivals_;
+  std::optional<Arrivals> posted_;  // when RECVs were posted, if any rank waits for its messages
   std::vector<int> runnable_;
   std::optional<MessageExchange> exchange_;  // if the ranks run in order of time
   std::optional<FreeLinks> free_links_;      // as long as no two messages share a link

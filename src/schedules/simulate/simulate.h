@@ -3,7 +3,8 @@
 //
 // It follows the runtime's semantics. Each rank runs its lane in order, one compute action at a
 // time. An edge between ranks delays its consumer by costs.comm and occupies no rank. SEND takes no
-// time, and RECV is only posted. An overlapped pair starts when the inputs of both parts are
+// time, and RECV is only posted. WAIT_SEND delays its rank until the message has arrived and the
+// other rank has posted its RECV. An overlapped pair starts when the inputs of both parts are
 // available, and publishes both outputs at its end. Memory: F allocates its activation at its
 // start; I frees at its end the part that W does not read; W or B frees the rest at its end.
 // With costs.topology, messages take their links' latency and bandwidth (topology.h), and with

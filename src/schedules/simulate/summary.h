@@ -8,9 +8,10 @@
 namespace penstock {
 
 // Whether the op has a duration, on its rank or on one of the rank's links: a makespan ends with
-// the last of these actions. SEND and RECV have none; what reads a message waits for it.
+// the last of these actions. SEND and RECV have none; what reads a message waits for it, and
+// what waits for it or for a REDUCE_GRAD takes time.
 constexpr bool HasDuration(Op op) {
-  return OccupiesRank(op) || op == Op::kUnshard || op == Op::kReshard || op == Op::kReduceGrad ||
+  return KeepsRank(op) || op == Op::kUnshard || op == Op::kReshard || op == Op::kReduceGrad ||
          op == Op::kOffload || op == Op::kReload;
 }
 

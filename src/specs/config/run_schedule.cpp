@@ -10,6 +10,7 @@
 #include "model_spec/model_spec.h"
 #include "schedule/catalog.h"
 #include "schedule/data_parallel.h"
+#include "schedule/passes/passes.h"
 #include "schedule/text/text.h"
 #include "schedule/validate/validate.h"
 
@@ -230,6 +231,7 @@ Status CheckParallel(const TrainConfig& config) {
 Result<Schedule> ScheduleOfRun(Schedule schedule, TrainConfig& config) {
   PipelineConfig& pipeline = config.pipeline;
   const int data = config.parallel.data;
+  schedule = WithoutWaits(schedule);
   PENSTOCK_TRY_STATUS(CheckTrainable(schedule, config));
   PENSTOCK_TRY(schedule, ShardVocabulary(std::move(schedule), config));
   PENSTOCK_TRY_STATUS(CheckTensor(config));  // a file may shard the vocabulary

@@ -54,7 +54,14 @@ std::vector<Explained> ManyRuns() {
   std::mt19937 random(11);
   std::vector<Explained> runs;
   const std::vector<std::vector<std::string>> passes = {
-      {}, {"sharding"}, {"offload"}, {"recompute"}, {"optimizer"}, {"vocabulary"}};
+      {},
+      {"sharding"},
+      {"offload"},
+      {"recompute"},
+      {"optimizer"},
+      {"vocabulary"},
+      {"wait-send=1"},
+      {"sharding", "wait-send=2", "reduce-grad=wait"}};
   for (const Algorithm& algorithm : Catalog()) {
     const auto schedule = Generate(algorithm.name, {.ranks = 4, .microbatches = 8});
     if (!schedule) continue;
@@ -113,7 +120,9 @@ TEST(Explain, TheCriticalPathHasNoSlack) {
     EXPECT_NEAR(inputs.TimeOf(path.back()).end, run.result.makespan, 1e-9);
     EXPECT_NEAR(inputs.TimeOf(path.front()).start, 0, 1e-9) << run.schedule.algorithm;
     for (std::size_t i = 1; i < path.size(); ++i) {
-      const double start = inputs.TimeOf(path[i]).start;
+      const Span& time = inputs.TimeOf(path[i]);
+      const bool waits = IsWait(inputs.ActionOf(path[i]).first.op);
+      const double start = waits ? time.end : time.start;
       const ActionInput last = inputs.LastOf(path[i]);
       const bool reads = last.from == path[i - 1] && std::abs(last.ready - start) < 1e-6;
       const bool follows = path[i].rank == path[i - 1].rank &&

@@ -64,7 +64,7 @@ std::string DrawPass(Random& random) {
   const auto either = [&](const char* one, const char* other) {
     return std::string(Draw(random, 0, 1) == 0 ? one : other);
   };
-  switch (Draw(random, 0, 10)) {
+  switch (Draw(random, 0, 12)) {
     case 0:
       return "communication";
     case 1:
@@ -84,7 +84,11 @@ std::string DrawPass(Random& random) {
     case 8:
       return "offload=" + std::to_string(Draw(random, 1, 5));
     case 9:
-      return "reduce-grad";
+      return either("reduce-grad", "reduce-grad=defer");
+    case 10:
+      return "wait-send=" + std::to_string(Draw(random, 1, 4));
+    case 11:
+      return either("wait-send", "sharding=rank:2");
     default:
       return either("optimizer", "optimizer=post-validation");
   }

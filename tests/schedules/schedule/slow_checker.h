@@ -84,7 +84,9 @@ class SlowChecker {
       if (used_.count(Op::kReduceGrad) > 0 && Count(Op::kReduceGrad, stage) != updates_) {
         return false;
       }
-      if (Count(Op::kUnshard, stage) != Count(Op::kReshard, stage)) return false;
+      const int waits = Count(Op::kWaitReduceGrad, stage);
+      if (waits != 0 && waits != Count(Op::kReduceGrad, stage)) return false;
+      if (waits == 0 && used_.count(Op::kWaitReduceGrad) > 0) return false;
       const int next = communicates_ && OtherRank(stage, schedule_.placement.next(stage));
       const int previous = communicates_ && OtherRank(stage, schedule_.placement.previous(stage));
       for (int microbatch = 0; microbatch < schedule_.indices(); ++microbatch) {
@@ -97,6 +99,9 @@ class SlowChecker {
         if (Count(Op::kRecvBackward, stage, microbatch) != next) return false;
         if (Count(Op::kSendBackward, stage, microbatch) != previous) return false;
         if (Count(Op::kRecvForward, stage, microbatch) != previous) return false;
+        const bool waits = used_.count(Op::kWaitSendForward) + used_.count(Op::kWaitSendBackward);
+        if (Count(Op::kWaitSendForward, stage, microbatch) != (waits ? next : 0)) return false;
+        if (Count(Op::kWaitSendBackward, stage, microbatch) != (waits ? previous : 0)) return false;
       }
     }
     for (int rank = 0; rank < schedule_.ranks() && schedule_.vocabulary; ++rank) {
@@ -232,12 +237,20 @@ class SlowChecker {
         return Done(Op::kForward, stage, microbatch);
       case Op::kSendBackward:
         return InputGradientDone(stage, microbatch);
+      case Op::kWaitSendForward:
+        return Done(Op::kSendForward, stage, microbatch) &&
+               Done(Op::kRecvForward, stage + 1, microbatch);
+      case Op::kWaitSendBackward:
+        return Done(Op::kSendBackward, stage, microbatch) &&
+               Done(Op::kRecvBackward, stage - 1, microbatch);
       case Op::kUnshard:
         return !Gathered(stage);
       case Op::kReshard:
         return Gathered(stage);
       case Op::kReduceGrad:
         return ReduceReady(stage);
+      case Op::kWaitReduceGrad:
+        return Times(Op::kWaitReduceGrad, stage) < Times(Op::kReduceGrad, stage);
       case Op::kStep:
         return StepReady(stage);
       case Op::kOffload:

@@ -67,8 +67,20 @@ class Structure:
         return pytree.tree_unflatten(leaves, self.spec)
 
 
+class Arguments:
+    """Positional and named arguments of a module."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.args, self.kwargs = args, kwargs
+
+
+pytree.register_pytree_node(Arguments, lambda each: ([each.args, each.kwargs], None), lambda children, _: Arguments(*children))
+
+
 def call(module: Callable[..., Any], value: Any) -> Any:
     """Calls a stage with what the one before it returned, or with the inputs of a batch."""
+    if type(value) is Arguments:
+        return module(*value.args, **value.kwargs)
     if type(value) in (dict, collections.OrderedDict, collections.defaultdict):
         return module(**value)
     return module(*value) if isinstance(value, (tuple, list)) else module(value)

@@ -25,7 +25,9 @@ _LIBRARIES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "symm_mem
 _METHODS = (
     "allreduce allreduce_coalesced allgather allgather_coalesced allgather_into_tensor_coalesced _allgather_base all_gather "
     "alltoall alltoall_base barrier monitored_barrier broadcast gather recv recv_anysource reduce reduce_scatter "
-    "_reduce_scatter_base reduce_scatter_tensor_coalesced scatter send _start_coalescing split_group merge_remote_group"
+    "_reduce_scatter_base reduce_scatter_tensor_coalesced scatter send _start_coalescing split_group merge_remote_group "
+    "all_gather_single all_gather_single_coalesced all_to_all_single gather_single gather_into_tensor reduce_scatter_single "
+    "reduce_scatter_single_coalesced new_window reconfigure"
 ).split()
 _STAGE_CODE = os.path.join(os.path.dirname(__file__), "stage_code.py")
 _FOLDER = os.path.dirname(str(torch.distributed.__file__)) + os.sep
@@ -159,6 +161,7 @@ _RECORDED: dict[str, Callable[..., Any]] = {
     "broadcast": _broadcast,
     # Results are waited for where they are read.
     "wait_tensor": lambda name, tensor: tensor,
+    "wait_tensors": lambda name, tensors: list(tensors),
     "_wrap_tensor_autograd": lambda name, tensor: tensor,
 }
 

@@ -121,7 +121,7 @@ class Compiled:
             if difference is None:
                 continue
             node, op, is_in_values = difference
-            why = _explained(op, is_in_values)
+            why = explain_difference(op, is_in_values)
             self.engine.begin_captures()
             engine.stop_capture_after(node, why)
             try:
@@ -381,7 +381,7 @@ def with_other_values(stage: int, examples: Tensors) -> Tensors:
     return [other(each) for each in examples[0]], examples[1]
 
 
-def _explained(op: str, is_in_values: bool) -> str:
+def explain_difference(op: str, is_in_values: bool) -> str:
     """Returns why two captures of a stage differ."""
     what = f"a constant of {op} has other values" if is_in_values else f"the code calls {op or 'other ops'}"
     return (

@@ -14,6 +14,7 @@ from penstock import Costs, Error, Schedule, Simulation, Timeline, compare
 from penstock.measuring.clock import Clock
 from penstock.measuring.measured_run import measured_costs
 from penstock.measuring.steps import durations, gather_steps, timelines
+from penstock.torch.torch_runtime.differences import output_bytes
 
 
 class record:
@@ -87,8 +88,8 @@ class record:
 
         return hook
 
-    def _on_loss(self, original: Callable[..., Any], stage: Any, output: Any, targets: Any, microbatch: int) -> Any:
-        result = original(stage, output, targets, microbatch)
+    def _on_loss(self, original: Callable[..., Any], stage: Any, output: Any, targets: Any, microbatch: int, *more: Any) -> Any:
+        result = original(stage, output, targets, microbatch, *more)
         if stage.is_last:
             cell = f"{stage.stage_index}F{microbatch}"
             self._times[-1][cell] = (self._times[-1][cell][0], self._clock.mark())
@@ -99,11 +100,7 @@ class record:
         self._clock.synchronize()
         time_of = self._clock.nanoseconds
         times = [{cell: (time_of(start), time_of(end)) for cell, (start, end) in step.items()} for step in self._times]
-        sizes = {
-            stage.stage_index: sum(out.numel() * out.element_size() for out in stage.get_outputs_meta())
-            for stage in self._runtime._stages
-            if times
-        }
+        sizes = {stage.stage_index: output_bytes(stage) for stage in self._runtime._stages if times}
         gathered = gather_steps(times, sizes, self._group, self._device)
         if gathered is None:
             return

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Any, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -13,12 +13,19 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _Action, _add_reduce_grad, _PipelineScheduleRuntime
 
 from penstock import Error, Schedule
-from penstock.torch.arguments import LossFn, checked, in_code_of, shown
+from penstock.torch.arguments import LossFn, checked, in_code_of, one_of, shown
 from penstock.torch.devices import device_of
+from penstock.torch.torch_runtime.differences import Lanes, skip_messages_to_itself, with_waits
+from penstock.torch.torch_runtime.memory_actions import MemoryActions, divide
 from penstock.torch.torch_runtime.split_check import check_first_step
 
-# The actions of each rank. torch's lists may also have None, which ours never do.
-Lanes: TypeAlias = dict[int, list[Any]]
+without_engine: Error | None = None
+try:
+    from penstock.torch.torch_runtime.own_split import OwnSplit
+except Error as missing:
+    without_engine = missing
+
+Split: TypeAlias = Annotated[str, one_of("'auto', 'captured' or 'torch'", "auto", "captured", "torch")]
 
 _SHARDING = frozenset(("UNSHARD", "RESHARD", "REDUCE_GRAD"))
 
@@ -31,6 +38,8 @@ def runtime(
     *,
     group: dist.ProcessGroup | None = None,
     device: torch.device | str | None = None,
+    split: Split = "auto",
+    compile: bool = False,
     **options: Any,
 ) -> _PipelineScheduleRuntime:
     """Returns torch's ``_PipelineScheduleRuntime``, loaded with any schedule that torch can run.
@@ -47,12 +56,17 @@ def runtime(
             Without one, steps run no backward.
         group: the ranks of the pipeline. Default: all. ``PipelineStage`` objects have their own.
         device: of the messages. Default: the device of each module's parameters.
+        split: who computes the actions of stages. ``"captured"``: graphs that the engine captures from the
+            code of the stages, which divides backwards right, also at the first stage. ``"torch"``: autograd.
+            ``"auto"``: graphs if the schedule divides backwards into I and W, and autograd for stages that
+            cannot be captured, such as those with FSDP or DDP, with a warning.
+        compile: torch.compile compiles the graphs.
         options: of ``_PipelineScheduleRuntime``. Gradients are divided by the number of
             microbatches unless ``scale_grads=False``.
 
-    With a schedule that divides backwards into I and W, the first step compares the gradients of
-    torch's I and W with a whole backward's for each stage, on the first microbatch, and fails on all
-    ranks if they differ. Stages with FSDP are not compared.
+    Where torch divides backwards into I and W, the first step compares the gradients of I and W with a
+    whole backward's for each stage, on the first microbatch, and fails on all ranks if they differ.
+    Stages with FSDP are not compared.
 
     Raises:
         Error: torch cannot run the schedule, or a stage of this rank is missing.
@@ -62,10 +76,11 @@ def runtime(
     if built:
         group = built[0].group
     _require_group(schedule, group)
+    schedule, memory = divide(schedule, dist.get_rank(group)) if loss_fn is not None and split != "torch" else (schedule, MemoryActions())
     actions = _actions_of(schedule)
     local = _local_stages(stages, built, schedule, group, device)
     for stage in local:
-        _skip_messages_to_itself(stage)
+        skip_messages_to_itself(stage)
         _skip_gradients_of_eval(stage)
     with in_code_of("runtime"):  # options that torch does not know
         made = _PipelineScheduleRuntime(  # type: ignore[no-untyped-call]
@@ -73,12 +88,32 @@ def runtime(
         )
     made.penstock_algorithm = schedule.algorithm  # type: ignore[attr-defined]  # for reports
     if _has_messages(actions) or any(map(_is_sharding, itertools.chain(*actions.values()))):
-        made._prepare_schedule_with_comms(actions, format="compute_comms")
+        made._prepare_schedule_with_comms(with_waits(actions), format="compute_comms")
     else:
         made.pipeline_order = dict(actions)
         made._prepare_schedule_with_comms(made.pipeline_order)
-    check_first_step(made, _split_stages(actions))
+    split_stages = _split_stages(actions)
+    if memory.after:
+        split = "captured"
+    own = _own_split(made, loss_fn, memory, split, compile, bool(split_stages))
+    check_first_step(made, split_stages, own)
     return made
+
+
+def _own_split(
+    runtime: _PipelineScheduleRuntime, loss_fn: LossFn, memory: MemoryActions, split: str, compiled: bool, is_divided: bool
+) -> Collection[int]:
+    """Has captured graphs compute the actions of stages, if they are wanted. Returns these stages, also later."""
+    if split == "torch" or loss_fn is None or not (is_divided or compiled or split == "captured"):
+        if compiled and split == "torch":
+            raise Error("compile=True compiles captured graphs, which split='torch' does not make: leave split out")
+        return ()
+    required = split == "captured" or compiled
+    if without_engine is not None:
+        if required:
+            raise without_engine
+        return ()
+    return OwnSplit(runtime, loss_fn, memory, compiled=compiled, required=required).stages
 
 
 def _values(stages: Sequence[Any] | Mapping[int, Any]) -> list[Any]:
@@ -147,7 +182,14 @@ def _has_messages(actions: Lanes) -> bool:
 
 def _parse(schedule: Schedule) -> Lanes:
     lanes = schedule.to_csv().split("\n")[: schedule.ranks]
-    return {rank: [_Action.from_str(cell) for cell in lane.split(",") if cell] for rank, lane in enumerate(lanes)}
+    return {rank: [_parse_cell(cell) for cell in lane.split(",") if cell] for rank, lane in enumerate(lanes)}
+
+
+def _parse_cell(cell: str) -> _Action:
+    action = _Action.from_str(cell)
+    if str(action) != cell:  # before 2.15, torch reads 0WAIT_SEND_F0 as 0W
+        raise Error(f"torch {torch.__version__} has no action {cell}; omit the pass that adds it")
+    return action
 
 
 def _require_supported(schedule: Schedule) -> None:
@@ -221,22 +263,6 @@ def _check_built(built: list[PipelineStage], local: list[int], schedule: Schedul
 
 def _numbers(stages: Sequence[int]) -> str:
     return f"stage{'' if len(stages) == 1 else 's'} {', '.join(map(str, stages))}"
-
-
-def _skip_messages_to_itself(stage: PipelineStage) -> None:
-    """Leaves out the start-up messages between two stages of the same rank.
-
-    torch opens the connections of a rank with its neighbors by messages. Where the next stage is on
-    the same rank, as at the turn of a V schedule, the rank sends one to itself. Gloo has no such
-    connection: the rank fails, and the others hang. Nothing is lost without it, because such stages
-    hand tensors over without messages.
-    """
-    neighbors = stage._get_init_p2p_neighbors_ops
-
-    def others() -> list[dist.P2POp]:
-        return [op for op in neighbors() if op.group_peer != stage.group_rank]
-
-    stage._get_init_p2p_neighbors_ops = others  # type: ignore[method-assign]
 
 
 def _skip_gradients_of_eval(stage: PipelineStage) -> None:

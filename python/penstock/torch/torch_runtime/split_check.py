@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ _Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 _Gradients = dict[str, "torch.Tensor | None"]  # by what they belong to: a parameter or an input
 
 
-def check_first_step(runtime: _PipelineScheduleRuntime, split: set[int]) -> None:
+def check_first_step(runtime: _PipelineScheduleRuntime, split: set[int], captured: Collection[int]) -> None:
     """Has the first training step compare I and W of each stage with a whole backward, at its end.
 
     If they differ for a stage of any rank, that step raises an Error on all ranks. The comparison
@@ -34,6 +34,7 @@ def check_first_step(runtime: _PipelineScheduleRuntime, split: set[int]) -> None
 
     Args:
         split: the stages of all ranks whose backwards the schedule splits.
+        captured: stages of this rank whose backwards torch does not split. They may become fewer in the step.
     """
     split = split - {0}  # the first stage computes its whole backward in W
     if not split:
@@ -47,12 +48,13 @@ def check_first_step(runtime: _PipelineScheduleRuntime, split: set[int]) -> None
         if is_checked or not runtime._has_backward:
             return run(*arguments, **named)
         with contextlib.ExitStack() as stack:
-            inputs = [stack.enter_context(_first_inputs(each.submod)) for each in stages]
+            inputs = [stack.enter_context(_first_inputs(each)) for each in stages]
             result = run(*arguments, **named)
         is_checked = True
         targets = named.get("target_mbs", arguments[2] if len(arguments) > 2 else None)
         target = targets[0] if targets else None
-        found = [(each.stage_index, _complaint(runtime, each, of[0], target)) for each, of in zip(stages, inputs, strict=True) if of]
+        of_torch = [(each, of[0]) for each, of in zip(stages, inputs, strict=True) if of and each.stage_index not in captured]
+        found = [(each.stage_index, _complaint(runtime, each, of, target)) for each, of in of_torch]
         _raise_on_all([each for each in found if each[1]], runtime._stages[0].group)
         return result
 
@@ -66,20 +68,21 @@ def _is_comparable(stage: _PipelineStageBase) -> bool:
 
 
 @contextlib.contextmanager
-def _first_inputs(module: nn.Module) -> Iterator[list[_Arguments]]:
-    """Collects a copy of the arguments of the module's first forward that trains."""
+def _first_inputs(stage: _PipelineStageBase) -> Iterator[list[_Arguments]]:
+    """Collects a copy of the arguments of the first forward that torch computes for the stage."""
     found: list[_Arguments] = []
+    forward: Any = stage.forward_maybe_with_nosync
 
-    def note(_: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        tensors = [each for each in tree_leaves((arguments, named)) if isinstance(each, torch.Tensor)]
-        if not found and torch.is_grad_enabled() and not any(each.is_meta for each in tensors):
+    def note(*arguments: Any, **named: Any) -> Any:
+        if not found:
             found.append(tree_map_only(torch.Tensor, _copy, (arguments, named)))
+        return forward(*arguments, **named)
 
-    handle = module.register_forward_pre_hook(note, with_kwargs=True)
+    stage.forward_maybe_with_nosync = note  # type: ignore[method-assign]
     try:
         yield found
     finally:
-        handle.remove()
+        stage.forward_maybe_with_nosync = forward  # type: ignore[method-assign]
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:

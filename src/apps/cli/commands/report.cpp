@@ -101,11 +101,12 @@ ReportInput InputOf(const std::vector<Simulated>& all) {
 }
 
 // Returns the page that tools/playground has built, which lies next to the program or in the share
-// folder of its installation.
+// folder of its installation; a wheel of PyPI installs its programs in site-packages.
 Result<std::string> ReadPlayground() {
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  for (const char* const name : {"playground.html", "../share/penstock/playground.html"}) {
+  for (const char* const name : {"playground.html", "../share/penstock/playground.html",
+                               "../../../../share/penstock/playground.html"}) {
     const std::string path = (program.parent_path() / name).lexically_normal().string();
     if (!error && std::filesystem::exists(path)) return ReadFile(path);
   }

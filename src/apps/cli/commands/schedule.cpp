@@ -8,6 +8,7 @@
 #include "cli/output/print_json.h"
 #include "schedule/passes/passes.h"
 #include "schedule/text/text.h"
+#include "schedule/validate/receive_slots.h"
 
 namespace penstock {
 namespace {
@@ -44,11 +45,17 @@ Json ToJson(const Schedule& schedule, const std::string& file) {
     object["file"] = file;
     return object;
   }
+  const ReceiveSlots slots = AssignReceiveSlots(schedule);
   Json rows = Json::array();
-  for (const Lane& lane : schedule.lanes) {
-    Json row = Json::array();
-    for (const Action& action : lane) row.push_back(ToText(action));
-    rows.push_back({{"actions", std::move(row)}});
+  for (std::size_t rank = 0; rank < schedule.lanes.size(); ++rank) {
+    const Lane& lane = schedule.lanes[rank];
+    Json actions = Json::array(), own = Json::array();
+    for (std::size_t i = 0; i < lane.size(); ++i) {
+      actions.push_back(ToText(lane[i]));
+      if (IsRecv(lane[i].first.op)) own.push_back(slots.slots[rank][i]);
+    }
+    rows.push_back({{"actions", std::move(actions)}});
+    if (!own.empty()) rows.back()["receive_slots"] = std::move(own);
   }
   object["per_rank"] = std::move(rows);
   return object;
@@ -76,10 +83,7 @@ class ScheduleCommand : public Command {
     }
     PENSTOCK_TRY(Schedule schedule, MakeSchedule());
     if (torch_) PENSTOCK_TRY_STATUS(RequireTorchOps(schedule));
-    if (lower_) schedule = AddCommunication(schedule);
-    // torch's runtime scales gradients only in REDUCE_GRAD. It adds this action when it lowers a
-    // schedule itself.
-    if (lower_ && torch_) schedule = AddReduceGrad(schedule);
+    if (lower_) schedule = torch_ ? LowerForTorch(schedule) : AddCommunication(schedule);
     if (!output_.empty()) PENSTOCK_TRY_STATUS(SaveSchedule(schedule, output_));
 
     if (format == OutputFormat::kJson) {

@@ -30,7 +30,8 @@ Result<DevicePluginFunction> FindPlugin(const std::string& name) {
   const fs::path own = OwnFolder();
   std::string reason;
   for (const fs::path& path :
-       {own / file, own / ".." / file, own / "../lib/penstock" / file, fs::path(file)}) {
+       {own / file, own / ".." / file, own / "../penstock" / file, own / "../lib/penstock" / file,
+        fs::path(file)}) {
     std::error_code error;
     if (path.has_parent_path() && !fs::exists(path, error)) continue;
     void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -16,6 +16,7 @@
 
 #include "base/mutex.h"
 #include "graph/ops/c10d_groups.h"
+#include "graph/ops/c10d_names.h"
 #include "graph/ops/collective_forms.h"
 
 namespace penstock {
@@ -65,7 +66,7 @@ struct C10dAllGather {
   }
   static StartedWork Start(const C10dMember& member, at::Tensor x, at::Tensor result,
                            std::int64_t /*ranks*/, std::chrono::milliseconds timeout) {
-    return {member.group->_allgather_base(result, x, {.timeout = timeout})};
+    return {AllGatherSingle(*member.group, result, x, {.timeout = timeout})};
   }
 };
 
@@ -78,8 +79,8 @@ struct C10dReduceScatter {
                            const std::string& op, std::int64_t /*ranks*/,
                            std::chrono::milliseconds timeout) {
     if (!x.is_cpu()) {
-      return {member.group->_reduce_scatter_base(result, x,
-                                                 {.reduceOp = ReduceOpOf(op), .timeout = timeout})};
+      return {ReduceScatterSingle(*member.group, result, x,
+                                  {.reduceOp = ReduceOpOf(op), .timeout = timeout})};
     }
     // gloo reduces whole tensors, too, but with a work that can only be waited for.
     std::vector<at::Tensor> whole{x.clone()};
@@ -99,7 +100,7 @@ struct C10dAllToAll {
                            at::IntArrayRef received, at::IntArrayRef sent,
                            std::chrono::milliseconds timeout) {
     std::vector<std::int64_t> to = received.vec(), from = sent.vec();
-    return {member.group->alltoall_base(result, x, to, from, {.timeout = timeout})};
+    return {AllToAllSingle(*member.group, result, x, to, from, {.timeout = timeout})};
   }
 };
 
@@ -223,9 +224,9 @@ void SumOverC10dGroup(std::int64_t group, std::span<double> numbers) {
   std::copy_n(sum.const_data_ptr<double>(), size, numbers.begin());
 }
 
-void AverageOverC10dGroup(std::int64_t group, const at::Tensor& tensor) {
+void AllReduceOverC10dGroup(std::int64_t group, const std::string& op, const at::Tensor& tensor) {
   const at::NoGradGuard no_gradients;
-  tensor.copy_(C10dAllReduceKernels::Whole(tensor, "avg", group));
+  tensor.copy_(C10dAllReduceKernels::Whole(tensor, op, group));
 }
 
 }  // namespace penstock

@@ -19,12 +19,13 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 namespace penstock {
 
 // Adds numbers over the ranks of a group, on the host.
 void SumOverC10dGroup(std::int64_t group, std::span<double> numbers);
-// Replaces a tensor by the mean over the ranks of a group.
-void AverageOverC10dGroup(std::int64_t group, const at::Tensor& tensor);
+// Replaces a tensor by its all-reduce over a group. `op` is as above.
+void AllReduceOverC10dGroup(std::int64_t group, const std::string& op, const at::Tensor& tensor);
 
 }  // namespace penstock

@@ -14,6 +14,16 @@ namespace penstock {
 
 class NodeCosts;  // node_costs.h
 
+// A parameter whose accumulated gradient a step sums over a c10d group (c10d_groups.h), or replaces
+// by the mean, before it updates the parameter.
+struct GradientSum {
+  std::string parameter;
+  std::int64_t group = 0;
+  bool is_mean = false;
+
+  friend auto operator<=>(const GradientSum&, const GradientSum&) = default;
+};
+
 // The graphs of a stage during compilation. A graph that no pass has created yet has no name.
 struct StageGraphs {
   JointGraph joint;
@@ -34,8 +44,9 @@ struct StageGraphs {
   // replicas. Empty unless weights or gradients are in shards.
   Graph unshard;
   Graph reduce_grad;
-  std::vector<ValueId> saved;  // from forward to backward; never a view
-  std::vector<ValueId> live;   // from backward_input to backward_weight; never a view
+  std::vector<GradientSum> sums;  // of one parameter in this order
+  std::vector<ValueId> saved;     // from forward to backward; never a view
+  std::vector<ValueId> live;      // from backward_input to backward_weight; never a view
 };
 
 // A save budget without a limit.
@@ -67,6 +78,9 @@ struct CompileOptions {
   std::vector<std::string> disabled = {};  // passes to skip
   std::string stop_after = {};             // the last pass to run; all if empty
   bool fingerprints = false;               // sets StageProgram::captured
+  // Without gradients of inputs, backward_input computes what the gradients of several parameters
+  // read, and backward_weight the rest. False: backward_weight computes all.
+  bool divides_first = false;
   // Only captures: the program has no pieces, only its ports and its fingerprint.
   bool captures_only = false;
 };

@@ -156,13 +156,14 @@ void EmulatedStage::Collect(const Part& part) {
   const double gathered = prices_.Gathered(stage_);
   if (part.op == Op::kReshard) {
     device_.Allocate(std::max(device_.clock(), unsharded_), -gathered);
+    gathered_ = false;
     return;
   }
   const auto [start, end] =
       device_.Carry(EmulatedDevice::kCollectives, device_.clock(), prices_.TransferTime(part));
   if (part.op == Op::kUnshard) {
     unsharded_ = end;
-    device_.Allocate(start, gathered);
+    if (!std::exchange(gathered_, true)) device_.Allocate(start, gathered);
     return;
   }
   reduced_ = end;

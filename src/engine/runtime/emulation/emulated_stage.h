@@ -87,6 +87,7 @@ class EmulatedStage final : public Stage {
   int reductions_ = 0;               // reductions so far in this round
   int updates_ = 0;                  // updates so far in this round
   std::int64_t unsharded_ = 0;       // end of its last UNSHARD
+  bool gathered_ = false;            // also from the previous step, without a RESHARD
   std::int64_t reduced_ = 0;         // end of its last REDUCE_GRAD
   std::vector<std::int64_t> moved_;  // by microbatch: end of its OFFLOAD, later of its RELOAD
   double activations_ = 0;

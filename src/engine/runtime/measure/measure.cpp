@@ -85,7 +85,7 @@ Timeline MeasuredTimeline(const Trace& trace, std::int64_t round) {
     std::size_t entry = 0;
     for (std::size_t i = 0; i < lane.size(); ++i) {
       spans[i] = {previous_end, previous_end};
-      if (IsCommunication(lane[i].first.op)) continue;
+      if (IsCommunication(lane[i].first.op) || IsWait(lane[i].first.op)) continue;
       spans[i].start = seconds(stamps[entry].start_ns);
       if (lane[i].is_pair()) ++entry;
       spans[i].end = previous_end = seconds(stamps[entry].end_ns);

@@ -138,6 +138,7 @@ void StageWeights::ChooseUpdated(const TorchStageOptions& options) {
 }
 
 void StageWeights::AddProgram(const StageProgram& program) {
+  planes_.AddProgram(program);
   for (const StagePiece* const piece : {&program.backward_input, &program.backward_weight}) {
     for (const Bound& bound : piece->graph.bound) {
       if (bound.kind != BoundKind::kGradient) continue;
@@ -174,6 +175,7 @@ std::int64_t StageWeights::WeightBytes() const {
 void StageWeights::AddPlanes() {
   if (std::exchange(planes_added_, true)) return;
   const at::NoGradGuard no_gradients;
+  planes_.AddPartial(gradients_.tensors());
   if (!copied_.empty()) AddCopies();
   if (rank_->context) AddContext();
 }

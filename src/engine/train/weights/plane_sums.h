@@ -11,7 +11,10 @@
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "graph/compile.h"
 
 namespace penstock {
 
@@ -28,6 +31,12 @@ class PlaneSums {
   // `names` are the stage's parameters.
   PlaneSums(const PlaneOptions& options, std::span<const std::string> names);
 
+  // Learns which sums a program leaves to AddPartial. Throws std::runtime_error if another program
+  // of the stage leaves other ones.
+  void AddProgram(const StageProgram& program);
+  // Adds what the planes' programs have computed of the gradients (GradientSum), once per step: one
+  // collective per group, kind of sum and dtype. By parameter.
+  void AddPartial(std::span<const at::Tensor> gradients) const;
   // Replaces the squared norms of parts by those of whole parameters. By parameter.
   void AddNorms(std::span<double> squared) const;
   // Replaces gradients by the mean over parts of a sequence, once per step.
@@ -36,8 +45,12 @@ class PlaneSums {
   void EndStep() { is_averaged_ = false; }
 
  private:
+  using Sum = std::pair<std::int64_t, bool>;  // the group, and whether it is a mean
+
   const std::int64_t context_;
   bool is_averaged_ = false;
+  const std::vector<std::string> names_;
+  std::map<std::string, std::vector<Sum>> sums_;              // by parameter with a gradient
   std::map<std::int64_t, std::vector<std::size_t>> divided_;  // by group: parameters
 };
 

@@ -24,7 +24,7 @@ std::string PageDataJson(const ReportInput& input);
 // computes.
 inline bool IsLink(const Action& action, const Span& span) {
   const Op op = action.first.op;
-  return !OccupiesRank(op) && !IsCommunication(op) && span.end > span.start;
+  return !OccupiesRank(op) && !IsCommunication(op) && !IsWait(op) && span.end > span.start;
 }
 
 }  // namespace penstock

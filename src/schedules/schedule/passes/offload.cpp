@@ -53,7 +53,7 @@ class LaneOffloader {
     double clock = 0;
     for (std::size_t i = 0; i < lane_.size(); ++i) {
       reached_.push_back(clock);
-      if (OccupiesRank(lane_[i].first.op)) clock = spans[i].end;
+      if (KeepsRank(lane_[i].first.op)) clock = spans[i].end;
     }
   }
 

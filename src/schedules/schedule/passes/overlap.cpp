@@ -205,9 +205,11 @@ class Pairing {
 Schedule PairForwardBackward(const Schedule& schedule, const Costs& costs,
                              const OverlapOptions& options) {
   Schedule paired = WithLanes(schedule, Pairing(schedule, costs, options.all).Run());
-  // A STEP between other actions may wait for replicas' gradients, which this run does not model.
+  // A STEP between other actions may wait for replicas' gradients, and a WAIT_SEND for a RECV,
+  // which this run does not model.
   const bool steps_wait = schedule.placement.replicas() > 1 && HasOps(schedule, OpBit(Op::kStep));
-  if (steps_wait && !Validate(paired, {.max_faults = 1}).empty()) return schedule;
+  const bool others_wait = steps_wait || HasWaitSend(schedule);
+  if (others_wait && !Validate(paired, {.max_faults = 1}).empty()) return schedule;
   return paired;
 }
 

@@ -51,9 +51,9 @@ Status PassArguments::Done() const {
 
 std::span<const SchedulePass> SchedulePasses() {
   static const std::vector<SchedulePass> passes = {
-      CommunicationPass(), ShardingPass(),  ReduceGradPass(), SplitBackwardPass(),
-      MergeBackwardPass(), OverlapPass(),   RecomputePass(),  OffloadPass(),
-      OptimizerPass(),     VocabularyPass()};
+      CommunicationPass(), WaitSendPass(),      ShardingPass(),  ReduceGradPass(),
+      SplitBackwardPass(), MergeBackwardPass(), OverlapPass(),   RecomputePass(),
+      OffloadPass(),       OptimizerPass(),     VocabularyPass()};
   return passes;
 }
 

@@ -55,6 +55,7 @@ Result<Schedule> RunSchedulePasses(Schedule schedule, std::span<const std::strin
 
 // The entries of the table, each in the file of its pass.
 SchedulePass CommunicationPass();
+SchedulePass WaitSendPass();
 SchedulePass ShardingPass();
 SchedulePass ReduceGradPass();
 SchedulePass SplitBackwardPass();

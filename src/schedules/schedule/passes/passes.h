@@ -33,6 +33,20 @@ using Pricer = std::function<Result<Priced>(const Schedule&)>;
 // Requires: the schedule is valid; throws InternalError if it deadlocks.
 Schedule AddCommunication(const Schedule& schedule);
 
+struct WaitSendOptions {
+  // The most SENDs of a rank that are in flight at once, in both directions together; at least 1.
+  // Not set: waits only for messages that the rank knows to be received, or at the end.
+  std::optional<int> budget = {};
+};
+// Adds a WAIT_SEND for each SEND, and SEND and RECV if there are none. Returns a schedule that has
+// WAIT_SEND already unchanged. Errors: kInvalidArgument for a budget below 1 or a sharded
+// vocabulary; kInfeasible if a rank must have more SENDs in flight, because its messages are
+// received in another order. AddCommunication's order admits every budget.
+Result<Schedule> AddWaitSends(const Schedule& schedule, const WaitSendOptions& options = {});
+
+// Removes all WAIT_SENDs and WAIT_REDUCE_GRADs, for a runtime that waits only where it needs to.
+Schedule WithoutWaits(const Schedule& schedule);
+
 struct ShardingOptions {
   // How early weights are gathered: while a rank uses one stage, it gathers the weights of the next
   // `lookahead` other stages that it uses. At least 0.
@@ -41,16 +55,28 @@ struct ShardingOptions {
   // `residency` other stages. Weights that `lookahead` would gather again at once stay, so values
   // below it have no effect. Not set: as low as possible.
   std::optional<int> residency = {};
+  // In place of `lookahead`: rank r gathers r + 1 stages early, but no more than stay. Later ranks
+  // start later, so they have more time to gather.
+  bool lookahead_by_rank = false;
 };
 // The residency with which weights stay until the last use of a step.
 inline constexpr int kResidentToTheEnd = kMaxStages;
-// Adds UNSHARD, RESHARD and REDUCE_GRAD to every stage. Errors: kInvalidArgument for an option
-// below 0.
+// Adds UNSHARD, RESHARD and REDUCE_GRAD to every stage. Keeps the UNSHARDs of a schedule that has
+// them, and frees the weights that it leaves gathered at the end. Errors: kInvalidArgument for an
+// option below 0.
 Result<Schedule> AddSharding(const Schedule& schedule, const ShardingOptions& options = {});
 
 // Adds REDUCE_GRAD to every stage, after its last backward of an update and the SENDs of that
 // backward.
 Schedule AddReduceGrad(const Schedule& schedule);
+
+// Adds a WAIT_REDUCE_GRAD after each REDUCE_GRAD, or, if deferred, before the rank's next one or at
+// the end of its lane. Returns a schedule that has WAIT_REDUCE_GRAD already unchanged.
+Schedule AddReductionWaits(const Schedule& schedule, bool deferred = false);
+
+// Adds SEND and RECV, and REDUCE_GRAD, in which torch's runtime scales gradients; and, in a
+// schedule with WAIT_SENDs, for torch 2.15, WAIT_REDUCE_GRAD.
+Schedule LowerForTorch(const Schedule& schedule);
 
 struct SplitOptions {
   int delay = 0;               // number of backwards of the rank between I and its W

@@ -9,7 +9,9 @@
 // A rank's window of n is the next n different stages that it uses. A stage is unsharded when it
 // enters the window of lookahead + 1, and freed when it leaves the window of residency + 1. With
 // equal values, this is the rule of torch's pipelining/schedules.py (_add_unshard_reshard,
-// max_active_stages = lookahead + 1), in linear time. RECOMPUTE reads weights too, so run recompute
+// max_active_stages = lookahead + 1), in linear time. A lookahead below the residency spreads the
+// UNSHARDs over the step instead of issuing those of all resident stages at its start; by rank, it
+// is unshard_lookahead "auto" of torch 2.15. RECOMPUTE reads weights too, so run recompute
 // first. Run split or merge first as well, since they move the last use. REDUCE_GRAD follows the
 // UNSHARD of the next stage, which compute waits for.
 #include <algorithm>
@@ -186,6 +188,26 @@ class LaneSharder {
   Lane out_;
 };
 
+// Returns the lanes with a RESHARD of each stage that stays unsharded, after its last reader.
+std::vector<Lane> ReshardAtEnd(const Schedule& schedule) {
+  std::vector<Lane> lanes;
+  for (const Lane& lane : schedule.lanes) {
+    std::vector<bool> seen(Index(schedule.stages()));  // from the end
+    Lane reversed;
+    for (std::size_t i = lane.size(); i-- > 0;) {
+      ForEachPart(lane[i], [&](const Part& part) {
+        const bool needs = ReadsWeights(part.op) || part.op == Op::kUnshard;
+        if (seen[part.stage] || (!needs && part.op != Op::kReshard)) return;
+        seen[part.stage] = true;
+        if (needs) reversed.push_back(MakeAction(Op::kReshard, part.stage));
+      });
+      reversed.push_back(lane[i]);
+    }
+    lanes.emplace_back(reversed.rbegin(), reversed.rend());
+  }
+  return lanes;
+}
+
 }  // namespace
 
 Result<Schedule> AddSharding(const Schedule& schedule, const ShardingOptions& options) {
@@ -194,25 +216,32 @@ Result<Schedule> AddSharding(const Schedule& schedule, const ShardingOptions& op
     return InvalidArgument("sharding with lookahead {} and residency {}: must be at least 0",
                            options.lookahead, residency);
   }
-  if (HasOps(schedule, OpBit(Op::kUnshard) | OpBit(Op::kReshard))) return schedule;
+  if (HasOps(schedule, OpBit(Op::kUnshard))) return WithLanes(schedule, ReshardAtEnd(schedule));
   const bool reduces = HasOps(schedule, OpBit(Op::kReduceGrad));
   GradientCounter gradients(schedule);
   std::vector<Lane> lanes;
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
-    LaneSharder sharder(schedule, rank, options);
+    ShardingOptions own = options;
+    if (options.lookahead_by_rank) {
+      own.lookahead = std::min(rank + 1, options.residency.value_or(kResidentToTheEnd));
+    }
+    LaneSharder sharder(schedule, rank, own);
     lanes.push_back(sharder.Run(reduces ? nullptr : &gradients));
   }
   return WithLanes(schedule, std::move(lanes));
 }
 
 SchedulePass ShardingPass() {
-  return {"sharding", "[LOOKAHEAD[:RESIDENCY]][:keep]",
-          "UNSHARD up to LOOKAHEAD (1) stages early, RESHARD unless used again within RESIDENCY "
-          "stages (keep: after the last use), REDUCE_GRAD",
+  return {"sharding", "[LOOKAHEAD|rank[:RESIDENCY]][:keep]",
+          "UNSHARD up to LOOKAHEAD (1) stages early (rank: r + 1 on rank r), RESHARD unless used "
+          "again within RESIDENCY stages (keep: after the last use), REDUCE_GRAD",
           [](const Schedule& schedule, PassArguments arguments,
              const PassContext&) -> Result<Schedule> {
             ShardingOptions options;
-            options.lookahead = arguments.TakeCount().value_or(options.lookahead);
+            options.lookahead_by_rank = arguments.TakeWord("rank");
+            if (!options.lookahead_by_rank) {
+              options.lookahead = arguments.TakeCount().value_or(options.lookahead);
+            }
             options.residency = arguments.TakeCount();
             if (arguments.TakeWord("keep")) options.residency = kResidentToTheEnd;
             PENSTOCK_TRY_STATUS(arguments.Done());

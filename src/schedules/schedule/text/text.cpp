@@ -11,10 +11,17 @@
 namespace penstock {
 namespace {
 
-constexpr std::array<std::string_view, kOpCount> kOpTexts = {
-    "F",      "I",       "W",       "B",           "SEND_F",    "RECV_F", "SEND_B",
-    "RECV_B", "UNSHARD", "RESHARD", "REDUCE_GRAD", "OFFLOAD",   "RELOAD", "RECOMPUTE",
-    "STEP",   "EMBED",   "S",       "T",           "EMBED_GRAD"};
+constexpr std::array<std::string_view, kOpCount> kOpTexts = {"F",           "I",
+                                                             "W",           "B",
+                                                             "SEND_F",      "RECV_F",
+                                                             "SEND_B",      "RECV_B",
+                                                             "WAIT_SEND_F", "WAIT_SEND_B",
+                                                             "UNSHARD",     "RESHARD",
+                                                             "REDUCE_GRAD", "WAIT_REDUCE_GRAD",
+                                                             "OFFLOAD",     "RELOAD",
+                                                             "RECOMPUTE",   "STEP",
+                                                             "EMBED",       "S",
+                                                             "T",           "EMBED_GRAD"};
 constexpr std::string_view kOverlap = "OVERLAP_F_B";
 
 struct CountKey {

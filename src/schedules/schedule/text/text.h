@@ -7,7 +7,8 @@
 //
 // _load_csv of torch.distributed.pipelining reads what WriteCsv writes, except for files with a
 // header and the ops OFFLOAD, RELOAD, RECOMPUTE, STEP, EMBED, S, T and EMBED_GRAD, which it
-// refuses. RequireTorchOps refuses them by name, and what torch cannot run.
+// refuses. RequireTorchOps refuses them by name, and what torch cannot run. torch 2.15 is the first
+// release with WAIT_SEND_F, WAIT_SEND_B and WAIT_REDUCE_GRAD, and lowered files for it need them.
 #pragma once
 
 #include <array>

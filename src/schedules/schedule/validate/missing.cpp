@@ -40,12 +40,23 @@ void FindMissingUpdates(const Walked& walked, int stage, FaultList& faults) {
                 fmt::format("stage {} lacks {} of its {} {}s", stage, count, rare.updates(), op)});
   };
   missing("REDUCE_GRAD", rare.MissingReductions(stage));
+  missing("WAIT_REDUCE_GRAD", rare.MissingReductionWaits(stage));
   missing("STEP", rare.MissingSteps(stage));
-  if (rare.IsUnsharded(stage)) {
-    faults.Add(
-        {walked.edges[Index(stage)].rank, -1, fmt::format("{}RESHARD", stage),
-         fmt::format("stage {} is still unsharded at the end; add it after its last use", stage)});
-  }
+}
+
+// Finds the SENDs that nothing waits for, where others are waited for.
+void FindMissingWaits(const Walked& walked, int stage, FaultList& faults) {
+  const StageEdges& edges = walked.edges[Index(stage)];
+  const auto find = [&](Op send, Op wait, int peer) {
+    const std::size_t indices = Index(walked.schedule.indices());
+    for (std::size_t n = 0; peer >= 0 && n < indices && !faults.full(); ++n) {
+      if (!walked.rare.LacksWait(send, stage, n)) continue;
+      faults.Add({edges.rank, -1, ToText(MakeAction(wait, stage, static_cast<int>(n)).first),
+                  "other messages are waited for, but not this one; add it after its SEND"});
+    }
+  };
+  find(Op::kSendForward, Op::kWaitSendForward, edges.next_rank);
+  find(Op::kSendBackward, Op::kWaitSendBackward, edges.previous_rank);
 }
 
 void FindMissingOf(const Walked& walked, int stage, FaultList& faults) {
@@ -72,6 +83,7 @@ void FindMissingOf(const Walked& walked, int stage, FaultList& faults) {
     const Value place = {ValueKind::kActivation, stage, static_cast<int>(n)};
     ReportMissing(walked, place, bits, transfers, faults);
   }
+  if (walked.usage.wait_send) FindMissingWaits(walked, stage, faults);
   FindMissingUpdates(walked, stage, faults);
 }
 

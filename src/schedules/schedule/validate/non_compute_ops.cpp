@@ -1,4 +1,4 @@
-// Where UNSHARD, RESHARD, REDUCE_GRAD, OFFLOAD, RELOAD, RECOMPUTE and STEP are allowed.
+// Where UNSHARD, RESHARD, REDUCE_GRAD, OFFLOAD, RELOAD, RECOMPUTE, STEP and the waits are allowed.
 #include <algorithm>
 
 #include "base/index.h"
@@ -22,6 +22,7 @@ RareOps::RareOps(const Schedule& schedule, const Usage& usage, std::size_t indic
   ended_.resize(stages * updates_);
   steps_.resize(stages);
   reduced_.resize(stages);
+  waited_.resize(stages);
   shares_ = GradientShares(schedule);
 }
 
@@ -33,12 +34,17 @@ std::string RareOps::Check(const Part& part, std::uint8_t history) {
     case Op::kBackward:
       return CheckCompute(part);
     case Op::kUnshard:
-      return IsUnsharded(part.stage) ? "the stage is already unsharded" : "";
+      return unsharded_[part.stage] != 0 ? "the stage is already unsharded" : "";
     case Op::kReshard:
-      return IsUnsharded(part.stage) ? "" : "the stage is not unsharded";
+      return unsharded_[part.stage] != 0 ? "" : "the stage is not unsharded";
+    case Op::kWaitSendForward:
+    case Op::kWaitSendBackward:
+      return CheckWait(part, history);
     case Op::kReduceGrad:
     case Op::kStep:
       return CheckUpdate(part);
+    case Op::kWaitReduceGrad:
+      return waited_[part.stage] < reduced_[part.stage] ? "" : "its REDUCE_GRAD has not run";
     case Op::kOffload:
     case Op::kReload:
     case Op::kRecompute:
@@ -47,8 +53,6 @@ std::string RareOps::Check(const Part& part, std::uint8_t history) {
       return "";
   }
 }
-
-bool RareOps::IsUnsharded(int stage) const { return usage_.rare && unsharded_[Index(stage)] != 0; }
 
 // Checks that the weights of the part's stage are gathered, if the schedule shards any.
 std::string RareOps::CheckWeights(const Part& part) const {
@@ -119,6 +123,15 @@ std::string RareOps::CheckMove(const Part& part, std::uint8_t history) const {
   return "";
 }
 
+std::string RareOps::CheckWait(const Part& part, std::uint8_t history) const {
+  const bool forward = part.op == Op::kWaitSendForward;
+  if ((history & Bit(forward ? Op::kSendForward : Op::kSendBackward)) == 0) {
+    return "its SEND has not run";
+  }
+  const bool waited = (moves_[Key(part)] & (forward ? kWaitedForward : kWaitedBackward)) != 0;
+  return waited ? "it has already run" : "";
+}
+
 std::string RareOps::CheckUpdate(const Part& part) const {
   const std::size_t stage = part.stage;
   const bool step = part.op == Op::kStep;
@@ -157,6 +170,9 @@ void RareOps::Note(const Part& part) {
     case Op::kReduceGrad:
       ++reduced_[stage];
       break;
+    case Op::kWaitReduceGrad:
+      ++waited_[stage];
+      break;
     case Op::kStep:
       ++steps_[stage];
       break;
@@ -168,6 +184,12 @@ void RareOps::Note(const Part& part) {
       break;
     case Op::kRecompute:
       moves_[Key(part)] |= kRecomputed;
+      break;
+    case Op::kWaitSendForward:
+      moves_[Key(part)] |= kWaitedForward;
+      break;
+    case Op::kWaitSendBackward:
+      moves_[Key(part)] |= kWaitedBackward;
       break;
     default:
       break;
@@ -190,6 +212,16 @@ int RareOps::MissingSteps(int stage) const {
 int RareOps::MissingReductions(int stage) const {
   if (!usage_.reduce) return 0;
   return static_cast<int>(updates_) - reduced_[stage];
+}
+
+int RareOps::MissingReductionWaits(int stage) const {
+  return usage_.wait_reduce ? reduced_[stage] - waited_[stage] : 0;
+}
+
+bool RareOps::LacksWait(Op send, int stage, std::size_t microbatch) const {
+  if (!usage_.wait_send) return false;
+  const std::uint8_t moves = moves_[Index(stage) * indices_ + microbatch];
+  return (moves & (send == Op::kSendForward ? kWaitedForward : kWaitedBackward)) == 0;
 }
 
 }  // namespace penstock::validation

@@ -14,16 +14,20 @@ Usage Usage::Of(const Schedule& schedule) {
     }
   }
   const auto has = [seen](Op op) { return (seen >> static_cast<int>(op) & 1U) != 0; };
-  usage.communication = has(Op::kSendForward) || has(Op::kRecvForward) || has(Op::kSendBackward) ||
-                        has(Op::kRecvBackward);
+  for (int op = 0; op < kOpCount; ++op) {
+    usage.communication =
+        usage.communication || (IsCommunication(static_cast<Op>(op)) && has(static_cast<Op>(op)));
+  }
   for (const Op op :
        {Op::kEmbed, Op::kVocabularyInput, Op::kVocabularyWeight, Op::kEmbedGradient}) {
     usage.vocabulary = usage.vocabulary || has(op);
   }
   usage.unshard = has(Op::kUnshard);
   usage.reduce = has(Op::kReduceGrad);
+  usage.wait_send = has(Op::kWaitSendForward) || has(Op::kWaitSendBackward);
+  usage.wait_reduce = has(Op::kWaitReduceGrad);
   usage.step = has(Op::kStep) || schedule.weights != WeightPolicy::kFlush;
-  usage.rare = usage.step || seen >> static_cast<int>(Op::kUnshard) != 0;
+  usage.rare = usage.step || seen >> static_cast<int>(Op::kWaitSendForward) != 0;
   return usage;
 }
 

@@ -42,6 +42,8 @@ struct Usage {
   bool communication = false;  // any SEND or RECV; then every edge between ranks needs both
   bool unshard = false;        // any UNSHARD; then every compute needs its stage unsharded
   bool reduce = false;         // any REDUCE_GRAD; then every stage needs one per update
+  bool wait_send = false;      // any WAIT_SEND; then every SEND needs one
+  bool wait_reduce = false;    // any WAIT_REDUCE_GRAD; then every REDUCE_GRAD needs one
   bool step = false;           // any STEP; then every stage needs all of them
   bool rare = false;           // any op other than compute and transfers
   bool vocabulary = false;     // any pass of the vocabulary
@@ -52,7 +54,8 @@ struct Usage {
 // Checks the sizes that everything else relies on. Returns what is wrong, or an empty string.
 std::string CheckShape(const Schedule& schedule, const Usage& usage);
 
-// Rules of the ops other than compute and transfers: shards, offload, recompute, optimizer steps.
+// Rules of the ops other than compute and transfers: shards, offload, recompute, optimizer steps,
+// waits for transfers.
 class RareOps {
  public:
   RareOps(const Schedule& schedule, const Usage& usage, std::size_t indices);
@@ -65,8 +68,9 @@ class RareOps {
   // Returns the number of STEPs or REDUCE_GRADs that a stage lacks at the end.
   int MissingSteps(int stage) const;
   int MissingReductions(int stage) const;
-  // Whether the stage's weights are gathered: at the end, the next step would gather them again.
-  bool IsUnsharded(int stage) const;
+  int MissingReductionWaits(int stage) const;
+  // Whether a (stage, microbatch) whose transfers are in `history` lacks the WAIT of a SEND.
+  bool LacksWait(Op send, int stage, std::size_t microbatch) const;
   // The number of STEPs of each stage, if any has them.
   int updates() const { return static_cast<int>(updates_); }
   // The update of the stage's next STEP.
@@ -75,12 +79,19 @@ class RareOps {
   bool GradientsReady(int stage, int update) const;
 
  private:
-  enum MoveBit : std::uint8_t { kOffloaded = 1, kReloaded = 2, kRecomputed = 4 };
+  enum MoveBit : std::uint8_t {
+    kOffloaded = 1,
+    kReloaded = 2,
+    kRecomputed = 4,
+    kWaitedForward = 8,
+    kWaitedBackward = 16
+  };
 
   std::string CheckWeights(const Part& part) const;
   std::string CheckCompute(const Part& part) const;
   std::string CheckVersion(const Part& part) const;
   std::string CheckMove(const Part& part, std::uint8_t history) const;
+  std::string CheckWait(const Part& part, std::uint8_t history) const;
   std::string CheckUpdate(const Part& part) const;
   std::size_t Key(const Part& part) const {
     return Index(part.stage) * indices_ + Index(part.microbatch);
@@ -98,6 +109,7 @@ class RareOps {
       ended_;  // by (stage, update): microbatch indices whose gradient is complete
   std::vector<std::int32_t> steps_;    // by stage: STEPs so far
   std::vector<std::int32_t> reduced_;  // by stage: REDUCE_GRADs so far
+  std::vector<std::int32_t> waited_;   // by stage: WAIT_REDUCE_GRADs so far
   std::vector<int> shares_;            // by stage: GradientShares
 };
 

@@ -192,8 +192,25 @@ class Validator {
       waits_[rank] = {value.stage, value.microbatch, bits};
       inputs.blocked = true;
     });
+    if (IsWaitSend(part.op)) LookForReceive(rank, part, inputs);
     if (schedule_.vocabulary) LookAtVocabulary(rank, part, inputs);
     return inputs;
+  }
+
+  // A WAIT_SEND waits until the rank that it sends to has posted the RECV.
+  void LookForReceive(int rank, const Part& part, Inputs& inputs) {
+    if (PeerOf(part) < 0) return;  // see CheckTransfer
+    const Part receive = ReceiveOf(part);
+    if ((History(receive.stage, receive.microbatch) & Bit(receive.op)) != 0) return;
+    waits_[rank] = {receive.stage, receive.microbatch, Bit(receive.op)};
+    inputs.blocked = true;
+  }
+
+  // The rank at the other end of a communication action; -1 if there is none.
+  int PeerOf(const Part& part) const {
+    const bool activation = MessageOf(part).kind == ValueKind::kActivation;
+    const bool next = activation != IsRecv(part.op);
+    return next ? edges_[part.stage].next_rank : edges_[part.stage].previous_rank;
   }
 
   // Looks at what the vocabulary's actions need and produce.
@@ -309,11 +326,10 @@ class Validator {
   }
 
   void CheckTransfer(int rank, std::size_t position, const Part& part, std::uint8_t history) {
-    const StageEdges& edges = edges_[part.stage];
-    const bool ahead = part.op == Op::kSendForward || part.op == Op::kRecvBackward;
-    if ((ahead ? edges.next_rank : edges.previous_rank) < 0) [[unlikely]] {
+    if (PeerOf(part) < 0) [[unlikely]] {
+      const bool activation = MessageOf(part).kind == ValueKind::kActivation;
       AddFault(rank, position, "the {} stage of stage {} is not on another rank",
-               ahead ? "next" : "previous", part.stage);
+               activation != IsRecv(part.op) ? "next" : "previous", part.stage);
     }
     const bool not_computed = (part.op == Op::kSendForward && (history & kForwardBit) == 0) ||
                               (part.op == Op::kSendBackward && (history & kInputGradientBits) == 0);
@@ -336,7 +352,8 @@ class Validator {
     History(part.stage, part.microbatch) |= bit;
     if (vocabulary_.IsRead(part)) WakeAll(part);
     if (!patient_ || part.op == Op::kBackwardWeight) return;
-    const bool forward = part.op == Op::kForward || part.op == Op::kSendForward;
+    const bool forward = part.op == Op::kForward || part.op == Op::kSendForward ||
+                         part.op == Op::kRecvBackward;  // which a WAIT_SEND waits for
     const int reader = forward ? edges_[part.stage].next_rank : edges_[part.stage].previous_rank;
     if (reader < 0) return;
     Wait& wait = waits_[reader];
@@ -389,8 +406,8 @@ class Validator {
     if (wait.bits == 0) return fmt::format("the gradients of stage {}", wait.stage);
     const unsigned existing = wait.bits & AllBits(wait);
     std::string text = VocabularyPasses::TextOf(wait.stage, wait.microbatch, wait.bits);
-    for (const Op op :
-         {Op::kForward, Op::kBackwardInput, Op::kBackward, Op::kSendForward, Op::kSendBackward}) {
+    for (const Op op : {Op::kForward, Op::kBackwardInput, Op::kBackward, Op::kSendForward,
+                        Op::kSendBackward, Op::kRecvForward, Op::kRecvBackward}) {
       if (((existing != 0 ? existing : wait.bits) & Bit(op)) == 0) continue;
       text += fmt::format("{}{}{}{}", text.empty() ? "" : " or ", wait.stage, OpText(op),
                           wait.microbatch);

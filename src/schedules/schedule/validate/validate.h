@@ -3,9 +3,10 @@
 // Sound means: each (stage, microbatch index) runs F once and either B once or I and W once each,
 // on the stage's rank and in an order that satisfies the dependencies; every SEND has its RECV and
 // vice versa; there is no deadlock under the runtime's communication rule (a receive is only posted
-// and its consumer waits; a send never waits); weight shards, offloads, recomputes and optimizer
-// steps are where they are allowed; if any stage reduces its gradients or steps, all do, and no
-// stage stays unsharded at the end; memory never goes below zero.
+// and its consumer waits; a send never waits, but a WAIT_SEND waits until the receive is posted);
+// if any SEND or REDUCE_GRAD has a WAIT, each has one after it; weight shards, offloads,
+// recomputes and optimizer steps are where they are allowed; if any stage reduces its gradients or
+// steps, all do; memory never goes below zero. A stage may stay unsharded at the end.
 #pragma once
 
 #include <string>

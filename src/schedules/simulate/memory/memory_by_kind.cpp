@@ -149,15 +149,37 @@ class MemoryOfRanks {
 
   void AddMessages() {
     const ComputeTimes times(schedule_, input_.timeline);
+    const std::vector<double> released = ReleaseTimes();
     for (const SentMessage& message : input_.messages) {
       const double size = SizeOf(message.kind, message.stage, message.microbatch);
       const double produced = times.Of(message.kind, message.stage, Index(message.microbatch)).end;
       const double read = ReadAt(times, message.kind, message.stage, message.microbatch);
-      Hold(Index(message.from), std::min(produced, message.sent), message.arrived, size);
+      const double until = released.empty()
+                               ? message.arrived
+                               : released[Key({message.kind, message.stage, message.microbatch})];
+      Hold(Index(message.from), std::min(produced, message.sent), until, size);
       Hold(Index(message.to), message.sent, read, size);
     }
     AddHandedOver(times);
   }
+  // When the sender may reuse the memory of each message, by Key. Empty if that is when it arrives,
+  // because no action waits for messages.
+  std::vector<double> ReleaseTimes() const {
+    if (!HasWaitSend(schedule_)) return {};
+    std::vector<double> released(2 * Index(schedule_.stages()) * Index(schedule_.indices()));
+    for (std::size_t r = 0; r < schedule_.lanes.size(); ++r) {
+      for (std::size_t i = 0; i < schedule_.lanes[r].size(); ++i) {
+        const Part& part = schedule_.lanes[r][i].first;
+        if (IsWaitSend(part.op)) released[Key(MessageOf(part))] = input_.timeline.spans[r][i].end;
+      }
+    }
+    return released;
+  }
+  std::size_t Key(const Value& value) const {
+    return 2 * (Index(value.stage) * Index(schedule_.indices()) + Index(value.microbatch)) +
+           Index(value.kind);
+  }
+
   // Values of a stage whose neighbor is on the same rank.
   void AddHandedOver(const ComputeTimes& times) {
     const Placement& placement = schedule_.placement;

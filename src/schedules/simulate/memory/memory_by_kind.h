@@ -67,7 +67,8 @@ struct MemoryInput {
 
 // Returns the memory by rank. Activations and gathered shards follow MemoryOverTime. A message is
 // held by its sender from the end of the action that computes it until it arrives, and by its
-// receiver from when it leaves until the action that reads it starts. Older versions are counted as
+// receiver from when it leaves until the action that reads it starts. In a schedule with WAIT_SEND,
+// the sender holds a message until its WAIT_SEND ends. Older versions are counted as
 // in a run's steady state. At the same time, memory is freed before it is allocated.
 std::vector<RankMemory> MemoryByKind(const MemoryInput& input);
 

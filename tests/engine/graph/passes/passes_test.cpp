@@ -120,6 +120,32 @@ TEST(RemoveDead, RemovesUnreadNodes) {
   EXPECT_EQ(Count(Checked(spec).forward, "aten::exp"), 0);
 }
 
+// Two layers, of which the first one reads no earlier stage's output.
+StageSpec TwoLayers() {
+  StageSpec spec;
+  const at::Tensor one = at::randn({8, 8}).requires_grad_(true);
+  const at::Tensor two = at::randn({8, 8}).requires_grad_(true);
+  spec.parameters = {{"one", one}, {"two", two}};
+  spec.inputs = {at::randn({4, 8})};
+  spec.forward = [=](std::span<const at::Tensor> inputs) {
+    return std::vector{inputs[0].mm(one).tanh().mm(two).tanh()};
+  };
+  return spec;
+}
+
+TEST(SplitInputWeight, LeavesTheGradientsOfSingleWeightsOfAFirstStageToW) {
+  const StageSpec spec = TwoLayers();
+  const StageGraphs whole = Build(spec, {}).value();
+  EXPECT_TRUE(whole.backward_input.nodes.empty());
+  const StageGraphs divided = Build(spec, {.divides_first = true}).value();
+  EXPECT_EQ(Count(divided.backward_input, "aten::tanh_backward"), 1);  // the last one
+  EXPECT_EQ(Count(divided.backward_weight, "aten::add_.Tensor"), 2);
+  EXPECT_EQ(divided.backward_input.nodes.size() + divided.backward_weight.nodes.size(),
+            whole.backward_weight.nodes.size());
+  const Data data = RandomData(spec, 11);
+  ExpectSame(RunAutograd(spec, data), RunGraphs(spec, divided, data, {true, true}));
+}
+
 // x * w' and y * w, with 8 million multiplications each.
 StageSpec LargeMatmuls() {
   StageSpec spec;

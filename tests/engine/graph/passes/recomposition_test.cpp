@@ -241,10 +241,10 @@ TEST(Recomposition, EveryPassPreservesTheResults) {
     RunPassByPass(Wasteful(dtype), changed);
   }
   // Other files test passes that need larger matmuls (passes_test.cpp), shards (fsdp_test.cpp) or
-  // collectives (split_collectives_test.cpp).
-  constexpr std::string_view kElsewhere[] = {"matmul_by_onednn", "split_fsdp_prefetch",
+  // collectives (split_collectives_test.cpp; sum_once: Python's test_overlap.py).
+  constexpr std::string_view kElsewhere[] = {"matmul_by_onednn",          "split_fsdp_prefetch",
                                              "split_fsdp_reduce_scatter", "gather_again",
-                                             "split_collectives"};
+                                             "split_collectives",         "sum_once"};
   for (const Pass& pass : Passes()) {
     if (std::ranges::find(kElsewhere, pass.name) != std::end(kElsewhere)) continue;
     EXPECT_TRUE(changed.contains(pass.name)) << pass.name;

@@ -118,6 +118,7 @@ TEST(EmulationTest, ActionsAddedByPassesAreDueAsSimulated) {
     const auto schedule = RunSchedulePasses(*made, passes, SimulatedContext(costs));
     // The simulator refuses schedules that deadlock because STEPs inside lanes wait for all ranks.
     if (!schedule || !Simulate(*schedule, costs)) continue;
+    if (HasWaitSend(*schedule)) continue;  // the runtime never waits for what it sends
     ++ran;
     ExpectAsSimulated(*schedule, costs);
     if (HasFailure()) {

@@ -96,6 +96,28 @@ TEST(Validate, EverySendHasItsReceive) {
   EXPECT_FALSE(Valid("0F0,0SEND_F0,1F0,1B0,1SEND_B0,0B0\n")) << "inside a rank";
 }
 
+TEST(Validate, WaitSendFollowsItsSendAndTheReceive) {
+  EXPECT_TRUE(
+      Valid("0F0,0SEND_F0,0WAIT_SEND_F0,0RECV_B0,0B0\n"
+            "1RECV_F0,1F0,1B0,1SEND_B0,1WAIT_SEND_B0\n"));
+  EXPECT_FALSE(Valid("0F0,0SEND_F0,0RECV_B0,0B0,0WAIT_SEND_F0\n1RECV_F0,1F0,1B0,1SEND_B0\n"))
+      << "if one SEND has it, all have";
+  const char* rest = "\n1RECV_F0,1F0,1B0,1SEND_B0,1WAIT_SEND_B0\n";
+  for (const char* lane : {"0F0,0WAIT_SEND_F0,0SEND_F0,0RECV_B0,0B0",
+                           "0F0,0SEND_F0,0WAIT_SEND_F0,0WAIT_SEND_F0,0RECV_B0,0B0",
+                           "0F0,0SEND_F0,0RECV_B0,0B0,0WAIT_SEND_B0"}) {
+    EXPECT_FALSE(Valid(std::string(lane) + rest)) << lane;
+  }
+  EXPECT_FALSE(Valid("0F0,1F0,1B0,0B0,0WAIT_SEND_F0\n")) << "inside a rank";
+  // The RECV of the next message comes before what the rank still has to send.
+  const Fault cycle = First(
+      "0F0,0SEND_F0,0WAIT_SEND_F0,0F1,0SEND_F1,0RECV_B1,0B1,0RECV_B0,0B0,0WAIT_SEND_F1\n"
+      "1RECV_F1,1F1,1RECV_F0,1F0,1B1,1SEND_B1,1B0,1SEND_B0,1WAIT_SEND_B1,1WAIT_SEND_B0\n");
+  EXPECT_EQ(cycle.reason,
+            "deadlock: rank 0 at 0WAIT_SEND_F0 waits for 1RECV_F0, rank 1 at 1F1 waits for "
+            "0SEND_F1, which comes later in rank 0");
+}
+
 TEST(Validate, WeightsAreUnshardedWhenRead) {
   EXPECT_TRUE(Valid("0UNSHARD,0F0,0B0,0RESHARD,0REDUCE_GRAD\n"));
   EXPECT_FALSE(Valid("0F0,0UNSHARD,0B0,0RESHARD\n"));
@@ -104,7 +126,12 @@ TEST(Validate, WeightsAreUnshardedWhenRead) {
   EXPECT_FALSE(Valid("0F0,0B0,0RESHARD\n"));
   EXPECT_FALSE(Valid("0F0,0REDUCE_GRAD,0B0\n")) << "before the last gradient";
   EXPECT_FALSE(Valid("0F0,0B0,0REDUCE_GRAD,0REDUCE_GRAD\n"));
-  EXPECT_FALSE(Valid("0UNSHARD,0F0,0B0\n")) << "the next step gathers the weights again";
+  EXPECT_TRUE(Valid("0F0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n"));
+  EXPECT_FALSE(Valid("0F0,0B0,0WAIT_REDUCE_GRAD,0REDUCE_GRAD\n"));
+  EXPECT_FALSE(Valid("0F0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,0WAIT_REDUCE_GRAD\n"));
+  EXPECT_FALSE(Valid("0F0,1F0,1B0,1REDUCE_GRAD,1WAIT_REDUCE_GRAD,0B0,0REDUCE_GRAD\n"))
+      << "if one REDUCE_GRAD has it, all have";
+  EXPECT_TRUE(Valid("0UNSHARD,0F0,0B0\n")) << "as earlier versions of torch write it";
   EXPECT_FALSE(Valid("0F0,0B0,0REDUCE_GRAD\n1F0,1B0\n")) << "of one stage only";
   EXPECT_FALSE(Valid("0F0,0B0,0REDUCE_GRAD,0STEP\n1F0,1B0,1STEP\n")) << "of one stage only";
   EXPECT_FALSE(Valid("0F0,0B0,1REDUCE_GRAD\n1F0,1B0\n")) << "another rank's stage";

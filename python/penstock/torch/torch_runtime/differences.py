@@ -1,0 +1,60 @@
+"""What differs between the versions of torch's pipeline runtime. What a version has is asked of its code, not of its number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import torch.distributed as dist
+from torch.distributed.pipelining import PipelineStage, schedules
+from torch.distributed.pipelining.schedules import _Action, _ComputationType
+
+# The actions of each rank. torch's lists may also have None, which ours never do.
+Lanes: TypeAlias = dict[int, list[Any]]
+
+_torch: Any = schedules
+_WAIT_REDUCE_GRAD = getattr(_ComputationType, "WAIT_REDUCE_GRAD", None)
+
+
+def with_waits(actions: Mapping[int, list[Any]]) -> Lanes:
+    """Returns lanes with messages and sharding with the waits that newer versions expect as actions; the older ones wait at the end of a step."""
+    lanes = {rank: _with_reduction_waits(lane) for rank, lane in actions.items()}
+    has_waits = any(action.computation_type.name.startswith("WAIT_SEND") for lane in lanes.values() for action in lane)
+    return lanes if has_waits or not hasattr(_torch, "_add_wait_send") else _torch._add_wait_send(lanes)  # type: ignore[no-any-return]
+
+
+def _with_reduction_waits(lane: list[Any]) -> list[Any]:
+    if _WAIT_REDUCE_GRAD is None or any(action.computation_type is _WAIT_REDUCE_GRAD for action in lane):
+        return lane
+    waited = []
+    for action in lane:
+        waited.append(action)
+        if action.computation_type is _ComputationType.REDUCE_GRAD:
+            waited.append(_Action(action.stage_index, _WAIT_REDUCE_GRAD, None))
+    return waited
+
+
+def skip_messages_to_itself(stage: PipelineStage) -> None:
+    """Leaves out the start-up messages between two stages of the same rank, as newer versions do.
+
+    Older ones open the connections of a rank with its neighbors by messages. Where the next stage is on
+    the same rank, as at the turn of a V schedule, the rank sends one to itself. Gloo has no such
+    connection: the rank fails, and the others hang. Nothing is lost without it, because such stages
+    hand tensors over without messages.
+    """
+    neighbors = getattr(stage, "_get_init_p2p_neighbors_ops", None)
+    if neighbors is None:
+        return
+
+    def others() -> list[dist.P2POp]:
+        return [op for op in neighbors() if op.group_peer != stage.group_rank]
+
+    stage._get_init_p2p_neighbors_ops = others
+
+
+def output_bytes(stage: PipelineStage) -> int:
+    """Returns the size of what a stage that has run sends to the next one."""
+    given: Any = stage
+    outputs = given.get_outputs_meta() if hasattr(given, "get_outputs_meta") else given._stage_meta.outputs
+    return sum(math.prod(each.shape) * each.dtype.itemsize for each in outputs)
