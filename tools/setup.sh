@@ -116,13 +116,13 @@ install_peer() {
   # shellcheck disable=SC2086
   environment torch-venv "" --no-deps $torch_packages
   environment peer-venv torch-venv "${torch_packages%% *}" numpy transformers==5.23.0 tokenizers==0.23.3 sentencepiece==0.1.99 \
-    pillow==12.0.0 pytest mypy
+    pillow==12.0.0 accelerate==1.15.0 peft==0.21.2 pytest mypy
 }
 
 # install_readers: readers-venv has the packages that read what `penstock plan --configs` writes, without torch, which they take from
 # peer-venv, spmd_types, whose collectives stages may call, and axe-core 4.12.1, which checks pages for accessibility, out of a package that ships it.
 install_readers() {
-  environment readers-venv "" --no-deps torchtitan==0.2.2 megatron-core==0.16.1 spmd_types==0.3.1 tyro==1.0.17 docstring_parser==0.18.0 shtab==1.13.0 \
+  environment readers-venv "" --no-deps torchtitan==0.3.0 torchdata==0.11.0 megatron-core==0.16.1 spmd_types==0.3.1 tyro==1.0.17 docstring_parser==0.18.0 shtab==1.13.0 \
     typeguard==4.6.1 axe-playwright-python==0.1.8
 }
 

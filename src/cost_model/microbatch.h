@@ -22,8 +22,8 @@ struct Microbatch {
   std::int64_t tensor = 1;
   // Whether they also divide the sequence outside of the matmuls (section 4.2.2 there).
   bool sequence_parallel = true;
-  // With Implementation::gathers_once: whether W gathers the inputs of linear layers again, instead
-  // of reading what F has gathered and kept.
+  // With Implementation::gathers_once: whether W gathers the inputs of linear layers again, and I
+  // the keys and values of `context` (all-gather), instead of reading what F has gathered and kept.
   bool gather_again = false;
   // Ranks that divide the tokens of each sample (Liu et al., Ring Attention, 2023). Each has
   // equally much of the causal triangle.

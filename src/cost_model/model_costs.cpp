@@ -77,15 +77,14 @@ std::array<Replicated, 2> ReplicatedBy(const ModelOnCluster& model, const LayerR
   ParameterCount count = ParametersOfStage(model.shape, layers, model.batch);
   count.others += of_vocabulary;
   const Mesh mesh = model.mesh(), experts = model.expert_mesh();
-  const int of_experts = experts.size(Axis::kData);
-  const int context = mesh.size(Axis::kContext);
+  const Replicated of_experts = {count.of_experts, experts.size(Axis::kData),
+                                 experts.Stride(Axis::kData)};
   if (model.batch.profile.get().shards_over_context) {
-    return {{{count.others, mesh.size(Axis::kData) * context, mesh.Stride(Axis::kContext)},
-             {count.of_experts, of_experts, experts.Stride(Axis::kData)}}};
+    return {{{count.others, mesh.size(Axis::kData) * mesh.size(Axis::kContext),
+              mesh.Stride(Axis::kContext)},
+             of_experts}};
   }
-  return {{{count.others, mesh.size(Axis::kData), mesh.Stride(Axis::kData)},
-           {count.of_experts, std::max(1, of_experts / context),
-            experts.Stride(Axis::kData) * context}}};
+  return {{{count.others, mesh.size(Axis::kData), mesh.Stride(Axis::kData)}, of_experts}};
 }
 
 // Bytes of a weight that replicas gather.

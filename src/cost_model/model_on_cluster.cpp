@@ -11,13 +11,15 @@ Status CheckExpertDivision(const ModelOnCluster& model) {
   if (!model.shape.experts) {
     return InvalidParameter("expert", "{}: {} has no experts", ranks, model.shape.name);
   }
-  if (model.ranks_per_stage() % (ranks * division) != 0) {
+  if (model.ranks_of_experts() % (ranks * division) != 0) {
+    const bool is_whole_stage = model.ranks_of_experts() == model.ranks_per_stage();
     return InvalidParameter(
         "expert",
         "{}: {} ranks (`expert` {} times `expert_tensor` {}) do not divide the {} of a "
-        "stage (`tensor` {} times `context` {} times `data_parallel` {})",
-        ranks, ranks * division, ranks, division, model.ranks_per_stage(), model.batch.tensor,
-        model.batch.context, model.data);
+        "stage{} (`tensor` {}{} times `data_parallel` {})",
+        ranks, ranks * division, ranks, division, model.ranks_of_experts(),
+        is_whole_stage ? "" : " with the same part of the tokens", model.batch.tensor,
+        is_whole_stage ? fmt::format(" times `context` {}", model.batch.context) : "", model.data);
   }
   const std::int64_t experts = model.shape.experts->experts;
   if (experts % ranks == 0) return {};
@@ -144,8 +146,9 @@ Mesh ModelOnCluster::mesh() const {
 
 Mesh ModelOnCluster::expert_mesh() const {
   const int tensor = static_cast<int>(batch.expert_division());
-  return Mesh::Make({.data = static_cast<int>(ranks_per_stage()) / tensor,
+  return Mesh::Make({.data = static_cast<int>(ranks_of_experts()) / tensor,
                      .expert = static_cast<int>(batch.expert),
+                     .context = static_cast<int>(ranks_per_stage() / ranks_of_experts()),
                      .tensor = tensor},
                     kPipelineOutermost)
       .value();

@@ -80,11 +80,16 @@ struct ModelOnCluster {
   // The model with the devices of one group only, for what it costs there.
   ModelOnCluster OnGroup(std::size_t group) const;
   // The ranks of a stage, and how they divide experts: Axis::kTensor divides each, kExpert and
-  // kData have what is left. Require: CheckDivision succeeds.
+  // kData have what is left of ranks_of_experts(). Require: CheckDivision succeeds.
   Mesh mesh() const;
   Mesh expert_mesh() const;
   // The devices of a stage.
   std::int64_t ranks_per_stage() const { return batch.tensor * batch.context * data; }
+  // The devices that may divide the experts: those of a stage, or, if ranks exchange tokens with
+  // others of the same part of the samples only, these.
+  std::int64_t ranks_of_experts() const {
+    return ranks_per_stage() / (batch.profile.get().shards_over_context ? 1 : batch.context);
+  }
   // The devices of a stage in one site.
   std::int64_t site_ranks_per_stage() const {
     const bool spreads = cluster.sites.across == AcrossSites::kData;

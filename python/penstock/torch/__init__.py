@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import Error as Error  # not in __all__: it is documented in penstock
 from penstock.torch.processes.place import place
-from penstock.torch.splitting import split
 
 if TYPE_CHECKING:
     from penstock.torch.mesh.random_parts import part_of_random
     from penstock.torch.optimizers import AdamW
+    from penstock.torch.splitting import split
     from penstock.torch.torch_runtime.profile import profile
     from penstock.torch.torch_runtime.record import record
     from penstock.torch.torch_runtime.runtime import runtime
@@ -28,6 +28,7 @@ _MODULES = {
     "profile": "penstock.torch.torch_runtime.profile",
     "record": "penstock.torch.torch_runtime.record",
     "runtime": "penstock.torch.torch_runtime.runtime",
+    "split": "penstock.torch.splitting",
 }
 
 

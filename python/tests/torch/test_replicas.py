@@ -310,12 +310,32 @@ def test_zero_refuses_what_it_cannot_divide() -> None:
     transposed = nn.Linear(4, 4)
     transposed.weight = nn.Parameter(torch.zeros(4, 4).t())
     for module, message in (
-        (nn.GELU(), "stage 0 has no weights to train"),
         (nn.Linear(4, 4).bfloat16(), "'weight' is torch.bfloat16, but zero shards float32"),
         (transposed, "'weight' is not contiguous"),
     ):
         with pytest.raises(Error, match=message):
             pt.Pipeline([module, nn.Linear(4, 4)], loss=_mse, data_parallel=2, zero=1)
+
+
+@pytest.mark.parametrize("frozen", [(0,), (1, 2), (1, 2, 3)])
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_stages_without_trained_weights(zero: int, frozen: tuple[int, ...]) -> None:
+    def train(of: int) -> tuple[list[nn.Module], list[float], dict[str, Any]]:
+        case = _Case(schedule="zbv", zero=of, clip=0.1)
+        modules = case.modules()
+        for stage in frozen:
+            modules[stage].requires_grad_(False)
+        pipe = case.pipeline(modules)
+        losses = [pipe.step(*batch) for batch in _batches(case, 3)]
+        pipe.gather()
+        return modules, losses, pipe.state_dict()
+
+    modules, losses, state = train(zero)
+    expected, expected_losses, expected_state = train(0)
+    assert losses == expected_losses
+    assert distance(modules, expected) == 0
+    assert [each is None for each in state["optimizers"]] == [stage in frozen for stage in range(4)]
+    assert [each is None for each in expected_state["optimizers"]] == [stage in frozen for stage in range(4)]
 
 
 @pytest.mark.parametrize("zero", [1, 2])

@@ -26,11 +26,12 @@ class CollectiveList {
     Scatter(work_.backward_input, hidden_);
     GatherAgain();
   }
-  // All tokens for what all ranks compute alike, so that their gradients are equal.
-  void GatherTokens() {
+  // All tokens for what all ranks compute alike, so that their gradients are equal. `in_weight`:
+  // whether W reads them, too.
+  void GatherTokens(bool in_weight = true) {
     if (!batch_.sequence_parallel) return;
     Gather(work_.forward, hidden_);
-    GatherAgain();
+    if (in_weight) GatherAgain();
   }
   // The sum of the ranks' results, of which each rank has its tokens.
   void Sum() {
@@ -92,8 +93,9 @@ void AddLatentAttention(const LatentShape& latent, double dim, CollectiveList& l
   list.Sum();
 }
 
-void AddExperts(const ModelShape& shape, CollectiveList& list) {
-  list.GatherTokens();
+// In bf16, only shared experts read the gathered tokens in W; the others read rows of them.
+void AddExperts(const ModelShape& shape, const Microbatch& batch, CollectiveList& list) {
+  list.GatherTokens(shape.experts->shared > 0 || batch.precision == Precision::kFp32);
   list.AddGradients(static_cast<double>(shape.dim));
   list.AddGradients(static_cast<double>(shape.experts->top_k), kFp32ElementBytes);
   if (shape.experts->shared == 0) return list.Sum();
@@ -141,7 +143,7 @@ void SetLayerCollectives(const ModelShape& shape, std::int64_t layer, const Micr
     list.Sum();
   }
   if (shape.has_experts(layer)) {
-    AddExperts(shape, list);
+    AddExperts(shape, batch, list);
   } else if (kind == kBlock || kind == kFeedForward) {
     list.Share();
     list.Sum();

@@ -50,6 +50,16 @@ double KeptWidth(const ModelShape& shape, const Microbatch& batch, const Attenti
   return groups == 1 ? widths.sent : 2 * widths.queries;
 }
 
+// What a rank keeps of its own tokens to gather their keys and values again.
+double GatheredAgainWidth(const ModelShape& shape, const AttentionWidths& widths) {
+  if (shape.architecture == Architecture::kGpt2) return 0;  // it keeps them with the queries
+  if (!shape.latent) return widths.sent;
+  const LatentShape& latent = *shape.latent;
+  const double heads = widths.values / static_cast<double>(latent.value_dim);
+  return heads * static_cast<double>(latent.plain_dim + latent.value_dim) +
+         static_cast<double>(latent.rotary_dim);
+}
+
 // Adds collectives over the ranks of `context`.
 class Exchanges {
  public:
@@ -58,10 +68,13 @@ class Exchanges {
         token_(batch.tokens() * batch.element_bytes()),
         work_(work) {}
 
-  // `width` numbers of each of the rank's tokens go to all ranks; their gradients are added.
-  void Gather(double width) {
+  // `width` numbers of each of the rank's tokens go to all ranks, with `again` once more in I;
+  // their gradients are added.
+  void Gather(double width, bool again) {
     Add(work_.forward, width * token_ * (ranks_ - 1));
-    Add(work_.backward_input, width * token_ * (ranks_ - 1));
+    for (int i = 0; i <= static_cast<int>(again); ++i) {
+      Add(work_.backward_input, width * token_ * (ranks_ - 1));
+    }
   }
   // Heads of queries, of keys and values, and of results go to the ranks that have them.
   void ExchangeHeads(double queries, double keys_and_values, double results) {
@@ -122,7 +135,7 @@ void SetContextWork(const ModelShape& shape, const Microbatch& batch, Work& work
   if (batch.context_exchange == kRing) {
     exchanges.PassAround(widths.sent);
   } else {
-    exchanges.Gather(widths.sent);
+    exchanges.Gather(widths.sent, batch.gather_again);
   }
   for (Kernels* kernels : {&work.forward, &work.backward_input}) {
     for (KernelCost& kernel : *kernels) {
@@ -150,13 +163,18 @@ void SetContextKept(const ModelShape& shape, const Microbatch& batch, KeptTensor
     add("attention: queries", widths.queries + (is_view ? 2 * widths.values : 0));
   }
   if (batch.context_exchange == kRing) return add("attention: own keys and values", widths.sent);
-  const double tokens_of_others =
-      batch.context_exchange == kUlysses ? 1 : static_cast<double>(batch.context);
-  add("attention: keys and values", tokens_of_others * KeptWidth(shape, batch, widths));
-  if (pads) {
-    add("attention: padded values", tokens_of_others * widths.padded);
+  const bool gathers = batch.context_exchange == kAllGather;
+  const bool again = gathers && batch.gather_again;
+  const double tokens_of_others = gathers ? static_cast<double>(batch.context) : 1;
+  if (again) {
+    add("attention: own keys and values", GatheredAgainWidth(shape, widths));
   } else {
+    add("attention: keys and values", tokens_of_others * KeptWidth(shape, batch, widths));
+  }
+  if (!pads) {
     add("attention: output before it is joined", widths.padded);
+  } else if (!again) {
+    add("attention: padded values", tokens_of_others * widths.padded);
   }
 }
 

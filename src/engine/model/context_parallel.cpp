@@ -125,6 +125,13 @@ at::Tensor SumOverContext(const at::Tensor& x, const ContextPlace& place) {
   return place.ranks == 1 ? x : SumForAll(x, kContextGroup);
 }
 
+at::Tensor FollowingTokens(const at::Tensor& own, std::int64_t none, const ContextPlace& place) {
+  const at::Tensor all = GatherSamples(own.transpose(0, 1), place);
+  const at::Tensor following =
+      at::constant_pad_nd(all.narrow(0, 1, all.size(0) - 1), {0, 0, 0, 1}, none);
+  return TokensOf(place, following, 0).transpose(0, 1);
+}
+
 at::Tensor DocumentStartsOf(const at::Tensor& tokens, std::int64_t end, const ContextPlace& place) {
   if (place.ranks == 1) return DocumentStarts(tokens, end);
   const at::Tensor all = GatherSamples(tokens.transpose(0, 1), place).transpose(0, 1);

@@ -50,6 +50,8 @@ at::Tensor RepeatHeads(const at::Tensor& x, std::int64_t heads);
 // Returns the sum over the ranks for a result that all of them compute from it, which counts once:
 // the gradient of the sum is the gradient of each summand.
 at::Tensor SumOverContext(const at::Tensor& x, const ContextPlace& place);
+// Returns the tokens that follow the rank's [B, S] in their samples, and `none` after the last one.
+at::Tensor FollowingTokens(const at::Tensor& own, std::int64_t none, const ContextPlace& place);
 // Returns the index of the first token of each token's document (DocumentStarts), for the rank's
 // tokens [B, S].
 at::Tensor DocumentStartsOf(const at::Tensor& tokens, std::int64_t end, const ContextPlace& place);

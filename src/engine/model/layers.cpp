@@ -88,8 +88,8 @@ torch::Tensor CausalAttention(const torch::Tensor& own, const KeysValues& of_gro
                               SequenceContext& context, std::optional<double> scale) {
   if (context.place().is_ring()) {
     const double root = std::sqrt(static_cast<double>(own.size(-1)));
-    return RingAttention(own, of_groups.keys, of_groups.values, context.place(),
-                         scale.value_or(1 / root));
+    return RingAttention(own, of_groups.keys, of_groups.values, context.MasksOfDocuments(own),
+                         context.place(), scale.value_or(1 / root));
   }
   const torch::Tensor query = context.ToAttention(own);
   const KeysValues known = {RepeatHeads(of_groups.keys, query.size(1)),

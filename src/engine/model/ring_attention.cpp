@@ -4,6 +4,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/amax.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/log.h>
@@ -12,8 +13,10 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <array>
+#include <limits>
 #include <optional>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/index.h"
@@ -54,6 +57,7 @@ at::Tensor OfGroups(const at::Tensor& gradient, std::int64_t groups) {
 // A block of queries that attends to a block of keys, to all of them or causally.
 struct BlockPair {
   std::size_t query, key;
+  std::int64_t key_block;  // its index in the sample
   bool causal;
 };
 std::vector<BlockPair> PairsOf(const ContextPlace& place, int source) {
@@ -63,10 +67,28 @@ std::vector<BlockPair> PairsOf(const ContextPlace& place, int source) {
   for (std::size_t query = 0; query < 2; ++query) {
     for (std::size_t key = 0; key < 2; ++key) {
       if (keys[key] > queries[query]) continue;
-      pairs.push_back({query, key, keys[key] == queries[query]});
+      pairs.push_back({query, key, keys[key], keys[key] == queries[query]});
     }
   }
   return pairs;
+}
+
+// What attention of a pair hides: the keys after each query, or what the mask of its queries says.
+struct Hidden {
+  bool causal;
+  std::optional<at::Tensor> mask;
+};
+Hidden HiddenOf(const BlockPair& pair, const std::optional<at::Tensor>& mask) {
+  if (!mask) return {pair.causal, {}};
+  const std::int64_t length = mask->size(2);
+  return {false, mask->narrow(3, pair.key_block * length, length)};
+}
+
+// Returns the logarithms of the sums of exponentials [B, H, L], minus infinity for queries whose
+// masks hide all keys, whatever the kernel computes for these.
+at::Tensor SumsOf(const at::Tensor& sums, const std::optional<at::Tensor>& mask) {
+  if (!mask) return sums;
+  return sums.masked_fill(at::amax(*mask, -1).lt(0), -std::numeric_limits<double>::infinity());
 }
 
 // Sends rows to the next rank, and returns those of the previous one.
@@ -78,7 +100,8 @@ at::Tensor Passed(const at::Tensor& rows, const ContextPlace& place) {
 }
 
 // The result so far of a block of queries, and the logarithm of the sum of its exponentials
-// [B, H, L], in fp32.
+// [B, H, L], in fp32: minus infinity for a query whose mask hides all keys so far. A query attends
+// to itself in the first step, so this is finite from then on.
 struct RunningResult {
   at::Tensor result, sums;
 
@@ -107,13 +130,15 @@ at::Tensor Sum(const at::Tensor& sum, const at::Tensor& more) {
 
 struct RingFunction : torch::autograd::Function<RingFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& query,
-                            const at::Tensor& packed, std::int64_t ranks, std::int64_t rank,
-                            double scale) {
+                            const at::Tensor& packed, const std::optional<at::Tensor>& first_mask,
+                            const std::optional<at::Tensor>& second_mask, std::int64_t ranks,
+                            std::int64_t rank, double scale) {
     context->saved_data["ranks"] = ranks;
     context->saved_data["rank"] = rank;
     context->saved_data["scale"] = scale;
     const at::AutoDispatchBelowADInplaceOrView below;
     const ContextPlace place = {static_cast<int>(ranks), static_cast<int>(rank)};
+    const DocumentMasks masks = {first_mask, second_mask};
     std::array<RunningResult, 2> results;
     at::Tensor arrived = packed;
     for (int step = 0; step < place.ranks; ++step) {
@@ -121,13 +146,17 @@ struct RingFunction : torch::autograd::Function<RingFunction> {
       const int source = (place.rank + place.ranks - step) % place.ranks;
       for (const BlockPair& pair : PairsOf(place, source)) {
         const KeysAndValues of = BlockOf(arrived, pair.key, query.size(1));
+        const Hidden hidden = HiddenOf(pair, masks[pair.query]);
         const auto [result, sums] = at::_scaled_dot_product_flash_attention_for_cpu(
-            QueryBlock(query, pair.query), of.keys, of.values, 0.0, pair.causal, {}, scale);
-        results[pair.query].Merge(result, sums);
+            QueryBlock(query, pair.query), of.keys, of.values, 0.0, hidden.causal, hidden.mask,
+            scale);
+        results[pair.query].Merge(result, SumsOf(sums, hidden.mask));
       }
     }
     const at::Tensor result = Joined({results[0].result, results[1].result}, query.scalar_type());
-    context->save_for_backward({query, packed, result, results[0].sums, results[1].sums});
+    variable_list saved = {query, packed, result, results[0].sums, results[1].sums};
+    if (first_mask) saved.insert(saved.end(), {*first_mask, *second_mask});
+    context->save_for_backward(std::move(saved));
     return result;
   }
 
@@ -137,6 +166,8 @@ struct RingFunction : torch::autograd::Function<RingFunction> {
     const ContextPlace place = {static_cast<int>(context->saved_data["ranks"].toInt()),
                                 static_cast<int>(context->saved_data["rank"].toInt())};
     const double scale = context->saved_data["scale"].toDouble();
+    DocumentMasks masks;
+    if (saved.size() > 5) masks = {saved[5], saved[6]};
     std::array<at::Tensor, 2> of_queries;
     at::Tensor arrived = saved[1], of_arrived;
     for (int step = 0; step < place.ranks; ++step) {
@@ -146,11 +177,12 @@ struct RingFunction : torch::autograd::Function<RingFunction> {
       std::array<KeysAndValues, 2> of_blocks;
       for (const BlockPair& pair : PairsOf(place, source)) {
         const KeysAndValues of = BlockOf(arrived, pair.key, query.size(1));
+        const Hidden hidden = HiddenOf(pair, masks[pair.query]);
         const auto [of_query, of_keys, of_values] =
             at::_scaled_dot_product_flash_attention_for_cpu_backward(
                 QueryBlock(gradients[0], pair.query), QueryBlock(query, pair.query), of.keys,
-                of.values, QueryBlock(result, pair.query), saved[3 + pair.query], 0.0, pair.causal,
-                {}, scale);
+                of.values, QueryBlock(result, pair.query), saved[3 + pair.query], 0.0,
+                hidden.causal, hidden.mask, scale);
         of_queries[pair.query] = Sum(of_queries[pair.query], of_query);
         KeysAndValues& of_block = of_blocks[pair.key];
         of_block.keys = Sum(of_block.keys, OfGroups(of_keys, arrived.size(2)));
@@ -163,17 +195,22 @@ struct RingFunction : torch::autograd::Function<RingFunction> {
                                             Packed(of_blocks[1].keys, of_blocks[1].values)},
                                            0));
     }
-    return {Joined(of_queries, query.scalar_type()), Passed(of_arrived, place), at::Tensor(),
-            at::Tensor(), at::Tensor()};
+    return {Joined(of_queries, query.scalar_type()),
+            Passed(of_arrived, place),
+            at::Tensor(),
+            at::Tensor(),
+            at::Tensor(),
+            at::Tensor(),
+            at::Tensor()};
   }
 };
 
 }  // namespace
 
 at::Tensor RingAttention(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values,
-                         const ContextPlace& place, double scale) {
-  return RingFunction::apply(query, Packed(keys, values), std::int64_t{place.ranks},
-                             std::int64_t{place.rank}, scale);
+                         const DocumentMasks& masks, const ContextPlace& place, double scale) {
+  return RingFunction::apply(query, Packed(keys, values), masks[0], masks[1],
+                             std::int64_t{place.ranks}, std::int64_t{place.rank}, scale);
 }
 
 }  // namespace penstock

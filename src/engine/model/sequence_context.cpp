@@ -117,6 +117,13 @@ std::optional<at::Tensor> SequenceContext::Mask(const at::Tensor& query, const T
   return mask;
 }
 
+std::array<std::optional<at::Tensor>, 2> SequenceContext::MasksOfDocuments(
+    const at::Tensor& query) {
+  if (!documents_.defined()) return {};
+  const std::vector<TokenRun> runs = place_.Runs(query.size(-2));
+  return {Mask(query, runs[0]), Mask(query, runs[1])};
+}
+
 at::Tensor SequenceContext::MakeMask(const at::Tensor& query, const TokenRun& run) const {
   if (documents_.defined()) {
     const at::Tensor starts =

@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -82,6 +83,9 @@ class SequenceContext {
   // token, else minus infinity. Returns nullopt if the run begins the sequences and there are no
   // documents; for these, ATen has causal attention.
   std::optional<at::Tensor> Mask(const at::Tensor& query, const TokenRun& run);
+  // Returns the masks of the rank's two runs, none without documents. Requires: several ranks
+  // divide the tokens.
+  std::array<std::optional<at::Tensor>, 2> MasksOfDocuments(const at::Tensor& query);
 
   // Returns the rows of a table by position for `tokens` tokens of the input, zeros for padding.
   at::Tensor Rows(const at::Tensor& table, std::int64_t tokens) const;

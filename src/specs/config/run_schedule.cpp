@@ -133,6 +133,11 @@ Status CheckTensor(const TrainConfig& config) {
   return {};
 }
 
+bool BalancesExperts(const TrainConfig& config) {
+  const Result<ModelShape> shape = ShapeOf(config.model);
+  return shape && shape->experts && shape->experts->balance != ExpertShape::Balance::kNone;
+}
+
 // Padding would count as load of the experts, and would stand between the tokens of slices.
 Status CheckContextLengths(const TrainConfig& config) {
   const int ranks = config.parallel.context;
@@ -142,8 +147,7 @@ Status CheckContextLengths(const TrainConfig& config) {
   const auto uneven = std::ranges::find_if(
       lengths, [&](std::int64_t tokens) { return TokensOfRank(config, tokens) * ranks != tokens; });
   if (uneven == lengths.end()) return {};
-  PENSTOCK_TRY(const ModelShape shape, ShapeOf(config.model));
-  const bool balances = shape.experts && shape.experts->balance != ExpertShape::Balance::kNone;
+  const bool balances = BalancesExperts(config);
   if (config.pipeline.slices == 1 && !balances) return {};
   return InvalidParameter(
       "parallel.context", "{}: {} needs tokens that {} equal blocks divide, not {}", ranks,
@@ -170,12 +174,19 @@ Status CheckExchangedHeads(const TrainConfig& config) {
 
 Status CheckRing(const TrainConfig& config) {
   if (config.parallel.context_exchange != "ring") return {};
-  const char* const refused = config.data.document_mask    ? "data.document_mask"
-                              : config.pipeline.slices > 1 ? "a schedule with slices"
-                                                           : nullptr;
-  if (refused == nullptr) return {};
+  if (config.pipeline.slices == 1) return {};
   return InvalidParameter("parallel.context_exchange",
-                          "ring cannot be combined with {}: use all-gather or ulysses", refused);
+                          "ring cannot be combined with a schedule with slices: use all-gather or "
+                          "ulysses");
+}
+
+// Of several ranks, the one with the last token of a sample has it in the predictor, too, where it
+// would count as load of the experts.
+Status CheckPredictor(const TrainConfig& config) {
+  if (!HasPredictor(config) || !BalancesExperts(config)) return {};
+  return InvalidParameter("parallel.context",
+                          "{}: model.predictor needs model.balance=none with several ranks",
+                          config.parallel.context);
 }
 
 Status CheckContext(const TrainConfig& config) {
@@ -187,15 +198,11 @@ Status CheckContext(const TrainConfig& config) {
                             "{}: model {} does not divide its samples; leave it at 1", ranks,
                             config.model.name);
   }
-  const char* const refused = config.parallel.expert > 1         ? "parallel.expert above 1"
-                              : config.parallel.shard_vocabulary ? "parallel.shard_vocabulary"
-                              : HasPredictor(config)             ? "model.predictor"
-                              : config.parallel.gather_again     ? "parallel.gather_again"
-                              : !config.compiled.empty()         ? "compiled"
-                                                                 : nullptr;
-  if (refused != nullptr) {
-    return InvalidParameter("parallel.context", "{} cannot be combined with {}", ranks, refused);
+  if (config.parallel.shard_vocabulary) {
+    return InvalidParameter("parallel.context",
+                            "{} cannot be combined with parallel.shard_vocabulary", ranks);
   }
+  PENSTOCK_TRY_STATUS(CheckPredictor(config));
   PENSTOCK_TRY_STATUS(CheckExchangedHeads(config));
   return CheckRing(config);
 }

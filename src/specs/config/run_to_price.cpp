@@ -109,7 +109,7 @@ Result<RunToPrice> RunToPriceOf(TrainConfig config) {
     add("expert_tensor", parallel.expert_tensor);
   }
   if (parallel.tensor > 1 && !DividesTokens(config)) add("sequence_parallel", false);
-  if (parallel.gather_again && DividesTokens(config)) add("gather_again", true);
+  if (parallel.gather_again) add("gather_again", true);
   if (parallel.context > 1) add("context", parallel.context);
   if (parallel.context > 1) add("context_exchange", parallel.context_exchange);
   const int zero = ZeroOf(parallel, schedule);

@@ -1,19 +1,22 @@
 """penstock plan --configs: what runs the fastest plan has every dimension of it, or is refused with a reason."""
 import argparse
 import csv
+import dataclasses
 import json
 import pathlib
 import random
 import re
 import subprocess
-import tomllib
+import sys
+import types
+import unittest.mock
 
 import converted_tables
 import program
 
 PEERS = json.loads((pathlib.Path(__file__).parent / "peer_options.json").read_text())
 FILES = {"schedule": "schedule.csv", "penstock": "train.yaml", "megatron": "megatron.sh", "megatron-bridge": "megatron_bridge.sh",
-         "torchtitan": "torchtitan.toml"}
+         "torchtitan": "torchtitan_plan.py"}
 SIZES = ("--layers", 8, "--dim", 64, "--heads", 4, "--hidden", 128, "--vocabulary", 1024)
 # A model, and whether it has experts.
 MODELS = [(("llama-3-8b",), False), (("qwen3-0.6b",), False), (("gpt2",), False), (("qwen3-30b-a3b", "--layers", 8), True),
@@ -54,6 +57,37 @@ def megatron_parser():
 def has_kind(value, kind):
     kind, _, choices = kind.partition(": ")
     return type(value).__name__ == kind and (not choices or value in choices.split())
+
+
+def given(config):
+    """Returns the fields that a plan has set."""
+    return {name: value for name, value in vars(config).items() if value is not None}
+
+
+def torchtitan_config(text, options):
+    """Runs a plan for a version of torchtitan, whose classes have these options and do nothing."""
+    kinds = {section: dataclasses.make_dataclass(section, [(name, object, None) for name in names]) for section, names in options.items()}
+
+    def base():
+        return types.SimpleNamespace(training=kinds["training"](), compile=None)
+
+    registry = types.SimpleNamespace(llama3_8b=base, qwen3_0_6b=base, deepseek_v3_16b=base)
+    anything = types.SimpleNamespace(Config=lambda **_: None)
+    modules = {"components.loss": {"ChunkedLossWrapper": anything, "CrossEntropyLoss": anything},
+               "config": {"CompileConfig": lambda enable: enable, "ParallelismConfig": kinds["parallelism"]},
+               "distributed.activation_checkpoint": {"FullAC": types.SimpleNamespace(Config=lambda: "full")},
+               "models.common.config_utils": {"decoder_vocab_size": lambda spec: 1}, "trainer": {"Trainer": anything}}
+    for model in ("llama3", "qwen3", "deepseek_v3"):
+        modules[f"models.{model}"] = {"config_registry": registry, "model_registry": lambda flavor, attn_backend: flavor}
+    made = {}
+    for name, members in modules.items():
+        path = ["torchtitan", *name.split(".")]
+        made.update({".".join(path[:end]): types.ModuleType(path[end - 1]) for end in range(1, len(path)) if ".".join(path[:end]) not in made})
+        made[".".join(path)] = types.SimpleNamespace(**members)
+    with unittest.mock.patch.dict(sys.modules, made):
+        names = {}
+        exec(compile(text, "torchtitan_plan.py", "exec"), names)
+        return names["plan"]()
 
 
 def bridge_value(text, kind):
@@ -197,29 +231,36 @@ class PlanConfigsTest(program.CommandTest):
         self.assertEqual(values["optimizer.use_distributed_optimizer"], best["zero"] == 1)
 
     def check_torchtitan(self, best, layers, path):
-        config = tomllib.loads(path.read_text())
-        for section, keys in config.items():
-            for key, value in keys.items():
-                self.assertTrue(has_kind(value, PEERS["torchtitan"]["options"][section][key]), (section, key, value))
-        parallel, training = config["parallelism"], config["training"]
-        self.assertEqual(parallel["tensor_parallel_degree"], best["tensor"])
-        self.assertEqual(parallel["context_parallel_degree"], best["context"])
-        self.assertEqual(parallel["pipeline_parallel_degree"], best["pipeline"])
-        self.assertEqual(parallel["expert_parallel_degree"], best["expert"])
-        self.assertEqual(parallel["data_parallel_replicate_degree"] * parallel["data_parallel_shard_degree"], best["data"])
-        self.assertEqual(training["global_batch_size"], best["data"] * best["micro_batch"] * best["microbatches"])
-        self.assertEqual(config["activation_checkpoint"]["mode"], best["recompute"])
-        if best["pipeline"] == 1:
-            self.assertEqual(training["local_batch_size"], best["micro_batch"])
-            self.assertNotIn("pipeline_parallel_schedule", parallel)
-            return
-        self.assertEqual(training["local_batch_size"], best["micro_batch"] * best["microbatches"])
-        self.assertEqual(parallel["pipeline_parallel_microbatch_size"], best["micro_batch"])
-        self.assertEqual(parallel["pipeline_parallel_schedule_csv"], "out/schedule.csv")
-        modules = parallel["module_fqns_per_model_part"]
-        self.assertEqual([sum(name.startswith("layers.") for name in stage) for stage in modules], layers)
-        names = [name for stage in modules for name in stage]
-        self.assertEqual(names, ["tok_embeddings", *(f"layers.{layer}" for layer in range(sum(layers))), "norm", "output"])
+        microbatches = best["microbatches"] if best["pipeline"] > 1 else 1
+        for version, options in PEERS["torchtitan"]["options"].items():
+            config = torchtitan_config(path.read_text(), options)
+            parallel, training = given(config.parallelism), given(config.training)
+            for section, values in (("parallelism", parallel), ("training", training)):
+                for key, value in values.items():
+                    self.assertTrue(has_kind(value, options[section][key]), (version, key, value))
+            self.assertEqual(parallel["tensor_parallel_degree"], best["tensor"])
+            self.assertEqual(parallel["context_parallel_degree"], best["context"])
+            self.assertEqual(parallel["pipeline_parallel_degree"], best["pipeline"])
+            self.assertEqual(parallel["expert_parallel_degree"], best["expert"])
+            self.assertEqual(parallel["data_parallel_replicate_degree"] * parallel["data_parallel_shard_degree"], best["data"])
+            self.assertEqual(config.activation_checkpoint, "full" if best["recompute"] == "full" else None)
+            batch = best["data"] * best["micro_batch"] * best["microbatches"]
+            if version == "main":
+                self.assertEqual(training["num_tokens_per_train_step"], batch * training["max_context_length"])
+                self.assertEqual(training["num_tokens_per_microbatch_per_dp_rank"], best["micro_batch"] * training["max_context_length"])
+                self.assertEqual(parallel.get("num_pp_microbatches", 1), microbatches)
+            else:
+                self.assertEqual(training["global_batch_size"], batch)
+                self.assertEqual(training["local_batch_size"], best["micro_batch"] * microbatches)
+                self.assertEqual(parallel.get("pipeline_parallel_microbatch_size"), best["micro_batch"] if best["pipeline"] > 1 else None)
+            if best["pipeline"] == 1:
+                self.assertNotIn("pipeline_parallel_schedule", parallel)
+                continue
+            self.assertEqual(parallel["pipeline_parallel_schedule_csv"], "out/schedule.csv")
+            modules = parallel["module_fqns_per_model_part"]
+            self.assertEqual([sum(name.startswith("layers.") for name in stage) for stage in modules], layers)
+            names = [name for stage in modules for name in stage]
+            self.assertEqual(names, ["tok_embeddings", *(f"layers.{layer}" for layer in range(sum(layers))), "norm", "lm_head"])
 
     def check_train(self, best, layers, path):
         self.assertEqual(best["recompute"], "none")

@@ -115,6 +115,8 @@ TEST(Setup, ErrorsAboutTheScheduleHaveTheirLine) {
        "15"},
       {"name: a\nmodel: {name: mixtral, sequence: 30, balance: loss}\nparallel: {context: 2}\n", 3,
        "parallel.context 2: model.balance needs tokens that 4 equal blocks divide, not 30"},
+      {"name: a\nmodel: {name: deepseek_v3, predictor: 1}\nparallel: {context: 2}\n", 3,
+       "parallel.context 2: model.predictor needs model.balance=none with several ranks"},
       {"name: a\npipeline: {cost: '1,x,1'}\n", 2, "pipeline.cost: '1,x,1'"},
       {"name: a\npipeline: {slices: 3}\n", 2, "pipeline.slices 3"},
       {"name: a\npipeline: {csv: none.csv}\n", 2, "cannot"}};

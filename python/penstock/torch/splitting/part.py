@@ -72,6 +72,10 @@ class Part(_Follower):
         """For messages: the class of the whole model."""
         return type(self._followed[0]).__name__
 
+    def name_in_model(self, name: str) -> str:
+        """Returns the model's name of a tensor of the stage."""
+        return name.removeprefix("graph.").removeprefix("_root.")
+
     def train(self, mode: bool = True) -> Part:
         """Sets the mode of the modules that the stage runs, as ``train`` of the whole model does."""
         with _left_out(self._others):

@@ -20,7 +20,7 @@ from penstock.torch.mesh.planes import plane_of
 from penstock.torch.model import Model
 from penstock.torch.optimizers import AdamW
 from penstock.torch.processes import processes
-from penstock.torch.training import facts, options
+from penstock.torch.training import checkpoint, facts, options
 from penstock.torch.training.run import Run
 from penstock.torch.training.schedule_of_stages import schedule_of_stages
 from penstock.torch.training.views import Views
@@ -270,6 +270,38 @@ class Pipeline(Views):
             Error: the state is of another number of stages, or lacks a stage of this process.
         """
         self._run.load_state_dict(state)
+
+    @exclusive
+    def save_checkpoint(self, folder: str | os.PathLike[str], *, model: str = "model", optimizer: str = "optimizer") -> None:
+        """Writes weights and states in the format of ``torch.distributed.checkpoint``, by the names of parameters.
+
+        A Pipeline with other stages loads it, and so do FSDP and torchtitan. Names are those of the
+        model that `penstock.torch.split` divided; or, of stages of your own, those of ``nn.ModuleList(stages)``.
+        Every process calls this, with ``torch.distributed`` initialized.
+
+        Args:
+            folder: is created.
+            model, optimizer: the keys of the weights and of the optimizer's state. ``""``: without a
+                key, as torchtitan has weights.
+        """
+        checkpoint.save(self._run, folder, model, optimizer)
+
+    @exclusive
+    def load_checkpoint(self, folder: str | os.PathLike[str], *, model: str = "model", optimizer: str | None = "optimizer") -> None:
+        """Continues from a checkpoint of ``torch.distributed.checkpoint``: of `save_checkpoint`, FSDP or torchtitan.
+
+        Loads the weights of the modules, the states and settings of optimizers, which may be flattened,
+        and what it has of schedulers, the number of steps and the seed. Load only files that you
+        trust: torch unpickles what is not a tensor.
+
+        Args:
+            folder: of the checkpoint.
+            model, optimizer: as in `save_checkpoint`. ``optimizer=None`` loads weights only.
+
+        Raises:
+            Error: a weight of this process, or the optimizer, is missing; then nothing has changed.
+        """
+        checkpoint.load(self._run, folder, model, optimizer)
 
     @property
     def changes(self) -> list[str]:

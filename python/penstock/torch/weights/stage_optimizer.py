@@ -71,7 +71,7 @@ class StageOptimizer:
         self.optimizer: torch.optim.Optimizer | None = None
         self._make: MakeOptimizer | None = None
         self._once = {id(parameter) for parameter in weights.updated}  # what it has ever trained
-        if make is None or not weights.masters:
+        if make is None or not weights.trains:
             return
         self._make = make
         self._set(self._made())
@@ -86,7 +86,7 @@ class StageOptimizer:
     def _made(self) -> torch.optim.Optimizer:
         assert self._make is not None
         make = self._make
-        parameters = list(zip(self._names, self.known, strict=True)) if takes_names(make) else list(self.known)
+        parameters = self.named() if takes_names(make) else list(self.known)
         with in_code_of("optimizer"):
             made = make(parameters)
         if not isinstance(made, torch.optim.Optimizer):
@@ -97,6 +97,10 @@ class StageOptimizer:
     def known(self) -> list[torch.nn.Parameter]:
         """What the optimizer knows the stage's parameters by."""
         return self._weights.updated if self._wholes is None else self._wholes.parameters
+
+    def named(self) -> list[tuple[str, torch.nn.Parameter]]:
+        """Returns the names of the stage's parameters, and what the optimizer knows them by."""
+        return list(zip(self._names, self.known, strict=True))
 
     @property
     def has_wholes(self) -> bool:
@@ -211,7 +215,9 @@ class StageOptimizer:
 
     @property
     def is_native(self) -> bool:
-        """Whether the next update runs without Python."""
+        """Whether the next update runs without Python, as that of a stage which trains nothing."""
+        if not self._weights.trains:
+            return True
         return type(self.optimizer) is AdamW and self._wholes is None and not self._needs_python(self.optimizer)
 
     def begin_run(self, used: Collection[str]) -> None:
@@ -223,7 +229,8 @@ class StageOptimizer:
         if not self.is_native:
             self._is_stale = True
             return
-        assert self.optimizer is not None
+        if self.optimizer is None:
+            return
         vars(self.optimizer)["_opt_called"] = True  # else torch's schedulers warn
         if self._is_stale or not is_same or not self._places.is_unchanged():
             self._bind_state(self.optimizer)
@@ -231,9 +238,8 @@ class StageOptimizer:
 
     def add_settings(self) -> None:
         """Passes the optimizer's settings of the next step to the native update."""
-        if not self.is_native:
+        if not self.is_native or self.optimizer is None:
             return
-        assert self.optimizer is not None
         for index, group in enumerate(self.optimizer.param_groups):
             beta1, beta2 = group["betas"]
             self._native.add_settings(index, float(group["lr"]), beta1, beta2, group["eps"], group["weight_decay"])
@@ -301,8 +307,7 @@ class StageOptimizer:
             self._bound.clear()
 
     def _names_by_id(self) -> dict[int, str]:
-        pairs = zip(self._names, self.known, strict=True)
-        return {id(parameter): name for name, parameter in pairs}
+        return {id(parameter): name for name, parameter in self.named()}
 
     def _bind_state(self, optimizer: torch.optim.Optimizer) -> None:
         """Creates the state that torch would create, and passes its tensors on."""

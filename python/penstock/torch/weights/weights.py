@@ -175,8 +175,11 @@ class StageWeights:
                 self.state.append((name, read))
                 if read is not parameter:
                     self._copy(parameter, read)
-        if storage.zero > 0 and not self.parameters:
-            raise Error(f"stage {stage} has no weights to train, as zero requires: join it with another one")
+        #: Whether an optimizer has something to update.
+        self.trains = bool(self.parameters)
+        if storage.zero > 0 and not self.trains:  # Replicas divide the weights of each stage, so a frozen one has a weight that no code reads.
+            filler = nn.Parameter(torch.zeros(1, device=device))
+            self._train("nothing to train", filler, filler if casts is None else casts.of(filler), trained)
         for name, held in _saved_buffers(module):
             buffer = self._part(held)
             _check(f"stage {stage}: buffer '{name}'", buffer, device)

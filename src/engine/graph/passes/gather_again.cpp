@@ -9,7 +9,8 @@
 // inputs of layers only. (Korthikanti et al., 2022, section 4.2.2: an extra all-gather in the
 // backward pass.)
 // Rule: saves as few bytes as it can by running all-gathers again, with the copies before and after
-// them. The same nodes run again, so results are bitwise equal. Order: see the pass table.
+// them, and padding. The same nodes run again, so results are bitwise equal. Order: see the pass
+// table.
 #include <algorithm>
 
 #include "graph/ir/graph_tools.h"
@@ -26,13 +27,15 @@ bool ReadsAny(const Graph& graph, const Node& node, const ValueSet& roots) {
   return reads;
 }
 
+bool CopiesOrPads(const Node& node) { return IsCopy(node) || IsOp(node, "aten::constant_pad_nd"); }
+
 // Returns the all-gathers of the graph, and the copies that they read or that read their results.
 std::vector<const Node*> GathersOf(const Graph& graph) {
   std::vector<bool> chosen(graph.nodes.size());
   ValueSet gathered(graph, {}), sent(graph, {});
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
-    chosen[i] = IsAllGather(node) || (IsCopy(node) && ReadsAny(graph, node, gathered));
+    chosen[i] = IsAllGather(node) || (CopiesOrPads(node) && ReadsAny(graph, node, gathered));
     for (const ValueId output : node.outputs) {
       if (chosen[i]) gathered.insert(output);
     }

@@ -105,7 +105,7 @@ Status RecomputeValues(StageGraphs& graphs, const CompileOptions& options) {
   AddProducers(problem, graphs.forward);
   problem.needed = backward.inputs;
   problem.alive = &alive;
-  problem.gathers_again = options.gather_again;
+  problem.gathers_again = options.gather_again && !options.ranks_differ;
   KeepModules(problem, options.recompute_modules);
   const RecomputePlan plan =
       keeps_all ? RecomputeCopies(problem) : PlanRecompute(problem, options.save_budget);

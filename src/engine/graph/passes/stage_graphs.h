@@ -67,6 +67,9 @@ struct CompileOptions {
   // Saves the inputs of all-gathers instead of results that the backward reads, which gathers
   // again.
   bool gather_again = false;
+  // Whether ranks of a group have graphs of different sizes. Then no plan that depends on sizes may
+  // say which collectives run again.
+  bool ranks_differ = false;
   // Builds StageGraphs::overlapped, ordered by `costs`, which must outlive the passes. Estimates
   // costs if null. `costs` also order the nodes between the starts and waits of collectives.
   bool overlapped = false;

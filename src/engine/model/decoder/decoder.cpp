@@ -12,6 +12,8 @@
 namespace penstock {
 namespace {
 
+constexpr std::int64_t kIgnored = -100;  // a target that cross_entropy_loss does not count
+
 RotaryTable RotaryOf(const ModelConfig& config, const DecoderOptions& options) {
   const auto latent = options.Latent(config.dim);
   const std::int64_t size = latent ? latent->rotary_dim : options.AttentionOf(config.dim).head_dim;
@@ -84,14 +86,7 @@ class DecoderStage : public StageModule {
                      const torch::Tensor& targets) override {
     torch::Tensor loss = CrossEntropy(outputs.front(), targets);
     if (!predictor_ || !is_training()) return loss;
-    // The target of a token is the next one. The last token has no target two tokens ahead.
-    const std::int64_t length = targets.size(1) - 1;
-    const torch::Tensor next = embedding_->forward(targets.narrow(1, 0, length));
-    const torch::Tensor hidden = outputs[1].narrow(1, 0, length);
-    const torch::Tensor starts =
-        document_end_ < 0 ? torch::Tensor() : outputs[2].narrow(1, 0, length);
-    const torch::Tensor states = predictor_->forward(hidden, next, rotary_, starts);
-    return loss + predictor_weight_ * CrossEntropy(Logits(states), targets.narrow(1, 1, length));
+    return loss + predictor_weight_ * PredictorLoss(outputs, targets);
   }
 
   void SetLossGradient(double gradient) override {
@@ -110,6 +105,24 @@ class DecoderStage : public StageModule {
       hidden = block->forward(hidden, rotary, context);
     }
     return norm_ ? norm_->forward(hidden) : hidden;
+  }
+
+  // The target of a token is the next one. The last token of a sample has no target two tokens
+  // ahead. Context ranks have equally many tokens, so that it stays there, and does not count.
+  torch::Tensor PredictorLoss(std::span<const torch::Tensor> outputs,
+                              const torch::Tensor& targets) {
+    const bool is_divided = place_.ranks > 1;
+    const std::int64_t length = targets.size(1) - (is_divided ? 0 : 1);
+    const torch::Tensor ahead =
+        is_divided ? FollowingTokens(targets, kIgnored, place_) : targets.narrow(1, 1, length);
+    // Targets of padding are no tokens.
+    const torch::Tensor next =
+        embedding_->forward(is_divided ? targets.clamp_min(0) : targets.narrow(1, 0, length));
+    const torch::Tensor hidden = outputs[1].narrow(1, 0, length);
+    const torch::Tensor starts =
+        document_end_ < 0 ? torch::Tensor() : outputs[2].narrow(1, 0, length);
+    const torch::Tensor states = predictor_->forward(hidden, next, rotary_, starts);
+    return CrossEntropy(Logits(states), ahead);
   }
 
   // Returns the start of each token's document: computed by the first stage, then passed on.

@@ -139,8 +139,9 @@ torch::Tensor ExpertLayer::Balance(const torch::Tensor& output, const ExpertChoi
   torch::Tensor load = routing.counts.to(at::kFloat);
   double rows = static_cast<double>(choice.experts.numel());
   if (options_.balance == "bias") {
+    // Only its sign counts. Whole numbers have exact sums, so that a mean load is 0 on any ranks.
     return SideGradient::apply(output, router_->bias(),
-                               load - rows / static_cast<double>(options_.experts));
+                               load * static_cast<double>(options_.experts) - rows);
   }
   load = SumOverContext(SumOverRanks(load, {.ranks = routers_}), context_);
   const int parts = routers_ * context_.ranks;

@@ -5,7 +5,8 @@
 namespace penstock {
 
 TokenPredictor::TokenPredictor(const ModelConfig& config, const DecoderOptions& options,
-                               const LayerRange& range) {
+                               const LayerRange& range)
+    : place_(ContextPlace::Of(range)) {
   const auto norm = [&](const char* name) {
     return register_module(name, std::make_shared<RmsNorm>(config.dim, options.norm_epsilon));
   };
@@ -24,6 +25,7 @@ torch::Tensor TokenPredictor::forward(const torch::Tensor& hidden, const torch::
       at::cat({next_norm_->forward(next), hidden_norm_->forward(hidden)}, -1);
   SequenceContext context =
       starts.defined() ? SequenceContext::OfDocuments(starts) : SequenceContext();
+  context.Divide(place_);
   const RotaryTable own = context.RotaryOf(rotary, hidden.size(1));
   return norm_->forward(block_->forward(projection_->forward(both), own, context));
 }

@@ -86,23 +86,18 @@ Result<std::vector<CompiledStageFile>> CompileStages(const TrainConfig& config,
         "step: use another schedule",
         schedule.algorithm);
   }
-  if (config.parallel.context > 1) {
-    return InvalidParameter("parallel.context",
-                            "{}: compiled stages have all tokens of samples; leave it at 1",
-                            config.parallel.context);
-  }
   CompileOptions options;
   options.exact = config.exact;
   options.overlapped = true;
   std::vector<CompiledStageFile> files;
-  const int planes = config.parallel.tensor;
+  const int planes = Planes(config.parallel).ranks();
   for (int i = 0; i < schedule.placement.chain_length() * planes; ++i) {
     const int stage = i / planes, plane = i % planes;
     PENSTOCK_TRY(const StageGraphs graphs, GraphsOfStage(chosen, stage, options, plane));
     // Only now, so that a refused configuration leaves no folder.
     PENSTOCK_TRY_STATUS(CreateFolders(folder));
-    CompiledStageFile& file = files.emplace_back(
-        CompiledStageFile{CompiledFile(folder, stage, plane), MakeStageProgram(graphs)});
+    CompiledStageFile& file = files.emplace_back(CompiledStageFile{
+        CompiledFile(folder, stage, chosen.parallel, plane), MakeStageProgram(graphs)});
     if (!file.program.exchanges) file.program.overlapped = {};  // not used by a run
     PENSTOCK_TRY_STATUS(
         SaveStageProgram(file.path, file.program, KeyOfStage(chosen, stage, plane)));

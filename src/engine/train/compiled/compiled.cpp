@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/text/strict_json.h"
+#include "config/replicas.h"
 #include "graph/ir/parse.h"
 #include "graph/ir/print.h"
 #include "graph/kernel/fused_op.h"
@@ -207,6 +208,16 @@ Status LoadKernels(const StageProgram& program, const std::string& path) {
       path, loaded.error().line());
 }
 
+// Returns the places of a plane along its axes, but for the first ones.
+std::vector<std::pair<std::string_view, int>> PlacesOf(const ParallelConfig& parallel, int plane) {
+  const Mesh planes = Planes(parallel);
+  std::vector<std::pair<std::string_view, int>> places = {
+      {"context", planes.PlaceOf(plane, Axis::kContext)},
+      {"tensor", planes.PlaceOf(plane, Axis::kTensor)}};
+  std::erase_if(places, [](const auto& place) { return place.second == 0; });
+  return places;
+}
+
 Status CheckKey(const Safetensors& content, const ProgramKey& key) {
   if (!content.metadata.contains("format") || content.metadata.at("format") != kFormat) {
     return InvalidArgument("it is not a compiled stage");
@@ -231,15 +242,21 @@ ProgramKey KeyOfStage(const TrainConfig& config, int stage, int plane) {
   for (const ConfigKey& each : KeysOf(config)) {
     if (each.changes >= Changes::kPrograms) key.emplace_back(each.key, each.value);
   }
-  if (plane > 0) key.emplace_back("tensor rank", fmt::format("{}", plane));
+  for (const auto& [name, place] : PlacesOf(config.parallel, plane)) {
+    key.emplace_back(fmt::format("{} rank", name), fmt::format("{}", place));
+  }
   if (config.model.document_end >= 0) {
     key.emplace_back("the token that ends documents", fmt::format("{}", config.model.document_end));
   }
   return key;
 }
 
-std::string CompiledFile(const std::string& folder, int stage, int plane) {
-  const std::string part = plane > 0 ? fmt::format(".tensor{}", plane) : "";
+std::string CompiledFile(const std::string& folder, int stage, const ParallelConfig& parallel,
+                         int plane) {
+  std::string part;
+  for (const auto& [name, place] : PlacesOf(parallel, plane)) {
+    part += fmt::format(".{}{}", name, place);
+  }
   return (std::filesystem::path(folder) / fmt::format("stage{}{}.safetensors", stage, part))
       .string();
 }

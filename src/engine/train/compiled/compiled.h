@@ -21,8 +21,9 @@ using ProgramKey = std::vector<std::pair<std::string, std::string>>;
 ProgramKey KeyOfStage(const TrainConfig& config, int stage, int plane = 0);
 
 // Returns the path of a stage's file, such as FOLDER/stage3.safetensors, or of its part on another
-// plane (MeshOfPlanes) than the first, such as FOLDER/stage3.tensor1.safetensors.
-std::string CompiledFile(const std::string& folder, int stage, int plane = 0);
+// plane (Planes) than the first, such as FOLDER/stage3.context1.tensor1.safetensors.
+std::string CompiledFile(const std::string& folder, int stage, const ParallelConfig& parallel = {},
+                         int plane = 0);
 
 Status SaveStageProgram(const std::string& path, const StageProgram& program,
                         const ProgramKey& key);

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <numeric>
@@ -73,6 +74,33 @@ bool IsComputed(std::string_view name) {
          name.ends_with(".attn.masked_bias") || name.ends_with("position_ids");
 }
 
+// The experts of a layer as transformers 5 has them: one tensor [experts, rows, columns], with the
+// rows of these matrices one after another.
+struct FusedExperts {
+  std::string_view suffix;
+  std::vector<std::string_view> matrices;
+};
+const std::array kFusedExperts = {
+    FusedExperts{".experts.gate_up_proj", {"gate_proj", "up_proj"}},
+    FusedExperts{".experts.down_proj", {"down_proj"}},
+};
+
+// Mixtral's names in files that transformers 5 saves with its own names.
+const std::array<std::pair<std::string_view, std::string_view>, 4> kNewNames = {{
+    {".block_sparse_moe.", ".mlp."},
+    {".w1.", ".gate_proj."},
+    {".w2.", ".down_proj."},
+    {".w3.", ".up_proj."},
+}};
+
+std::string NewName(std::string name) {
+  for (const auto& [before, now] : kNewNames) {
+    const std::size_t at = name.find(before);
+    if (at != std::string::npos) name.replace(at, before.size(), now);
+  }
+  return name;
+}
+
 std::string WithoutPrefix(const std::string& name) { return name.substr(name.find('.') + 1); }
 
 }  // namespace
@@ -107,18 +135,44 @@ Status HuggingFaceWeights::AddFile(const std::string& name) {
   auto header = ParseSafetensorsHeader(json, file.size() - data_begin);
   if (!header) return InvalidArgument("{}: {}", path, header.error().line());
   for (auto& [tensor, entry] : header->tensors) {
-    tensors_.insert_or_assign(tensor, StoredTensor{files_.size(), data_begin, std::move(entry)});
+    AddTensor(tensor, StoredTensor{files_.size(), data_begin, std::move(entry)});
   }
   files_.push_back(std::move(file));
   return {};
 }
 
-const HuggingFaceWeights::StoredTensor* HuggingFaceWeights::Find(const std::string& name) const {
-  const auto found = tensors_.find(name);
-  if (found != tensors_.end()) return &found->second;
+void HuggingFaceWeights::AddTensor(const std::string& name, StoredTensor tensor) {
+  const std::vector<std::int64_t> shape = tensor.tensor.shape;
+  for (const FusedExperts& fused : kFusedExperts) {
+    const auto matrices = static_cast<std::int64_t>(fused.matrices.size());
+    if (!name.ends_with(fused.suffix) || shape.size() != 3 || shape[1] % matrices != 0) continue;
+    const std::string experts = name.substr(0, name.rfind('.'));
+    const std::uint64_t bytes = tensor.tensor.end - tensor.tensor.begin;
+    StoredTensor one = tensor;
+    one.tensor.shape = {shape[1] / matrices, shape[2]};
+    for (std::int64_t i = 0; i < shape[0] * matrices; ++i) {
+      one.tensor.end = one.tensor.begin + bytes / Index(shape[0] * matrices);
+      tensors_.insert_or_assign(fmt::format("{}.{}.{}.weight", experts, i / matrices,
+                                            fused.matrices[Index(i % matrices)]),
+                                one);
+      one.tensor.begin = one.tensor.end;
+    }
+    return;
+  }
+  tensors_.insert_or_assign(name, std::move(tensor));
+}
+
+std::string HuggingFaceWeights::NameInFiles(const std::string& name) const {
   // Some published files have the names of the model without its head: "h.0.ln_1.weight".
-  const auto inner = tensors_.find(WithoutPrefix(name));
-  return inner == tensors_.end() ? nullptr : &inner->second;
+  for (std::string candidate : {name, WithoutPrefix(name), NewName(name)}) {
+    if (tensors_.contains(candidate)) return candidate;
+  }
+  return "";
+}
+
+const HuggingFaceWeights::StoredTensor* HuggingFaceWeights::Find(const std::string& name) const {
+  const auto found = tensors_.find(NameInFiles(name));
+  return found == tensors_.end() ? nullptr : &found->second;
 }
 
 Result<HuggingFaceName> HuggingFaceWeights::NameOf(const ModelConfig& config,
@@ -161,13 +215,7 @@ Result<std::vector<std::string>> HuggingFaceWeights::Unread(const ModelConfig& c
   PENSTOCK_TRY(const std::vector<LayerRange> ranges, SplitLayers(config.layers, 1));
   PENSTOCK_TRY(const auto model, BuildUninitializedStage(config, ranges.front()));
   std::set<std::string> read;
-  const auto add = [&](const std::string& name) {
-    if (tensors_.contains(name)) {
-      read.insert(name);
-    } else {
-      read.insert(WithoutPrefix(name));
-    }
-  };
+  const auto add = [&](const std::string& name) { read.insert(NameInFiles(name)); };
   for (const auto& parameter : model->named_parameters()) {
     PENSTOCK_TRY(const HuggingFaceName name, NameOf(config, parameter.key()));
     if (name.layout != TensorLayout::kPerExpert) {

@@ -49,6 +49,9 @@ class HuggingFaceWeights {
   };
   explicit HuggingFaceWeights(std::string folder) : folder_(std::move(folder)) {}
   Status AddFile(const std::string& name);
+  void AddTensor(const std::string& name, StoredTensor tensor);
+  // Returns the name in the files of a tensor; empty if there is none.
+  std::string NameInFiles(const std::string& name) const;
   // Returns the tensor; null if there is none.
   const StoredTensor* Find(const std::string& name) const;
   // Returns the name of a parameter. A file may have a tied embedding only as the head.
@@ -63,7 +66,8 @@ class HuggingFaceWeights {
 
   std::string folder_;
   std::vector<ReadableFile> files_;
-  std::map<std::string, StoredTensor> tensors_;  // by name there
+  // By name there; of each expert, where the experts of a layer are one tensor.
+  std::map<std::string, StoredTensor> tensors_;
 };
 
 }  // namespace penstock

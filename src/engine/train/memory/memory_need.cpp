@@ -69,6 +69,7 @@ TrainConfig SmallConfig(const TrainConfig& config, Kind kind, std::int64_t layer
   small.parallel.tensor = config.parallel.tensor;
   small.parallel.expert_tensor = config.parallel.expert_tensor;
   small.parallel.context = config.parallel.context;
+  small.parallel.context_exchange = config.parallel.context_exchange;
   small.parallel.sequence_parallel = config.parallel.sequence_parallel;
   small.parallel.gather_again = config.parallel.gather_again;
   small.pipeline.microbatches = config.parallel.expert;

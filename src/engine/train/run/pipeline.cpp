@@ -74,7 +74,7 @@ Status SetCompiled(const TrainConfig& config, int model_stage, int plane,
         config.compiled);
   }
   PENSTOCK_TRY(StageProgram program,
-               LoadStageProgram(CompiledFile(config.compiled, model_stage, plane),
+               LoadStageProgram(CompiledFile(config.compiled, model_stage, config.parallel, plane),
                                 KeyOfStage(config, model_stage, plane)));
   options.programs = std::make_shared<const std::vector<StageProgram>>(1, std::move(program));
   return {};

@@ -53,15 +53,16 @@ Result<std::vector<std::string>> CheckRun(const TrainConfig& config) {
                             "has no effect without optimizer.clip or "
                             "optimizer.nonfinite=skip: set one of them");
   }
-  if (config.parallel.gather_again && config.parallel.tensor == 1 && config.parallel.context == 1) {
+  const ParallelConfig& parallel = config.parallel;
+  const bool gathers_keys = parallel.context > 1 && parallel.context_exchange == "all-gather";
+  if (parallel.gather_again && parallel.tensor == 1 && !gathers_keys) {
     return InvalidParameter("parallel.gather_again",
-                            "has no effect without parallel.tensor: set it, because a single rank "
-                            "gathers nothing");
+                            "has no effect without parallel.tensor, or parallel.context with "
+                            "all-gather: set one of them, because no other rank gathers");
   }
   PENSTOCK_TRY_STATUS(CheckGroups(config));
   PENSTOCK_TRY_STATUS(CheckShardedVocabulary(config));
   std::vector<std::string> lines;
-  const ParallelConfig& parallel = config.parallel;
   if (parallel.tensor > 1 && parallel.sequence_parallel && !DividesTokens(config)) {
     lines.push_back(fmt::format(
         "parallel.sequence_parallel: {} ranks have all tokens between layers, because {}",

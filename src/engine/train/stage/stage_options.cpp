@@ -60,8 +60,6 @@ Status SetConfigured(const TrainConfig& config, TorchStageOptions& options) {
   options.lengths.of_slices = SliceLengths(config);
   options.lengths.of_microbatches = MicrobatchLengths(config);
   options.lengths.context_ranks = config.parallel.context;
-  options.lengths.ranks_differ =
-      config.parallel.context > 1 && config.parallel.context_exchange != "ulysses";
   options.compile.exact = config.exact;
   options.compile.fuse = config.fuse;
   if (config.optimizer.gradient_dtype == "bf16") options.gradients.dtype = at::kBFloat16;
@@ -75,6 +73,7 @@ Status SetConfigured(const TrainConfig& config, TorchStageOptions& options) {
 Status SetRecompute(const TrainConfig& train, CompileOptions& options) {
   const RecomputeConfig& config = train.recompute;
   options.gather_again = train.parallel.gather_again;
+  options.ranks_differ = train.parallel.context > 1 && train.parallel.context_exchange != "ulysses";
   PENSTOCK_TRY(options.save_budget, ParseSavedBytes(config.hold));
   PENSTOCK_TRY(options.save_budget_for_weight, ParseSavedBytes(config.hold_for_weight));
   if (config.modules == "all") return {};

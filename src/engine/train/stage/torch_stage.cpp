@@ -112,7 +112,7 @@ class CompiledStage final : public TorchStage {
     const bool two_versions = other_stage == this && schedule_.versions.older > 0;
     // Ranks order the nodes of a pair by their sizes, and must start collectives in one order.
     if (other_stage == nullptr || options_.lengths.slices() > 1 || backward.op != Op::kBackward ||
-        two_versions || options_.lengths.ranks_differ ||
+        two_versions || options_.compile.ranks_differ ||
         !BoundPair::HidesExchanges(forward_stage->Expected(), backward_stage->Expected())) {
       return Stage::Overlap(std::move(first), other, std::move(second));
     }

@@ -132,10 +132,7 @@ struct SequenceLengths {
   // Tokens of the samples of each microbatch of a step, over all replicas. The examples have the
   // longest ones, and the tokens of each tensor along its dimension 1.
   std::vector<std::int64_t> of_microbatches;
-  // The ranks that divide the tokens of each sequence (ContextPlace), and whether their graphs have
-  // different sizes.
-  int context_ranks = 1;
-  bool ranks_differ = false;
+  int context_ranks = 1;  // that divide the tokens of each sequence (ContextPlace)
 
   // Returns the tokens that a rank gets of a sequence or slice with this many.
   std::int64_t OfRank(std::int64_t tokens) const { return ContextTokens(tokens, context_ranks); }

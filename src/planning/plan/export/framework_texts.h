@@ -24,7 +24,8 @@ Result<std::string> MegatronText(const PlanJob& job, const std::string& csv);
 // scripts/training/run_recipe.py, in the array BRIDGE_ARGS. A model may lack a recipe.
 Result<std::string> BridgeText(const PlanJob& job);
 
-// Returns the TOML that torchtitan 0.2 reads. `csv` is the path of the schedule's file.
+// Returns a module whose function plan() returns the Trainer.Config of torchtitan 0.3. `csv` is the
+// path of the schedule's file.
 Result<std::string> TorchtitanText(const PlanJob& job, const std::string& csv);
 
 }  // namespace penstock

@@ -5,7 +5,7 @@
 namespace penstock {
 namespace {
 
-// torchtitan 0.2: torchtitan/models/*/__init__.py. Megatron-Bridge: the exports of
+// torchtitan 0.3: torchtitan/models/*/__init__.py. Megatron-Bridge: the exports of
 // src/megatron/bridge/recipes/*/*.py. The recipe of DeepSeek-V3 keeps its optimizer's states in
 // bf16, so it is left out.
 constexpr KnownModel kModels[] = {

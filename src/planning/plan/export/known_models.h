@@ -9,7 +9,7 @@ namespace penstock {
 
 struct KnownModel {
   std::string_view published;        // of PublishedModels()
-  std::string_view titan_name = {};  // [model] name and flavor of torchtitan; empty: none
+  std::string_view titan_name = {};  // module and flavor of torchtitan; empty: none
   std::string_view titan_flavor = {};
   std::string_view bridge_recipe = {};  // of Megatron-Bridge; empty: none
   bool overlaps_tensor = false;  // whether the recipe's messages of `tensor` need its own sizes

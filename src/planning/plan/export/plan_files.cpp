@@ -21,7 +21,7 @@ constexpr Format kFormats[] = {
     {"megatron", "megatron.sh", &MegatronText},
     {"megatron-bridge", "megatron_bridge.sh",
      [](const PlanJob& job, const std::string&) { return BridgeText(job); }},
-    {"torchtitan", "torchtitan.toml", &TorchtitanText},
+    {"torchtitan", "torchtitan_plan.py", &TorchtitanText},
 };
 
 // What every file of a plan begins with.

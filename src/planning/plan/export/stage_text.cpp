@@ -47,7 +47,7 @@ std::string ModuleListsOf(std::span<const LayerRange> stages) {
     for (std::int64_t layer = stage.begin; layer < stage.end; ++layer) {
       modules.push_back(fmt::format("\"layers.{}\"", layer));
     }
-    if (stage.head) modules.insert(modules.end(), {"\"norm\"", "\"output\""});
+    if (stage.head) modules.insert(modules.end(), {"\"norm\"", "\"lm_head\""});
     text += fmt::format("  [{}],\n", fmt::join(modules, ", "));
   }
   return text + "]";

@@ -43,11 +43,10 @@ Status CheckPairs(const PlanJob& job) {
                           job.scenario.overlap.value_or("max"), kTitan);
 }
 
-Result<std::string_view> ExchangeName(const PlanJob& job) {
+Status CheckExchange(const PlanJob& job) {
   const std::string how = job.scenario.context_exchange.value_or("ring");
-  if (how == "ring") return "alltoall";
-  if (how == "all-gather") return "allgather";
-  return InvalidParameter("context_exchange", "{}: {} has ring and all-gather", how, kTitan);
+  if (how == "all-gather" || job.division.context == 1) return {};
+  return InvalidParameter("context_exchange", "{}: {} has all-gather", how, kTitan);
 }
 
 Result<const KnownModel*> ModelOf(const PlanJob& job) {
@@ -71,8 +70,9 @@ Status CheckDimensions(const PlanJob& job) {
     return InvalidParameter("sequence_parallel", "false: {} divides the sequence with `tensor`",
                             kTitan);
   }
-  // parallel_dims.py, seq_len_divisor.
-  const std::int64_t divisor = std::int64_t{2} * division.tensor * division.context;
+  // seq_len_divisor in trainer.py.
+  const std::int64_t divisor =
+      std::int64_t{division.tensor} * (division.context > 1 ? 2 * division.context : 1);
   if (const std::int64_t sequence = job.model.batch.sequence; sequence % divisor != 0) {
     return InvalidParameter("sequence", "{}: {} needs a multiple of {} with these ranks", sequence,
                             kTitan, divisor);
@@ -80,8 +80,14 @@ Status CheckDimensions(const PlanJob& job) {
   return CheckTorchtitan(job.divided());
 }
 
-// A basic string of TOML.
-std::string TomlText(std::string_view text) {
+// The function of the model's config_registry.py that the plan changes.
+std::string_view BaseOf(std::string_view model) {
+  if (model == "qwen3") return "qwen3_0_6b";
+  return model == "llama3" ? "llama3_8b" : "deepseek_v3_16b";
+}
+
+// A text in Python, on one line.
+std::string PythonText(std::string_view text) {
   std::string quoted = "\"";
   for (const char each : text)
     quoted += each == '"' || each == '\\' ? std::string{'\\', each} : std::string{each};
@@ -90,48 +96,85 @@ std::string TomlText(std::string_view text) {
 
 std::string PipelineLines(const PlanJob& job, std::string_view placement, const std::string& csv) {
   const JobDivision& division = job.division;
-  std::string lines = fmt::format("pipeline_parallel_degree = {}\n", division.pipeline);
+  std::string lines = fmt::format("        pipeline_parallel_degree={},\n", division.pipeline);
   if (division.pipeline == 1) return lines;
   return lines + fmt::format(
-                     "pipeline_parallel_schedule = \"{}\"  # the placement of the stages\n"
-                     "pipeline_parallel_schedule_csv = {}\n"
-                     "pipeline_parallel_microbatch_size = {}\n"
-                     "module_fqns_per_model_part = {}\n",
-                     placement, TomlText(csv), division.micro_batch, ModuleListsOf(job.stages));
+                     "        pipeline_parallel_schedule=\"{}\",  # the placement of the stages\n"
+                     "        pipeline_parallel_schedule_csv={},\n"
+                     "        module_fqns_per_model_part={},\n"
+                     "        **microbatches,\n",
+                     placement, PythonText(csv), ModuleListsOf(job.stages));
 }
+
+// The batch, in samples as 0.3 has it, and in tokens as its main branch does.
+std::string BatchLines(const PlanJob& job) {
+  const JobDivision& division = job.division;
+  const std::int64_t sequence = job.model.batch.sequence;
+  const int parts = division.pipeline > 1 ? division.microbatches : 1;
+  return fmt::format(
+      "    if \"num_pp_microbatches\" in ParallelismConfig.__dataclass_fields__:  # after 0.3\n"
+      "        microbatches = dict(num_pp_microbatches={0})\n"
+      "        batch = dict(num_tokens_per_microbatch_per_dp_rank={1}, "
+      "num_tokens_per_train_step={2}, max_context_length={3})\n"
+      "    else:\n"
+      "        microbatches = dict(pipeline_parallel_microbatch_size={4})\n"
+      "        batch = dict(local_batch_size={5}, global_batch_size={6}, seq_len={3})\n",
+      parts, division.micro_batch * sequence, job.global_batch() * sequence, sequence,
+      division.micro_batch, division.micro_batch * parts, job.global_batch());
+}
+
+constexpr std::string_view kImports =
+    "import dataclasses\n\n"
+    "from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss\n"
+    "from torchtitan.config import CompileConfig, ParallelismConfig\n"
+    "from torchtitan.distributed.activation_checkpoint import FullAC\n"
+    "from torchtitan.models.{0} import config_registry, model_registry\n"
+    "from torchtitan.models.common.config_utils import decoder_vocab_size\n"
+    "from torchtitan.trainer import Trainer\n\n\n";
 
 }  // namespace
 
-// The sections are the members of JobConfig (torchtitan/config/job_config.py).
+// The fields are those of torchtitan/config/configs.py.
 Result<std::string> TorchtitanText(const PlanJob& job, const std::string& csv) {
   PENSTOCK_TRY(const KnownModel* known, ModelOf(job));
   PENSTOCK_TRY_STATUS(CheckDimensions(job));
   const FsdpSharding sharding = FsdpShardingOf(job);
   PENSTOCK_TRY(const std::string_view placement, PlacementName(job));
   PENSTOCK_TRY_STATUS(CheckPairs(job));
-  PENSTOCK_TRY(const std::string_view exchange, ExchangeName(job));
+  PENSTOCK_TRY_STATUS(CheckExchange(job));
   const JobDivision& division = job.division;
-  const bool has_pipeline = division.pipeline > 1;
-  const int local_batch = division.micro_batch * (has_pipeline ? division.microbatches : 1);
   const bool is_f32 = job.model.batch.precision == Precision::kFp32;
-  std::string text = "# A plan for torchtitan 0.2 (run_train.sh with CONFIG_FILE).\n";
-  text += fmt::format("[model]\nname = \"{}\"\nflavor = \"{}\"\n\n", known->titan_name,
-                      known->titan_flavor);
+  std::string text =
+      "# A plan for torchtitan 0.3 and later. With this file's folder in PYTHONPATH:\n"
+      "# MODULE=torchtitan_plan CONFIG=plan ./run_train.sh\n";
+  text += fmt::format(kImports, known->titan_name);
   text += fmt::format(
-      "[training]\nlocal_batch_size = {}\nglobal_batch_size = {}\nseq_len = {}\n"
-      "dtype = \"float32\"\nmixed_precision_param = \"{}\"\nmixed_precision_reduce = "
-      "\"float32\"\n\n",
-      local_batch, job.global_batch(), job.model.batch.sequence, is_f32 ? "float32" : "bfloat16");
+      "def plan() -> Trainer.Config:\n"
+      "    config = config_registry.{}()  # its data, tokenizer and learning rate are to be "
+      "changed\n"
+      "    config.model_spec = model_registry(\"{}\", attn_backend=\"flex\")\n"
+      "    vocabulary = decoder_vocab_size(config.model_spec)\n"
+      "    config.loss = "
+      "ChunkedLossWrapper.Config(loss_fn=CrossEntropyLoss.Config(global_vocab_size=vocabulary))\n",
+      BaseOf(known->titan_name), known->titan_flavor);
+  text += BatchLines(job);
   text += fmt::format(
-      "[parallelism]\ndata_parallel_replicate_degree = {}\ndata_parallel_shard_degree = {}\n"
-      "fsdp_reshard_after_forward = \"{}\"\ntensor_parallel_degree = {}\n"
-      "context_parallel_degree = {}\ncontext_parallel_rotate_method = \"{}\"\n"
-      "expert_parallel_degree = {}\nexpert_tensor_parallel_degree = {}\n{}\n",
+      "    config.training = dataclasses.replace(\n"
+      "        config.training, **batch, dtype=\"float32\", mixed_precision_param=\"{}\", "
+      "mixed_precision_reduce=\"float32\",\n"
+      "        disable_cuda_graphs=True,\n    )\n",
+      is_f32 ? "float32" : "bfloat16");
+  text += fmt::format(
+      "    config.parallelism = ParallelismConfig(\n"
+      "        data_parallel_replicate_degree={},\n        data_parallel_shard_degree={},\n"
+      "        fsdp_reshard_after_forward=\"{}\",\n        tensor_parallel_degree={},\n"
+      "        context_parallel_degree={},\n        expert_parallel_degree={},\n{}    )\n",
       sharding.replicate, sharding.shard, sharding.reshard, division.tensor, division.context,
-      exchange, division.expert, division.expert > 1 ? job.division.experts_tensor() : 1,
-      PipelineLines(job, placement, csv));
-  text += fmt::format("[activation_checkpoint]\nmode = \"{}\"\n\n", division.recompute);
-  text += fmt::format("[compile]\nenable = {}\n", job.scenario.implementation != "torch");
+      division.expert, PipelineLines(job, placement, csv));
+  text += fmt::format("    config.activation_checkpoint = {}\n",
+                      division.recompute == "full" ? "FullAC.Config()" : "None");
+  text += fmt::format("    config.compile = CompileConfig(enable={})\n    return config\n",
+                      job.scenario.implementation != "torch" ? "True" : "False");
   return text;
 }
 

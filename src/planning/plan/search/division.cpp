@@ -156,7 +156,11 @@ class Enumeration {
   void AddGathers(JobDivision division) {
     division.gather_again = fixed_.gather_again.value_or(false);
     AddRecompute(division);
-    if (fixed_.gather_again || division.tensor == 1 || !question_.may_gather_again) return;
+    const bool gathers_inputs = division.tensor > 1 && question_.sequence_parallel;
+    const bool gathers_keys =
+        division.context > 1 && division.context_exchange == ContextExchange::kAllGather;
+    const bool gathers = question_.may_gather_again && (gathers_inputs || gathers_keys);
+    if (fixed_.gather_again || !gathers) return;
     division.gather_again = true;
     AddRecompute(division);
   }

@@ -46,6 +46,7 @@ struct DivisionQuestion {
   std::int64_t sequence = 1;              // tokens of a sample
   int most_tensor = 0, most_context = 0;  // of the framework; 0: no bound
   bool may_gather_again = false;          // whether the implementation has the choice
+  bool sequence_parallel = true;          // as in Microbatch
   bool shards_over_context = true;        // as Implementation has it
   std::vector<ContextExchange> exchanges = {ContextExchange::kRing};  // of several context ranks
   std::vector<int> zeros = {1};            // values of `zero` of divisions with replicas

@@ -27,6 +27,7 @@ const std::vector<Framework>& Frameworks() {
        .implementation = "torch"},
       {.name = "torchtitan",
        .schedules = torch,
+       .exchanges = {ContextExchange::kAllGather},
        .implementation = "torch-compile",
        .check = &CheckTorchtitan},
       {.name = "megatron",

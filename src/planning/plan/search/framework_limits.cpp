@@ -76,8 +76,8 @@ Status CheckMixedPrecision(const DividedModel& job) {
                           name);
 }
 
-// torchtitan/distributed/parallel_dims.py: ETP is TP or 1, and with EP the ranks of FSDP and TP
-// divide into EP, ETP and the rest.
+// torchtitan/distributed/parallel_dims.py: the ranks of FSDP and TP divide into EP and the rest,
+// and without EP, the ranks of TP divide experts.
 Status CheckExpertMesh(const DividedModel& job) {
   const JobDivision& division = job.division;
   if (!job.shape.experts) return {};
@@ -88,9 +88,10 @@ Status CheckExpertMesh(const DividedModel& job) {
                             "{}: without `expert`, torchtitan divides experts by `tensor` {}",
                             divides, division.tensor);
   }
-  if (divides != 1 && divides != division.tensor) {
-    return InvalidParameter("expert_tensor", "{}: torchtitan has 1 or `tensor` {}", divides,
-                            division.tensor);
+  if (divides != 1) {
+    return InvalidParameter("expert_tensor",
+                            "{}: with `expert`, torchtitan gives ranks whole experts; give 1",
+                            divides);
   }
   const int shards = (division.zero > 0 ? division.data : 1) * division.context * division.tensor;
   if (shards % (division.expert * divides) == 0) return {};

@@ -89,8 +89,8 @@ class PlanSearch {
     asked_.precisions = question_.precisions;
     asked_.most_tensor = question_.most_tensor;
     asked_.most_context = question_.most_context;
-    asked_.may_gather_again =
-        model.batch.profile.get().gathers_once && model.batch.sequence_parallel;
+    asked_.may_gather_again = model.batch.profile.get().gathers_once;
+    asked_.sequence_parallel = model.batch.sequence_parallel;
     asked_.shards_over_context = model.batch.profile.get().shards_over_context;
     asked_.exchanges = question_.scenario.context_exchange
                            ? std::vector{model.batch.context_exchange}

@@ -14,6 +14,8 @@
 
 #include "tests/engine/train/documents.h"
 #include "tests/engine/train/run/processes_run.h"
+#include "train/compiled/compile_stages.h"
+#include "train/data/run_tokenizer.h"
 
 namespace penstock {
 namespace {
@@ -75,6 +77,7 @@ const Axis kDivisions[] = {
     {{"", "parallel.expert_tensor=1"}, kExperts},
     {{"", "", "parallel.context=2", "parallel.context=2 parallel.context_exchange=ulysses",
       "parallel.context=2 parallel.context_exchange=ring", "parallel.context=3 parallel.tensor=1"}},
+    {{"", "", "parallel.gather_again=true"}},
 };
 
 int FromEnvironment(const char* name, int otherwise) {
@@ -159,8 +162,24 @@ class DrawnConfigurations : public ProcessesRun {
     const Outcome first = CollectAndRemove("divided");
     EXPECT_TRUE(RunAlone(With(divided, {"name=divided"})));
     ExpectSame(first, CollectAndRemove("divided"));
+    if (number % 4 == 0 && Config(divided).pipeline.slices == 1) CheckCompiled(divided, first);
     std::filesystem::remove_all(Folder("whole"));
     return true;
+  }
+
+  // Stages of files train the same bits.
+  void CheckCompiled(const Texts& divided, const Outcome& captured) {
+    const std::string folder = folder_ / "stages";
+    TrainConfig config = Config(divided);
+    ASSERT_TRUE(SetDocumentEnd(config));
+    ASSERT_TRUE(CompileStages(config, folder));
+    EXPECT_TRUE(RunAlone(With(divided, {"name=divided", "compiled=" + folder})));
+    const Outcome compiled = CollectAndRemove("divided");
+    EXPECT_EQ(compiled.metrics, captured.metrics);
+    for (const auto& [file, tensors] : captured.tensors) {
+      ExpectSameTensors(tensors, compiled.tensors.at(file));
+    }
+    std::filesystem::remove_all(folder);
   }
 
   void Check(const Errors& errors, const Texts& options) {

@@ -188,8 +188,8 @@ TEST(TensorParallelRun, RefusesToGatherAgainOnOneRank) {
   TrainConfig config = DividedConfig("llama");
   config.parallel.gather_again = true;
   EXPECT_EQ(LineOf(CheckRun(config)),
-            "parallel.gather_again has no effect without parallel.tensor: set it, because a single "
-            "rank gathers nothing");
+            "parallel.gather_again has no effect without parallel.tensor, or parallel.context with "
+            "all-gather: set one of them, because no other rank gathers");
 }
 
 class TensorParallelFiles : public ProcessesRun {

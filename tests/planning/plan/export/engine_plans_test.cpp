@@ -83,6 +83,8 @@ void ExpectAccepted(const TrainingPlan& plan, const std::string& folder) {
       EXPECT_EQ(config.parallel.context_exchange, NameOf(division.context_exchange));
     }
     EXPECT_EQ(config.parallel.data, division.data);
+    EXPECT_EQ(config.parallel.expert, division.expert);
+    EXPECT_EQ(config.parallel.gather_again, division.gather_again);
     EXPECT_EQ(config.pipeline.ranks, division.pipeline);
     EXPECT_EQ(config.batch, division.micro_batch);
   }
@@ -92,7 +94,7 @@ TEST(EnginePlans, TrainAcceptsEveryPlan) {
   Random random(58);
   const std::filesystem::path folder =
       std::filesystem::path(::testing::TempDir()) / ("engine_plans_" + std::to_string(getpid()));
-  int plans = 0, divided = 0;
+  int plans = 0, divided = 0, with_experts = 0, gathering = 0;
   std::map<std::string_view, int> exchanged;
   for (int run = 0; run < 40; ++run) {
     const PlanRequest request = RandomRequest(random);
@@ -104,13 +106,18 @@ TEST(EnginePlans, TrainAcceptsEveryPlan) {
         ExpectAccepted(plan, folder.string());
         ++plans;
         divided += plan.division.tensor > 1 ? 1 : 0;
-        if (plan.division.context > 1) ++exchanged[NameOf(plan.division.context_exchange)];
+        if (plan.division.context == 1) continue;
+        ++exchanged[NameOf(plan.division.context_exchange)];
+        with_experts += plan.division.expert > 1 ? 1 : 0;
+        gathering += plan.division.gather_again ? 1 : 0;
       }
     }
   }
   EXPECT_GT(plans, 50);
   EXPECT_GT(divided, 20);
-  for (const std::string_view name : kContextExchangeNames) EXPECT_GT(exchanged[name], 3) << name;
+  EXPECT_GT(with_experts, 3);
+  EXPECT_GT(gathering, 3);
+  for (const std::string_view name : kContextExchangeNames) EXPECT_GT(exchanged[name], 1) << name;
   std::filesystem::remove_all(folder);
 }
 

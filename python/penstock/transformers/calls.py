@@ -1,0 +1,154 @@
+"""What a Trainer's compute_loss calls the model with, and the same call with an output that a pipeline has computed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import math
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from penstock import Error
+
+#: Attributes of a Trainer that no loss depends on, or that stages have.
+_WITHOUT_LOSS = {"accelerator", "args", "callback_handler", "eval_dataset", "model", "model_wrapped", "train_dataset"}
+
+
+class _Called(BaseException):
+    """Ends compute_loss where it calls the model."""
+
+    def __init__(self, named: dict[str, Any]) -> None:
+        super().__init__("the model was called")
+        self.named = named
+
+
+@contextlib.contextmanager
+def with_forward(model: nn.Module, forward: Callable[..., Any] | None) -> Iterator[None]:
+    """Has calls of the model call another function in place of its forward; None: of its class's."""
+    own = vars(model)
+    before = own.get("forward")  # of accelerate, or of an outer call
+    _set(own, forward)
+    try:
+        yield
+    finally:
+        _set(own, before)
+
+
+def _set(own: dict[str, Any], forward: Callable[..., Any] | None) -> None:
+    own.pop("forward", None)
+    if forward is not None:
+        own["forward"] = forward
+
+
+def arguments(trainer: Any, inputs: dict[str, Any], items: torch.Tensor | None) -> dict[str, Any]:
+    """Returns the keyword arguments that compute_loss calls the model with."""
+
+    def record(*args: Any, **named: Any) -> None:
+        if args:
+            raise Error("compute_loss calls the model with positional arguments: use keywords")
+        raise _Called(named)
+
+    with with_forward(trainer.model, record):
+        try:
+            trainer.compute_loss(trainer.model, dict(inputs), num_items_in_batch=items)
+        except _Called as called:
+            return called.named
+    raise Error("compute_loss does not call the model, whose stages the Pipeline runs: call it once")
+
+
+class _Hidden:
+    """Holds a Trainer. It has slots, so that a Pipeline does not search the Trainer for tensors to train."""
+
+    __slots__ = ("trainer",)
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
+
+
+def loss_of(trainer: Any, seen: dict[str, Any]) -> Callable[[Any, dict[str, Any]], torch.Tensor]:
+    """Returns the loss of a microbatch, by compute_loss of the Trainer.
+
+    ``seen``: what compute_loss reads of the Trainer (`attributes_read`), which steps compare.
+    """
+    hidden = _Hidden(trainer)
+
+    def loss(_: dict[str, Any], output: Any, targets: dict[str, Any]) -> torch.Tensor:
+        trainer, found = hidden.trainer, loss_in(output)
+        if found is not None:  # compute_loss may change it in place
+            output = with_loss(output, found.clone())
+        with with_forward(trainer.model, lambda **_: output):
+            value: torch.Tensor = trainer.compute_loss(trainer.model, dict(targets["inputs"]), num_items_in_batch=targets.get("items"))
+        return value / targets["divisor"] if "divisor" in targets else value
+
+    return functools.partial(loss, seen)
+
+
+def attributes_read(trainer: Any) -> dict[str, Any]:
+    """Returns the attributes of a Trainer that compute_loss, or another method of a derived class, reads."""
+    derived = itertools.takewhile(lambda kind: not kind.__module__.startswith("penstock."), type(trainer).__mro__)
+    names = {"compute_loss_func", "label_smoother"}
+    for function in (each for kind in derived for each in vars(kind).values()):
+        if isinstance(function, types.FunctionType):
+            names.update(_names(function.__code__))
+    own = vars(trainer)
+    return {name: own[name] for name in sorted((names & own.keys()) - _WITHOUT_LOSS)}
+
+
+def _names(code: types.CodeType) -> set[str]:
+    nested = (each for each in code.co_consts if isinstance(each, types.CodeType))
+    return set(code.co_names).union(*map(_names, nested))
+
+
+def loss_of_output(output: Any, targets: dict[str, Any]) -> torch.Tensor:
+    """Returns the loss that a model has computed itself; 0 if it has not. For evaluation."""
+    found = loss_in(output)
+    return torch.zeros(()) if found is None else found
+
+
+def loss_in(output: Any) -> torch.Tensor | None:
+    """Returns the loss in what a model returns."""
+    found = output.get("loss") if isinstance(output, dict) else output[0] if isinstance(output, tuple) else None
+    return found if isinstance(found, torch.Tensor) and found.numel() == 1 else None
+
+
+def with_loss(output: Any, loss: torch.Tensor) -> Any:
+    """Returns what a model has returned with another loss."""
+    return (loss, *output[1:]) if isinstance(output, tuple) else type(output)(**{**output, "loss": loss})
+
+
+def divides_by_items(trainer: Any, inputs: dict[str, Any], items: torch.Tensor) -> bool:
+    """Whether compute_loss returns another loss for twice as many items."""
+    for row in range(len(next(each for each in inputs.values() if isinstance(each, torch.Tensor) and each.dim() > 0))):
+        sample = {name: each[row : row + 1] if isinstance(each, torch.Tensor) and each.dim() > 0 else each for name, each in inputs.items()}
+        losses = []
+        for factor in (1, 2):
+            torch.manual_seed(0)
+            losses.append(float(trainer.compute_loss(trainer.model, dict(sample), num_items_in_batch=items * factor)))
+        if losses[0] != 0 and math.isfinite(losses[0]):  # Else the sample has no terms.
+            return losses[0] != losses[1]
+    return True
+
+
+class Terms:
+    """The number of terms that the loss of a microbatch is the mean of."""
+
+    __slots__ = ("_is_sum", "_shifts")
+
+    def __init__(self, *, shifts: bool, is_sum: bool) -> None:
+        """``shifts``: whether losses leave out the first label of each sample. ``is_sum``: whether losses of microbatches are added."""
+        self._shifts, self._is_sum = shifts, is_sum
+
+    def __call__(self, targets: dict[str, Any]) -> int:
+        if self._is_sum:
+            return 1
+        inputs = targets["inputs"]
+        labels = inputs.get("labels")
+        if not isinstance(labels, torch.Tensor) or labels.is_floating_point():
+            return next(each.shape[0] for each in inputs.values() if isinstance(each, torch.Tensor) and each.dim() > 0)
+        counted = labels[..., 1:] if self._shifts and labels.dim() > 1 else labels
+        return int((counted != -100).sum())
