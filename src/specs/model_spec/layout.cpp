@@ -101,7 +101,7 @@ Result<Stages> ReadModuleLists(std::string_view text) {
       const std::string name = item.is_string() ? item.get<std::string>() : "";
       if (name == "tok_embeddings") {
         stage.push_back(Part::kEmbedding);
-      } else if (name == "output") {
+      } else if (name == "lm_head" || name == "output") {  // since torchtitan 0.3, and before
         stage.push_back(Part::kLoss);
       } else if (name == "layers." + std::to_string(next)) {
         stage.push_back(Part::kLayer);

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "tests/engine/graph/small_stage.h"
 
@@ -118,6 +119,31 @@ TEST(RemoveDead, RemovesUnreadNodes) {
   });
   EXPECT_EQ(Count(Checked(spec, {"remove_dead"}).forward, "aten::exp"), 1);
   EXPECT_EQ(Count(Checked(spec).forward, "aten::exp"), 0);
+}
+
+// Sums its gradient over a group of processes.
+struct SummedGradient : torch::autograd::Function<SummedGradient> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, In x) { return x.clone(); }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list gradients) {
+    static const auto op = c10::Dispatcher::singleton()
+                               .findSchemaOrThrow("penstock::c10d_all_reduce", "")
+                               .typed<at::Tensor(In, c10::string_view, std::int64_t)>();
+    return {op.call(gradients[0], "sum", kGroup)};
+  }
+  static constexpr std::int64_t kGroup = 1 << 20;
+};
+
+TEST(SumOnce, LeavesSumsOfGradientsToTheEndOfTheStep) {
+  const StageSpec spec =
+      Spec([](In x, In w) { return SummedGradient::apply(x) * SummedGradient::apply(w); });
+  const StageGraphs graphs = Build(spec, {}).value();
+  EXPECT_EQ(graphs.sums, (std::vector{GradientSum{"weight", SummedGradient::kGroup, false}}));
+  EXPECT_EQ(Count(graphs.backward_input, "penstock::c10d_all_reduce"), 1);  // the input's
+  EXPECT_EQ(Count(graphs.backward_weight, "penstock::c10d_all_reduce"), 0);
+  const StageGraphs as_captured = Build(spec, {.disabled = {"sum_once"}}).value();
+  EXPECT_TRUE(as_captured.sums.empty());
+  EXPECT_EQ(Count(as_captured.backward_weight, "penstock::c10d_all_reduce"), 1);
 }
 
 // Two layers, of which the first one reads no earlier stage's output.
