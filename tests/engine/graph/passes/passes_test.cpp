@@ -128,7 +128,7 @@ struct SummedGradient : torch::autograd::Function<SummedGradient> {
                                                  torch::autograd::variable_list gradients) {
     static const auto op = c10::Dispatcher::singleton()
                                .findSchemaOrThrow("penstock::c10d_all_reduce", "")
-                               .typed<at::Tensor(In, c10::string_view, std::int64_t)>();
+                               .typed<at::Tensor(In, std::string, std::int64_t)>();
     return {op.call(gradients[0], "sum", kGroup)};
   }
   static constexpr std::int64_t kGroup = 1 << 20;
@@ -137,13 +137,15 @@ struct SummedGradient : torch::autograd::Function<SummedGradient> {
 TEST(SumOnce, LeavesSumsOfGradientsToTheEndOfTheStep) {
   const StageSpec spec =
       Spec([](In x, In w) { return SummedGradient::apply(x) * SummedGradient::apply(w); });
-  const StageGraphs graphs = Build(spec, {}).value();
+  const auto built = Build(spec, {});
+  ASSERT_TRUE(built) << built.error().line();
+  const StageGraphs& graphs = *built;
   EXPECT_EQ(graphs.sums, (std::vector{GradientSum{"weight", SummedGradient::kGroup, false}}));
-  EXPECT_EQ(Count(graphs.backward_input, "penstock::c10d_all_reduce"), 1);  // the input's
-  EXPECT_EQ(Count(graphs.backward_weight, "penstock::c10d_all_reduce"), 0);
+  EXPECT_EQ(Count(graphs.backward_input, "penstock::c10d_all_reduce_start"), 1);  // the input's
+  EXPECT_EQ(Count(graphs.backward_weight, "penstock::c10d_all_reduce_start"), 0);
   const StageGraphs as_captured = Build(spec, {.disabled = {"sum_once"}}).value();
   EXPECT_TRUE(as_captured.sums.empty());
-  EXPECT_EQ(Count(as_captured.backward_weight, "penstock::c10d_all_reduce"), 1);
+  EXPECT_EQ(Count(as_captured.backward_weight, "penstock::c10d_all_reduce_start"), 1);
 }
 
 // Two layers, of which the first one reads no earlier stage's output.
