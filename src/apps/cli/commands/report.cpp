@@ -106,7 +106,7 @@ Result<std::string> ReadPlayground() {
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
   for (const char* const name : {"playground.html", "../share/penstock/playground.html",
-                               "../../../../share/penstock/playground.html"}) {
+                                 "../../../../share/penstock/playground.html"}) {
     const std::string path = (program.parent_path() / name).lexically_normal().string();
     if (!error && std::filesystem::exists(path)) return ReadFile(path);
   }

@@ -29,9 +29,8 @@ Result<DevicePluginFunction> FindPlugin(const std::string& name) {
   const std::string file = "libpenstock_" + name + ".so";
   const fs::path own = OwnFolder();
   std::string reason;
-  for (const fs::path& path :
-       {own / file, own / ".." / file, own / "../penstock" / file, own / "../lib/penstock" / file,
-        fs::path(file)}) {
+  for (const fs::path& path : {own / file, own / ".." / file, own / "../penstock" / file,
+                               own / "../lib/penstock" / file, fs::path(file)}) {
     std::error_code error;
     if (path.has_parent_path() && !fs::exists(path, error)) continue;
     void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
