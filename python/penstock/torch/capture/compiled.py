@@ -90,7 +90,7 @@ class Compiled:
         self.shapes = ShapeNumbers(shape)
         self.used = UsedParameters()
         guards.begin()
-        self._run(self.number, reversed_samples(batch), shape, self._capture)
+        self._run(self.number, reversed_values(batch), shape, self._capture)
 
     def _accesses(self) -> Accesses:
         """Returns what the stages that were captured last do with memory.
@@ -143,7 +143,7 @@ class Compiled:
         def verify() -> None:
             self._unused = self._unused_of[number]
             self.engine.begin_captures()
-            self._run(processes.next_pipeline(), reversed_samples(batch), shape, self._capture_of(number))
+            self._run(processes.next_pipeline(), reversed_values(batch), shape, self._capture_of(number))
             self.prove(number)
 
         processes = self._model.processes
@@ -172,7 +172,7 @@ class Compiled:
             self.guards.begin()
             self.engine.begin_captures()
             self.engine.drop_built()  # of a shape that has failed, here or on another process
-            self._run(processes.next_pipeline(), reversed_samples(batch), shape, self._capture_shape)
+            self._run(processes.next_pipeline(), reversed_values(batch), shape, self._capture_shape)
             return None, (self.sources, self._accesses())
 
         def build() -> None:
@@ -362,9 +362,9 @@ def _build_on_all(compiled: Compiled, build: Callable[[], None]) -> None:
         agreement.do_on_all(compiled.processes, agreement.COMPILE_S, work)
 
 
-def reversed_samples(batch: Tensors) -> Tensors:
-    """Returns a batch with other values, so that a capture that depends on them differs from another one."""
-    inputs, targets = ([each.flip(0) if each.dim() > 0 else each for each in tensors] for tensors in batch)
+def reversed_values(batch: Tensors) -> Tensors:
+    """Returns a batch with other values, also of a single sample, so that a capture that depends on them differs from another one."""
+    inputs, targets = ([each.flatten().flip(0).view(each.shape) if each.dim() > 0 else each for each in tensors] for tensors in batch)
     return inputs, targets
 
 

@@ -13,7 +13,7 @@ import penstock
 from penstock import Error
 from penstock.torch.arguments import LossFn
 from penstock.torch.batch.batches import Arguments, Structure
-from penstock.torch.capture.compiled import explain_difference, with_other_values
+from penstock.torch.capture.compiled import explain_difference, reversed_values, with_other_values
 from penstock.torch.capture.foreign import Trained
 from penstock.torch.capture.memory_uses import MemoryUses
 from penstock.torch.capture.stage_code import StageCode, compile_stage
@@ -109,7 +109,8 @@ class CapturedStage:
         with forked_random(self._model.devices[self._index]):
             guards.begin()
             examples = self._examples(inputs, received)
-            first, _ = self._build(guards, structure, of_target, with_other_values(1, (examples, targets)), captures_only=True)
+            others = with_other_values(1, reversed_values((examples, targets)))
+            first, _ = self._build(guards, structure, of_target, others, captures_only=True)
             guards.settle()
             built, code = self._build(guards, structure, of_target, (examples, targets), captures_only=False)
             guards.finish()
