@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch.distributed.fsdp import fully_shard
 
 import penstock.torch as pt
 from penstock import Error
+from penstock.torch.training import checkpoint
 
 FLAT, NESTED = StateDictOptions(flatten_optimizer_state_dict=True), StateDictOptions()
 
@@ -163,3 +165,27 @@ def test_stages_of_ones_own(tmp_path: pathlib.Path) -> None:
             loaded.load_checkpoint(tmp_path, **keys)
     with pytest.raises(Error, match="load_checkpoint: "):
         loaded.load_checkpoint(tmp_path / "missing")
+
+
+class _Hostile:
+    """Runs a command where it is unpickled."""
+
+    def __init__(self, ran: pathlib.Path) -> None:
+        self.ran = ran
+
+    def __reduce__(self) -> Any:
+        return pathlib.Path.touch, (self.ran,)
+
+
+@pytest.mark.parametrize("where", ["metadata", "value"])
+def test_nothing_in_a_checkpoint_is_run(tmp_path: pathlib.Path, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe, folder, ran = pipeline(Model(1)), tmp_path / "checkpoint", tmp_path / "ran"
+    steps(pipe, 1)
+    if where == "value":
+        monkeypatch.setattr(checkpoint, "_as_text", lambda _: _Hostile(ran))
+    pipe.save_checkpoint(folder)
+    if where == "metadata":
+        (folder / ".metadata").write_bytes(pickle.dumps(_Hostile(ran)))
+    with pytest.raises(Error, match="which is not read" if where == "metadata" else "[Ww]eights.only"):
+        pipe.load_checkpoint(folder)
+    assert not ran.exists()

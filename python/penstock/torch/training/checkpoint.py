@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
-import pickle
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch.distributed as dist
 from penstock import Error
 from penstock.torch.arguments import in_code_of
 from penstock.torch.model import Model
+from penstock.torch.training import checkpoint_reader
 from penstock.torch.training.run import Run
 from penstock.torch.weights.stage_optimizer import StageOptimizer
 
@@ -37,7 +38,7 @@ def save(run: Run, folder: str | os.PathLike[str], model: str, optimizer: str) -
         made.update({_joined(optimizer, f"param_groups.{number}.{key}"): value for key, value in group.items()})
     scheduler = next((each for each in state["lr_schedulers"] if each is not None), None)
     if scheduler is not None:
-        made[_SCHEDULER] = pickle.dumps(scheduler)  # one key
+        made[_SCHEDULER] = _as_text(scheduler)  # one key
     made[_EPOCH] = (scheduler or {}).get("last_epoch", state["steps"])
     made.update({_SEED: state["seed"], _STEP: state["steps"], "train_state.ntokens_seen": 0})
     with in_code_of("save_checkpoint"):
@@ -72,7 +73,7 @@ class _File:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         with in_code_of("load_checkpoint"):
-            self._reader = _dcp().FileSystemReader(folder)
+            self._reader, self._planner = checkpoint_reader.of_folder(folder)
             self.known: Mapping[str, Any] = self._reader.read_metadata().state_dict_metadata
         self._below: dict[str, dict[str, str]] = {}
         for key in self.known:
@@ -92,7 +93,7 @@ class _File:
     def read(self, wanted: dict[str, Any]) -> dict[str, Any]:
         """Fills tensors in place, and puts other values in place of None."""
         with in_code_of("load_checkpoint"):
-            _dcp().load(wanted, storage_reader=self._reader, no_dist=True)
+            _dcp().load(wanted, storage_reader=self._reader, planner=self._planner(), no_dist=True)
         return wanted
 
     def empty(self, key: str) -> torch.Tensor | None:
@@ -190,10 +191,17 @@ def _aliases(model: Model) -> dict[str, list[str]]:
     return {name: names for names in by_id.values() if len(names) > 1 for name in names}
 
 
+def _as_text(scheduler: dict[str, Any]) -> str:
+    try:
+        return json.dumps(scheduler)
+    except TypeError as error:
+        raise Error(f"save_checkpoint: the state of the lr_scheduler has more than numbers, texts and lists ({error}): save it yourself") from error
+
+
 def _scheduler_state(own: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
     """Returns the state of a scheduler at the step of a checkpoint. Lists by parameter group stay its own if the groups differ."""
     if _SCHEDULER in found:
-        loaded = pickle.loads(found[_SCHEDULER])
+        loaded = json.loads(found[_SCHEDULER])
         lists = {key: each for key, each in own.items() if isinstance(each, list) and len(each) != len(loaded.get(key, each))}
         return {**own, **loaded, **lists}
     if _EPOCH in found:
