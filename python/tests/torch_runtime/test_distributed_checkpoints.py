@@ -186,6 +186,6 @@ def test_nothing_in_a_checkpoint_is_run(tmp_path: pathlib.Path, where: str, monk
     pipe.save_checkpoint(folder)
     if where == "metadata":
         (folder / ".metadata").write_bytes(pickle.dumps(_Hostile(ran)))
-    with pytest.raises(Error, match="which is not read" if where == "metadata" else "[Ww]eights.only"):
+    with pytest.raises(Error, match="which is not read"):
         pipe.load_checkpoint(folder)
     assert not ran.exists()

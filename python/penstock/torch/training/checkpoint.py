@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from penstock import Error
-from penstock.torch.arguments import in_code_of
+from penstock.torch.arguments import in_code_of, line_of
 from penstock.torch.model import Model
 from penstock.torch.training import checkpoint_reader
 from penstock.torch.training.run import Run
@@ -92,8 +92,13 @@ class _File:
 
     def read(self, wanted: dict[str, Any]) -> dict[str, Any]:
         """Fills tensors in place, and puts other values in place of None."""
-        with in_code_of("load_checkpoint"):
-            _dcp().load(wanted, storage_reader=self._reader, planner=self._planner(), no_dist=True)
+        dcp = _dcp()
+        try:
+            with in_code_of("load_checkpoint"):
+                dcp.load(wanted, storage_reader=self._reader, planner=self._planner(), no_dist=True)
+        except dcp.api.CheckpointException as error:  # no Exception
+            reason = next((each for each, _ in error.failures.values()), error)
+            raise Error(f"load_checkpoint: {line_of(reason)}") from error
         return wanted
 
     def empty(self, key: str) -> torch.Tensor | None:

@@ -60,6 +60,10 @@ def of_folder(folder: str) -> tuple[Any, Any]:
 
     class Planner(dcp.DefaultLoadPlanner):  # type: ignore[misc, name-defined]
         def load_bytes(self, read_item: Any, value: Any) -> None:
-            self.state_dict[read_item.dest_index.fqn] = torch.load(value, weights_only=True)
+            name = read_item.dest_index.fqn
+            try:
+                self.state_dict[name] = torch.load(value, weights_only=True)
+            except pickle.UnpicklingError as error:
+                raise Error(f"the value '{name}' of the checkpoint is more than numbers, texts and lists, which is not read") from error
 
     return Reader(folder), lambda: Planner(flatten_state_dict=False, flatten_sharded_tensors=False)
