@@ -62,7 +62,8 @@ nb::tuple ArgumentOf(const Argument& argument, const c10::Argument& declared) {
     return nb::make_tuple("constant", nb::none());
   }
   if (kind == c10::TypeKind::ScalarTypeType) {
-    return nb::make_tuple("dtype", c10::getDtypeNames(constant.toScalarType()).first);
+    const std::string name(c10::getDtypeNames(constant.toScalarType()).first);
+    return nb::make_tuple("dtype", name);
   }
   if (kind == c10::TypeKind::LayoutType) return nb::make_tuple("layout", constant.toInt());
   if (kind == c10::TypeKind::MemoryFormatType) {
