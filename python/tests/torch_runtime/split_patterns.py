@@ -29,7 +29,7 @@ class Stage(nn.Module):
         self.frozen = nn.Parameter(torch.linspace(0.5, 1.5, WIDTH), requires_grad=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(self, x)
+        return self.function(self, x).contiguous()  # Gloo sends no others.
 
 
 class _Cube(torch.autograd.Function):
@@ -97,7 +97,7 @@ PATTERNS: dict[str, _Function] = {
     "convolution twice": lambda s, x: s.conv(torch.tanh(s.conv(x.unsqueeze(1)))).squeeze(1),
     "attention": _attention,
     "chunks": lambda s, x: sum(each * (index + 1) for index, each in enumerate(s.wide(x).chunk(3, dim=-1))),
-    "slice": lambda s, x: s.wide(x)[:, WIDTH : 2 * WIDTH].contiguous(),
+    "slice": lambda s, x: s.wide(x)[:, WIDTH : 2 * WIDTH],
     "row sums": lambda s, x: s.a(x).sum(0, keepdim=True) * s.b(x),
     "softmax": lambda s, x: torch.softmax(s.a(x), dim=-1) @ s.b.weight,
     "log-sum-exp": lambda s, x: s.a(x) - torch.logsumexp(s.b(x), dim=-1, keepdim=True),
