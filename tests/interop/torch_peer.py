@@ -41,10 +41,10 @@ def write_csv(program, path, *words):
 
 
 def lowering():
-    """Returns the options of a lowered file. Since 2.15, torch needs a wait for each SEND."""
+    """Returns the options of a lowered file. Since 2.15, torch needs a wait for each SEND and REDUCE_GRAD."""
     from torch.distributed.pipelining import schedules  # pylint: disable=import-outside-toplevel
 
-    return ["--lower", *(["--pass", "wait-send=2"] if hasattr(schedules, "WAIT_SEND_F") else [])]
+    return ["--lower", *(["--pass", "wait-send=2,reduce-grad=wait"] if hasattr(schedules, "WAIT_SEND_F") else [])]
 
 
 # ---- 1: loading ------------------------------------------------------------------------------------

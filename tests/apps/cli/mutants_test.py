@@ -58,7 +58,7 @@ class MutantsTest(program.CommandTest):
 
     def test_what_a_step_lacks_is_refused(self):
         lanes = self.lanes_of("1f1b", "--pass", "sharding,optimizer")
-        for lacking in ("REDUCE_GRAD", "STEP", "RESHARD"):
+        for lacking in ("REDUCE_GRAD", "STEP"):  # files of earlier torch lack the last RESHARD
             cell = next(cell for cell in reversed(lanes[0]) if cell.endswith(lacking))
             self.write_lanes([[each for each in lane if each != cell] for lane in lanes])
             result = self.start("validate", "mutant.csv")

@@ -8,7 +8,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 def text_of_sources():
     """Returns the sources in one line, where adjacent literals are one."""
-    files = [path for folder, ending in (("src", "*.cpp"), ("src", "*.h"), ("python/penstock", "*.py"), ("tools", "setup.sh"))
+    files = [path for folder, ending in (("src", "*.cpp"), ("src", "*.h"), ("python/penstock", "*.py"), ("tools", "setup.sh"), ("cmake", "*.cmake"))
              for path in sorted((ROOT / folder).rglob(ending))]
     text = " ".join(path.read_text(encoding="utf-8") for path in files)
     return re.sub(r"\s+", " ", re.sub(r'"\s*f?"', "", text))
