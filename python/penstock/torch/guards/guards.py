@@ -8,6 +8,7 @@ changes, and its graphs must be those of the first one.
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -69,7 +70,12 @@ class Guards:
         if torch._C._len_torch_dispatch_stack() > 0:
             raise Error("step: a TorchDispatchMode is on, which compiled steps do not call: step outside of it")
         before = _host_states()
-        with self._stand_ins.standing_in(is_other=not self._is_second), _without(() if self._is_second else self._doubtful), self._code:
+        with (
+            self._stand_ins.standing_in(is_other=not self._is_second),
+            _without(() if self._is_second else self._doubtful),
+            _without_collection(),
+            self._code,
+        ):
             yield
         if self._code.refusal:
             raise Error(self._code.refusal)
@@ -256,6 +262,18 @@ def _without(items: Sequence[tuple[dict[str, Any], Any]]) -> Iterator[None]:
             for each in keys[keys.index(key) + 1 :]:  # in their order
                 if each in holder:
                     holder[each] = holder.pop(each)
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """Collects no garbage meanwhile, because finalizers, such as those of temporary folders, are no code of the stage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _host_states() -> list[tuple[str, Any]]:
