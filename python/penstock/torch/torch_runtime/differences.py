@@ -14,6 +14,8 @@ from torch.distributed.pipelining.schedules import _Action, _ComputationType
 Lanes: TypeAlias = dict[int, list[Any]]
 
 _torch: Any = schedules
+#: Whether stages receive tensors with the strides that the sender has. Otherwise they receive contiguous ones.
+KNOWS_STRIDES = not hasattr(PipelineStage, "get_outputs_meta")
 _WAIT_REDUCE_GRAD = getattr(_ComputationType, "WAIT_REDUCE_GRAD", None)
 
 
@@ -53,8 +55,11 @@ def skip_messages_to_itself(stage: PipelineStage) -> None:
     stage._get_init_p2p_neighbors_ops = others
 
 
-def output_bytes(stage: PipelineStage) -> int:
+def outputs_of(stage: Any) -> Any:
+    """Returns what a stage knows of the tensors that it sends to the next one: shapes, dtypes and strides."""
+    return stage._stage_meta.outputs if KNOWS_STRIDES else stage.get_outputs_meta()
+
+
+def output_bytes(stage: Any) -> int:
     """Returns the size of what a stage that has run sends to the next one."""
-    given: Any = stage
-    outputs = given.get_outputs_meta() if hasattr(given, "get_outputs_meta") else given._stage_meta.outputs
-    return sum(math.prod(each.shape) * each.dtype.itemsize for each in outputs)
+    return sum(math.prod(each.shape) * each.dtype.itemsize for each in outputs_of(stage))

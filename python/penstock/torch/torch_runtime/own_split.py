@@ -19,11 +19,8 @@ from penstock import Error
 from penstock.torch.arguments import LossFn
 from penstock.torch.devices import random_states, restored_random_states
 from penstock.torch.torch_runtime.captured_stage import CapturedStage, Program
+from penstock.torch.torch_runtime.differences import KNOWS_STRIDES, outputs_of
 from penstock.torch.torch_runtime.memory_actions import MemoryActions, Offloaded
-
-#: Whether stages know the strides of all tensors that they send and receive, as since torch 2.13.
-_HAS_METADATA = not hasattr(PipelineStage, "get_outputs_meta")
-
 
 @dataclasses.dataclass
 class _Microbatch:
@@ -45,7 +42,7 @@ class _Microbatch:
 class OwnSplit:
     """Computes the actions of a runtime's stages by captured graphs.
 
-    A stage that cannot be captured in the first step keeps torch's actions, with a warning; `captured` has the others. From
+    A stage that cannot be captured in the first step keeps torch's actions, with a warning; `stages` has the others. From
     then on, a stage whose code cannot be captured again raises an Error.
     """
 
@@ -53,13 +50,15 @@ class OwnSplit:
         self, runtime: _PipelineScheduleRuntime, loss: LossFn, memory: MemoryActions, *, compiled: bool, required: bool
     ) -> None:
         """``required``: whether a stage that cannot be captured is an Error."""
-        self.is_required, self.memory = required, memory
+        self._is_required, self.memory = required, memory
         self._targets: Any = None
         self.stages: dict[int, _Stage] = {}
         for stage in runtime._stages:
             assert isinstance(stage, PipelineStage)
-            with self._or_torchs(stage.stage_index):
+            try:
                 self.stages[stage.stage_index] = _Stage(self, stage, loss, compiled=compiled)
+            except Error as error:
+                self.leave(stage.stage_index, error)
         run, judge = runtime._step_microbatches, cast("Callable[..., None]", runtime._maybe_compute_loss)
 
         def step(arg_mbs: Any = None, kwarg_mbs: Any = None, target_mbs: Any = None, *rest: Any, **named: Any) -> Any:
@@ -92,18 +91,10 @@ class OwnSplit:
         for kind, of_stage, of_microbatch in self.memory.after.get((op, stage, microbatch), ()):
             self.stages[of_stage].run_memory_action(kind, of_microbatch)
 
-    @contextlib.contextmanager
-    def _or_torchs(self, stage: int) -> Iterator[None]:
-        """Leaves a stage that cannot be captured to torch."""
-        try:
-            yield
-        except Error as error:
-            if self.is_required:
-                raise
-            self.leave(stage, error)
-
     def leave(self, stage: int, reason: Error) -> None:
-        """Leaves a stage to torch."""
+        """Leaves a stage that cannot be captured to torch. Raises the reason if captures are required."""
+        if self._is_required:
+            raise reason
         self.stages.pop(stage, None)
         warnings.warn(
             f"stage {stage} is not captured, so torch divides its backward, which the first step checks: {reason}", stacklevel=2
@@ -125,7 +116,7 @@ class _Stage:
         self._action = "", -1  # and the microbatch, of which torch's stage is in a method
         self._torchs_forward, self._torchs_backward = stage.forward_maybe_with_nosync, stage.backward_maybe_with_nosync
         stage.forward_maybe_with_nosync, stage.backward_maybe_with_nosync = self.forward, self.backward
-        if not _HAS_METADATA:
+        if not KNOWS_STRIDES:
             self._torchs_validation, stage._validate_fwd_outputs = stage._validate_fwd_outputs, self._validate
         stage.forward_one_chunk = self._in_action("F", stage.forward_one_chunk)
         stage.backward_one_chunk = self._in_action("B", stage.backward_one_chunk)
@@ -161,7 +152,7 @@ class _Stage:
         try:
             program, tensors = self._captured.program(args, kwargs, self._split.target(microbatch))
         except Error as error:
-            if self._has_run or self._split.is_required:
+            if self._has_run:
                 raise
             self._split.leave(stage.stage_index, error)
             return self._torchs_forward(*args, **kwargs)
@@ -174,14 +165,15 @@ class _Stage:
         results = self._run_forward(running)
         if is_recomputed:
             running.slots = []
+        left = len(results) - len(program.buffers)
         with torch.no_grad():
-            for buffer, value in zip(program.buffers, results[len(results) - len(program.buffers) :], strict=True):
+            for buffer, value in zip(program.buffers, results[left:], strict=True):
                 buffer.copy_(value)
-        results = results[: len(results) - len(program.buffers)]
+        results = results[:left]
         if stage.is_last:
             self.losses[microbatch] = results[0]
             results = results[1:]
-        return program.outputs.fill(_with_strides(results, stage._stage_meta.outputs if _HAS_METADATA else None))
+        return program.outputs.fill(_with_strides(results, outputs_of(stage) if KNOWS_STRIDES else None))
 
     def _run_forward(self, running: _Microbatch) -> list[Any]:
         running.slots = [None] * running.program.slots
@@ -193,7 +185,7 @@ class _Stage:
 
     def _validate(self, outputs: tuple[torch.Tensor, ...]) -> None:
         """Graphs return contiguous tensors, as the next stage receives, where torch requires the strides of the module's."""
-        expected = self._stage.get_outputs_meta()
+        expected = outputs_of(self._stage)
         if self._action[1] in self._running and len(expected) == len(outputs):
             outputs = tuple(_with_stride(*pair) for pair in zip(outputs, expected, strict=True))
         self._torchs_validation(outputs)
@@ -244,7 +236,7 @@ class _Stage:
             return ()
         given = [(each, gradients.get(index)) for index, each in enumerate(running.inputs[: program.received])]
         sent = [torch.zeros(each.shape, dtype=each.dtype, device=each.device) if of is None else of for each, of in given]
-        return tuple(_with_strides(sent, self._stage._stage_meta.input_grads if _HAS_METADATA else None))
+        return tuple(_with_strides(sent, self._stage._stage_meta.input_grads if KNOWS_STRIDES else None))
 
     def _compute_weight_gradients(self, running: _Microbatch) -> None:
         running.put_back()
