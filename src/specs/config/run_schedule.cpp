@@ -180,8 +180,8 @@ Status CheckRing(const TrainConfig& config) {
                           "ulysses");
 }
 
-// Of several ranks, the one with the last token of a sample has it in the predictor, too, where it
-// would count as load of the experts.
+// With several ranks, the predictor of the rank with a sample's last token computes this token,
+// too, and the router would count it as load of the experts.
 Status CheckPredictor(const TrainConfig& config) {
   if (!HasPredictor(config) || !BalancesExperts(config)) return {};
   return InvalidParameter("parallel.context",

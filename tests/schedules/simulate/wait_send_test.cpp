@@ -152,7 +152,7 @@ TEST(WaitSends, OurOrderOfMessagesAdmitsABudgetOfOne) {
   }
 }
 
-// The same times in each way in which the simulator orders ranks.
+// The order in which the simulator runs ranks changes no time.
 TEST(WaitSends, TakeTheSameTimeInEveryOrder) {
   std::mt19937 random(34);
   for (int draw = Draws(500); draw > 0; --draw) {
