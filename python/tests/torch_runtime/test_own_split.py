@@ -163,6 +163,8 @@ def _follow(rank: int) -> list[float]:
         for each in (*stages, *whole):
             each.factor = factor
             each.zero_grad()
+            if step == 2:
+                each.linear.weight = nn.Parameter(each.linear.weight.detach().flip(0))
         _step(runtime, {rank}, 1, step)
         _plain(list(whole), step)
         errors.append(_error(stages[rank].linear.weight.grad, whole[rank].linear.weight.grad))

@@ -24,6 +24,7 @@ from penstock.torch.guards.numbers import Numbers
 from penstock.torch.model import Model
 from penstock.torch.processes.processes import Processes
 from penstock.torch.torch_runtime.piece_code import Piece
+from penstock.torch.weights.weights import StageWeights
 
 _MOST = 8  # programs of earlier shapes and values
 
@@ -58,12 +59,14 @@ class CapturedStage:
         schedule = penstock.schedule("1f1b", ranks=stages, microbatches=1)
         given = _arguments([module if each == index else None for each in range(stages)], loss if self.is_last else None)
         self._model = Model(given, schedule, Processes(engine.Processes(), index, stages))
-        weights = self._model.weights[index]
-        assert weights is not None
-        self._weights = weights
-        self._parameters = dict(weights.parameters)
         self._programs: list[tuple[Any, Program]] = []
         self._checked: set[int] = set()  # ids of programs that fit since the step began
+
+    @property
+    def _weights(self) -> StageWeights:
+        weights = self._model.weights[self._index]
+        assert weights is not None
+        return weights
 
     def begin_step(self) -> None:
         """Has programs be compared with what their code reads now, before their next use."""
@@ -121,7 +124,8 @@ class CapturedStage:
         assert code.outputs is not None
         slots, of_inputs, of_outputs, buffers = built.ports()
         described = dict(zip("FIW", built.pieces(), strict=True))
-        pieces = {name: Piece(each, self._parameters, self._compiled) for name, each in described.items()}
+        parameters = dict(self._weights.parameters)
+        pieces = {name: Piece(each, parameters, self._compiled) for name, each in described.items()}
         differentiated = [index for index, each in enumerate(examples) if each.requires_grad]
         of_slots = [slot for slot, _ in of_inputs], received, differentiated, [slot for slot, _ in of_outputs], built.example_outputs()
         return Program(guards, code.outputs, slots, *of_slots, buffers, pieces)
@@ -135,9 +139,9 @@ class CapturedStage:
 
     def add_gradients(self, names: list[str], gradients: list[torch.Tensor]) -> None:
         """Adds gradients to those of parameters, as a backward of autograd does. ``names``: of the parameters."""
-        added, to = [], []
+        parameters, added, to = dict(self._weights.parameters), [], []
         for name, gradient in zip(names, gradients, strict=True):
-            parameter = self._parameters[name]
+            parameter = parameters[name]
             if parameter.grad is None:
                 parameter.grad = torch.empty_like(parameter).copy_(gradient)  # The gradient may share memory with others.
             else:
@@ -156,13 +160,7 @@ class CapturedStage:
         parts.functions = engine.StageFunctions(code.forward, code.loss if self.is_last else None, code.judge)
         parts.parameters, parts.state = self._weights.parameters, self._weights.state
         parts.inputs, parts.targets = examples
-        built: list[Any] = []
-
-        def build() -> None:
-            built[:] = [engine.StagePieces(parts, self._index == 0, self.is_last, captures_only)]
-
-        compile_stage(code, build)
-        return built[0], code
+        return compile_stage(code, lambda: engine.StagePieces(parts, self._index == 0, self.is_last, captures_only)), code
 
 
 def _arguments(stages: list[nn.Module | None], loss: LossFn) -> Any:
