@@ -137,19 +137,6 @@ class CapturedStage:
             each.requires_grad_(each.is_floating_point())
         return examples
 
-    def add_gradients(self, names: list[str], gradients: list[torch.Tensor]) -> None:
-        """Adds gradients to those of parameters, as a backward of autograd does. ``names``: of the parameters."""
-        parameters, added, to = dict(self._weights.parameters), [], []
-        for name, gradient in zip(names, gradients, strict=True):
-            parameter = parameters[name]
-            if parameter.grad is None:
-                parameter.grad = torch.empty_like(parameter).copy_(gradient)  # The gradient may share memory with others.
-            else:
-                added.append(gradient)
-                to.append(parameter.grad)
-        if to:
-            torch._foreach_add_(to, added)
-
     def _build(
         self, guards: Guards, structure: Structure, of_target: Structure | None, examples: Any, *, captures_only: bool
     ) -> tuple[Any, StageCode]:

@@ -228,9 +228,7 @@ class _Stage:
             for slot, gradient, output in zip(program.gradients, of_outputs, program.results, strict=True):
                 if slot >= 0:
                     running.slots[slot] = torch.zeros_like(output) if gradient is None else gradient.contiguous()
-        with _plainly(self._stage.device):
-            found, of_parameters = program.pieces["I"].run(running.slots)
-        self._captured.add_gradients(program.pieces["I"].gradients, of_parameters)
+        found = self._run_backward(running, "I")
         gradients = dict(zip(program.differentiated, found, strict=True))
         if self._stage.is_first:
             return ()
@@ -240,9 +238,28 @@ class _Stage:
 
     def _compute_weight_gradients(self, running: _Microbatch) -> None:
         running.put_back()
+        self._run_backward(running, "W")
+
+    def _run_backward(self, running: _Microbatch, op: str) -> list[Any]:
+        """Runs I or W, and adds gradients to those of parameters. Returns what leaves the stage."""
+        piece = running.program.pieces[op]
         with _plainly(self._stage.device):
-            _, gradients = running.program.pieces["W"].run(running.slots)
-        self._captured.add_gradients(running.program.pieces["W"].gradients, gradients)
+            leaving, gradients = piece.run(running.slots)
+            _add_gradients(piece.trained, gradients)
+        return leaving
+
+
+def _add_gradients(parameters: list[torch.Tensor], gradients: list[torch.Tensor]) -> None:
+    """Adds gradients to those of parameters, as a backward of autograd does."""
+    added, to = [], []
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        if parameter.grad is None:
+            parameter.grad = torch.empty_like(parameter).copy_(gradient)  # The gradient may share memory with others.
+        else:
+            added.append(gradient)
+            to.append(parameter.grad)
+    if to:
+        torch._foreach_add_(to, added)
 
 
 def _with_strides(tensors: list[torch.Tensor], expected: Any) -> list[torch.Tensor]:

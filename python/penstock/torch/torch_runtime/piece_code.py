@@ -36,8 +36,8 @@ class Piece:
         build = _Builder([value for value, _, _ in inputs], bound, types)
         for node in nodes:
             build.add(*node)
-        #: The names of the parameters whose gradients a run returns.
-        self.gradients = list(build.gradients)
+        #: The parameters whose gradients a run returns.
+        self.trained = [parameters[name] for name in build.gradients]
         module = build.finish([value for value, _ in outputs])
         self._is_empty = not nodes and not outputs
         self._run: Any = torch.compile(module, dynamic=False) if compiled else module
