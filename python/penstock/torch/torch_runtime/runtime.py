@@ -19,11 +19,11 @@ from penstock.torch.torch_runtime.differences import Lanes, skip_messages_to_its
 from penstock.torch.torch_runtime.memory_actions import MemoryActions, divide
 from penstock.torch.torch_runtime.split_check import check_first_step
 
-without_engine: Error | None = None
+_without_engine: Error | None = None
 try:
     from penstock.torch.torch_runtime.own_split import OwnSplit
 except Error as missing:
-    without_engine = missing
+    _without_engine = missing
 
 Split: TypeAlias = Annotated[str, one_of("'auto', 'captured' or 'torch'", "auto", "captured", "torch")]
 
@@ -104,14 +104,14 @@ def _own_split(
     runtime: _PipelineScheduleRuntime, loss_fn: LossFn, memory: MemoryActions, split: str, compiled: bool, is_divided: bool
 ) -> Collection[int]:
     """Has captured graphs compute the actions of stages, if they are wanted. Returns these stages, also later."""
-    if split == "torch" or loss_fn is None or not (is_divided or compiled or split == "captured"):
-        if compiled and split == "torch":
-            raise Error("compile=True compiles captured graphs, which split='torch' does not make: leave split out")
-        return ()
+    if compiled and split == "torch":
+        raise Error("compile=True compiles captured graphs, which split='torch' does not make: leave split out")
     required = split == "captured" or compiled
-    if without_engine is not None:
+    if split == "torch" or loss_fn is None or not (is_divided or required):
+        return ()
+    if _without_engine is not None:
         if required:
-            raise without_engine
+            raise _without_engine
         return ()
     return OwnSplit(runtime, loss_fn, memory, compiled=compiled, required=required).stages
 
