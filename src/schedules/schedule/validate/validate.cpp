@@ -206,11 +206,14 @@ class Validator {
     inputs.blocked = true;
   }
 
-  // The rank at the other end of a communication action; -1 if there is none.
+  // Whether the next stage is at the other end of a communication action; else the previous one is.
+  static bool IsWithNext(const Part& part) {
+    return (MessageOf(part).kind == ValueKind::kActivation) != IsRecv(part.op);
+  }
+  // The rank at the other end; -1 if there is none.
   int PeerOf(const Part& part) const {
-    const bool activation = MessageOf(part).kind == ValueKind::kActivation;
-    const bool next = activation != IsRecv(part.op);
-    return next ? edges_[part.stage].next_rank : edges_[part.stage].previous_rank;
+    const StageEdges& edges = edges_[part.stage];
+    return IsWithNext(part) ? edges.next_rank : edges.previous_rank;
   }
 
   // Looks at what the vocabulary's actions need and produce.
@@ -327,9 +330,8 @@ class Validator {
 
   void CheckTransfer(int rank, std::size_t position, const Part& part, std::uint8_t history) {
     if (PeerOf(part) < 0) [[unlikely]] {
-      const bool activation = MessageOf(part).kind == ValueKind::kActivation;
       AddFault(rank, position, "the {} stage of stage {} is not on another rank",
-               activation != IsRecv(part.op) ? "next" : "previous", part.stage);
+               IsWithNext(part) ? "next" : "previous", part.stage);
     }
     const bool not_computed = (part.op == Op::kSendForward && (history & kForwardBit) == 0) ||
                               (part.op == Op::kSendBackward && (history & kInputGradientBits) == 0);
