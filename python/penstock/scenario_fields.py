@@ -92,6 +92,7 @@ class ModelFields(TypedDict, total=False):
     shared_experts: int
     shared_hidden: int
     dense_layers: int
+    experts_every: int
     predictors: int
     pattern: str
     mamba: Sequence[int] | str

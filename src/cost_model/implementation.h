@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,7 +19,6 @@
 
 namespace penstock {
 
-struct Device;
 struct LayerRange;
 struct Microbatch;
 struct ModelShape;
@@ -55,8 +55,11 @@ struct Speeds {
   double device_launch = 0;       // fixed seconds of the device per kernel
   double host_launch = 0;         // seconds of the host per kernel, hidden while the device is busy
   double hidden_gradients = 0;    // part of sums of gradients and gathers of weights
-  double hidden_tensor = 0;       // part of the messages of `tensor`
-  double hidden_expert = 0;       // part of the messages of `expert`
+  // Part of the messages of `tensor`, `context` and `expert` that compute hides, if it is given;
+  // otherwise kernels say what is exposed of theirs, and `hidden_tensor` is what most of them say.
+  std::optional<double> hidden_communication = {};
+  double hidden_tensor = 0;
+  double exposed_factor = 1;  // of what is exposed
 
   double of(Precision precision) const {
     const double part = matmul[static_cast<std::size_t>(precision)];
@@ -109,8 +112,8 @@ struct Implementation {
   // step.
   double shards_exposed = 0;
   double offload_exposed = 1;  // part of offloading activations that compute does not hide
-  // The default of `time_factor`, which calibrates a device and a precision. Null: 1.
-  double (*time_factor)(const Device&, Precision) = nullptr;
+  // Whether the factors of times that devices have (device.h) go with its constants.
+  bool has_device_factors = false;
 
   // One layer, an extra predictor's layer, the embedding, and the final norm with head and loss.
   StagePart (*layer)(const ModelShape&, std::int64_t layer, const Microbatch&) = nullptr;

@@ -53,6 +53,7 @@ struct KernelCost {
   double choices = 0;
   double hidden_by = 0;  // FLOPs of a concurrent matmul, under which its messages run
   double exposed = 1;    // part of its messages that compute does not hide
+  double gathered = 0;   // bytes that it gets from the ranks that have other experts, all of theirs
 };
 using Kernels = std::vector<KernelCost>;
 

@@ -17,16 +17,22 @@ inline constexpr double kMatmulNvfp4 = 0.46;
 // Length of a matmul's inner dimension whose start and end take as long as its products, at the
 // peak of bf16.
 inline constexpr double kMatmulStart = 580;
-// Efficiency of grouped matmuls relative to one, with the experts' kernels apart and fused
-// (CuteDSL's grouped MLP).
-inline constexpr double kGrouped = 0.7, kGroupedFused = 0.97;
+// Width of an expert on a rank at which grouped matmuls have half of the efficiency of a single
+// one; likewise with the experts' kernels fused (CuteDSL's grouped MLP).
+inline constexpr double kGroupedWidth = 660, kGroupedWidthFused = 50;
 // Part of the traffic of weights and their gradients that is not hidden. Set.
 inline constexpr double kWeightTraffic = 0.5;
 // Part of the memory bandwidth.
 inline constexpr double kMemory = 0.77;
 
-// Parts of bf16's peak that attention reaches; FlashAttention-3 (Shah et al. 2024) has 0.6 to 0.75.
+// Parts of bf16's peak that attention reaches on long sequences; FlashAttention-3 (Shah et al.
+// 2024) has 0.6 to 0.75.
 inline constexpr double kAttentionForward = 0.63, kAttentionBackward = 0.55;
+// The same of software from before 2025 on Hopper and later: FlashAttention-2 reaches 0.35 of an
+// H100's peak (Shah et al. 2024, section 1).
+inline constexpr double kFlash2Forward = 0.35, kFlash2Backward = 0.3;
+// Tokens of a call, which is one step of a ring, that take as long as its start and end.
+inline constexpr double kAttentionStart = 0;
 inline constexpr double kSmallHeads = 0.6;    // set: relative, of heads below 128
 inline constexpr double kFp8Attention = 1.3;  // as assumed: speedup of 8 bits
 // Part of bf16's peak: scans of Mamba-2 and of delta nets, with their convolutions.
@@ -54,6 +60,9 @@ inline constexpr double kLogitPasses = 6;              // set: of the loss
 // Parts of the bandwidth of links and of the network. Set for all collectives but the experts'.
 inline constexpr double kLink = 0.8, kNetwork = 0.8;
 inline constexpr double kExpertLink = 0.96, kExpertNetwork = 0.79;
+// Further factors of the all-to-alls and all-gathers of NCCL, in which every rank sends each token
+// as often as it has experts for it.
+inline constexpr double kAllToAllLink = 1;
 // Parts of messages that compute does not hide.
 inline constexpr double kTensorExposed = 0.46;     // 1 in NVFP4, whose recipes do not overlap them
 inline constexpr double kContextExposed = 0.5;     // set

@@ -222,8 +222,7 @@ void Multiply(const SpeedFactors& factors, Speeds& speeds) {
   speeds.expert_link = Scaled(speeds.expert_link, factors.link);
   speeds.network = Scaled(speeds.network, factors.network);
   speeds.expert_network = Scaled(speeds.expert_network, factors.network);
-  speeds.hidden_tensor = HiddenPart(speeds.hidden_tensor, factors.exposed_communication);
-  speeds.hidden_expert = HiddenPart(speeds.hidden_expert, factors.exposed_communication);
+  speeds.exposed_factor = factors.exposed_communication;
   speeds.hidden_gradients = HiddenPart(speeds.hidden_gradients, factors.exposed_gradients);
   speeds.device_launch *= factors.device_launch;
   speeds.host_launch *= factors.host_launch;
@@ -289,9 +288,7 @@ Result<Speeds> ReadSpeeds(const ModelRequest& request, const Microbatch& batch) 
   if (request.bandwidth_efficiency || request.network_efficiency) speeds.expert_network = 0;
   speeds.link = request.link_efficiency.value_or(speeds.link);
   speeds.network = request.network_efficiency.value_or(speeds.network);
-  if (request.hidden_communication) {
-    speeds.hidden_tensor = speeds.hidden_expert = *request.hidden_communication;
-  }
+  speeds.hidden_communication = request.hidden_communication;
   speeds.hidden_gradients = request.hidden_gradients.value_or(speeds.hidden_gradients);
   PENSTOCK_TRY_STATUS(SetTime("device_launch", request.device_launch, speeds.device_launch));
   PENSTOCK_TRY_STATUS(SetTime("host_launch", request.host_launch, speeds.host_launch));
@@ -352,9 +349,7 @@ Status CheckPrecision(const ModelOnCluster& model) {
 // Returns the factor of all times on a device.
 double TimeFactorOf(const ModelRequest& request, const Microbatch& batch, const Device& device) {
   if (request.time_factor) return *request.time_factor;
-  const Implementation& implementation = batch.profile.get();
-  if (implementation.time_factor == nullptr) return 1;
-  return implementation.time_factor(device, batch.precision);
+  return batch.profile.get().has_device_factors ? device.time_factor(batch.precision) : 1;
 }
 
 Status CheckCountOf(const char* name, const std::optional<int>& value, int least, int most) {
