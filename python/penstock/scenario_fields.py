@@ -118,6 +118,8 @@ class ModelFields(TypedDict, total=False):
     fragmentation: float
     deferred_head: int
     drops_tokens: bool
+    async_tensor: bool
+    fp32_gradients: bool
     lora: bool
     layers_at_end_in_bf16: int
     offload_modules: Sequence[str] | str
