@@ -95,6 +95,17 @@ Result<std::string> ReadFile(const std::string& path, const FileLimit& limit) {
   return content;
 }
 
+Result<std::string> ReadTextFile(const std::string& path, const FileLimit& limit) {
+  PENSTOCK_TRY(std::string content, ReadFile(path, limit));
+  if (content.starts_with("\xFF\xFE") || content.starts_with("\xFE\xFF")) {
+    return InvalidArgument("{} is UTF-16; save it as UTF-8", path);
+  }
+  if (content.find('\0') != std::string::npos) {
+    return InvalidArgument("{} is not a text file: a {} is needed", path, limit.kind);
+  }
+  return content;
+}
+
 Status WriteFileAtomically(const std::string& path, std::string_view content) {
   return Write(path, {&content, 1}, false);
 }

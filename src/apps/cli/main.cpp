@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -25,8 +26,10 @@
 #include "base/text/quote.h"
 #include "cli/commands.h"
 #include "cli/help/help.h"
-#include "cli/help/other_names.h"
 #include "cli/output/print_error.h"
+#include "config/config_fields.h"
+#include "config/key_hint.h"
+#include "config/other_names.h"
 
 namespace penstock {
 namespace {
@@ -82,21 +85,45 @@ Error UsageError(const std::string& message, const std::string& help) {
 
 int RefuseUsage(const std::string& message) { return Fail(UsageError(message, "penstock")); }
 
-std::string UnknownOption(const std::string& word, const CLI::App& app) {
+bool Has(const CLI::App& app, std::string_view option) {
+  return app.get_option_no_throw(std::string(option)) != nullptr;
+}
+
+// What an unknown option of a command that takes keys of a configuration may mean, or nothing.
+std::string KeyOrInstead(std::string_view name) {
+  const std::string_view instead = InPlaceOf(name);
+  if (!instead.empty()) return fmt::format(": {}", instead);
+  TrainConfig config;
+  const ConfigFields fields = FieldsOf(config);
+  const std::string_view key =
+      KeyCalled(name.substr(std::min(name.find_first_not_of('-'), name.size())), fields.all);
+  return key.empty() ? "" : fmt::format("; did you mean '{}='?", key);
+}
+
+// Returns what may be meant by an unknown option, to append to the error.
+std::string MeantOption(const std::string& name, const CLI::App& app) {
+  const bool takes_keys = Has(app, "KEY=VALUE");
+  const auto has = [&](std::string_view ours) {
+    return ours.starts_with("--") ? Has(app, ours) : takes_keys;
+  };
+  const std::optional<std::string> ours = OurNameOf(name, has);
+  if (ours && !ours->empty()) return fmt::format("; did you mean '{}'?", *ours);
+  if (takes_keys) {
+    std::string key = KeyOrInstead(name);
+    if (!key.empty()) return key;
+  }
+  if (ours) return "";
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+    for (const std::string& each : option->get_lnames()) names.push_back("--" + each);
+    for (const std::string& each : option->get_snames()) names.push_back("-" + each);
   }
+  return Suggestion(name, {names.begin(), names.end()});
+}
+
+std::string UnknownOption(const std::string& word, const CLI::App& app) {
   const std::string name = word.substr(0, word.find('='));
-  const std::optional<std::string> ours = OurNameOf(name, app);
-  std::string hint;
-  if (!ours) {
-    hint = Suggestion(name, {names.begin(), names.end()});
-  } else if (!ours->empty()) {
-    hint = fmt::format("; did you mean '{}'?", *ours);
-  }
-  return fmt::format("there is no option {}{}", Quote(name), hint);
+  return fmt::format("there is no option {}{}", Quote(name), MeantOption(name, app));
 }
 
 // What is wrong with the arguments. An unknown argument comes first: it may be the misspelled form
@@ -130,6 +157,19 @@ std::string CurrentOption(std::string_view option, const CLI::App& app) {
   return current;
 }
 
+// Returns an error for "--gated false": the value of a flag follows '='.
+std::optional<std::string> FlagWithValue(const std::vector<std::string>& words,
+                                         const CLI::App& app) {
+  for (std::size_t i = 0; i + 1 < words.size() && words[i] != "--"; ++i) {
+    const std::string& value = words[i + 1];
+    if (!words[i].starts_with("--") || (value != "true" && value != "false")) continue;
+    const CLI::Option* const option = app.get_option_no_throw(words[i]);
+    if (option == nullptr || option->get_expected_max() != 0) continue;
+    return fmt::format("{} {}: write {}={}", words[i], value, words[i], value);
+  }
+  return std::nullopt;
+}
+
 bool IsHelp(const std::string& word) { return word == "-h" || word == "--help"; }
 
 Result<int> RunCommand(Command& command, std::vector<std::string> words) {
@@ -142,6 +182,9 @@ Result<int> RunCommand(Command& command, std::vector<std::string> words) {
     if (word == "--") break;  // what follows is for another program
     const std::size_t name = std::min(word.find('='), word.size());
     word.replace(0, name, CurrentOption(std::string_view(word).substr(0, name), *app));
+  }
+  if (const auto error = FlagWithValue(words, *app)) {
+    return command.Refuse(UsageError(*error, "penstock " + command.Name()));
   }
   const bool is_short = std::ranges::find(words, "-h") != words.end();
   std::reverse(words.begin(), words.end());  // CLI11 expects this order
@@ -203,17 +246,37 @@ int Main(std::vector<std::string> words) {
   return RefuseWord(words.front(), commands);
 }
 
+// Returns the exit code, or reports that stdout did not take all of the output, as on a full disk.
+int AfterOutput(int code) {
+  const bool is_flushed = std::fflush(stdout) == 0;
+  if (is_flushed && std::ferror(stdout) == 0) return code;
+  PrintError(fmt::format("cannot write to stdout{}",
+                         is_flushed ? "" : fmt::format(": {}", std::strerror(errno))));
+  return kExitFailed;
+}
+
+// Prints what was thrown. Returns the exit code.
+int ReportException(const std::exception& error) {
+  // fmt throws what the C library reports.
+  const auto* const of_system = dynamic_cast<const std::system_error*>(&error);
+  if (of_system != nullptr && std::ferror(stdout) != 0) {
+    PrintError(fmt::format("cannot write to stdout: {}", of_system->code().message()));
+    return kExitFailed;
+  }
+  const std::string line = Printable(ExceptionLine(error));
+  const bool is_fault = !line.starts_with("out of memory");
+  fmt::print(stderr, "penstock: {}error: {}\n", is_fault ? "internal " : "", line);
+  return kExitFailed;
+}
+
 }  // namespace
 }  // namespace penstock
 
 int main(int argc, char** argv) {
   penstock::KeepFreedMemory();
   try {
-    return penstock::Main({argv + 1, argv + argc});
+    return penstock::AfterOutput(penstock::Main({argv + 1, argv + argc}));
   } catch (const std::exception& error) {
-    const std::string line = penstock::Printable(penstock::ExceptionLine(error));
-    const bool is_fault = !line.starts_with("out of memory");
-    fmt::print(stderr, "penstock: {}error: {}\n", is_fault ? "internal " : "", line);
-    return penstock::kExitFailed;
+    return penstock::ReportException(error);
   }
 }

@@ -220,8 +220,10 @@ class ConfigReader {
     }
     const std::string others = ModelsWith(key, config_.model.name);
     if (!others.empty()) {
-      return InvalidArgument("unknown key {}: it is of {}, not of model {}", Quote(key), others,
-                             config_.model.name);
+      return InvalidArgument(
+          "unknown key {}: models {} have it, and model.name is {}; set another one or remove the "
+          "key",
+          Quote(key), others, config_.model.name);
     }
     return InvalidArgument("unknown key {}: {}", Quote(key), KeyHint(key, fields_.all));
   }

@@ -16,11 +16,13 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "base/system/cores.h"
+#include "base/system/free_space.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/crc32.h"
 #include "config/replicas.h"
 #include "config/run_schedule.h"
 #include "config/sequence_lengths.h"
+#include "config/state_format.h"
 #include "config/train_config.h"
 #include "graph/device/device_queue.h"
 #include "graph/ops/bf16_kernels.h"
@@ -257,6 +259,16 @@ Status Finish(const RunContext& run, const TrainingData& data, const StepRunner&
   return WriteReports(run, log, comparison, summary);
 }
 
+// The weights, and a checkpoint if the run writes some. Others are as large as what the user keeps.
+std::int64_t BytesOfLastFiles(const TrainConfig& config, std::int64_t parameters) {
+  double each = kFp32StateBytes;
+  if (WritesCheckpoints(config)) {
+    const StateFormat format = StateFormatOf(config);
+    each += format.updated() + format.optimizer;
+  }
+  return static_cast<std::int64_t>(each * static_cast<double>(parameters));
+}
+
 // Counts the parameters on all processes. Moves superseded files, writes the first files and logs
 // the start on the leader.
 Status BeginRun(const RunContext& run, const TrainingData& data, const RunStart& start,
@@ -266,6 +278,8 @@ Status BeginRun(const RunContext& run, const TrainingData& data, const RunStart&
                CountParameters(run.processes, model, run.config.parallel));
   if (run.processes.leads()) {
     PENSTOCK_TRY_STATUS(SetAsideSuperseded(run, start));
+    PENSTOCK_TRY_STATUS(CheckFreeSpace(run.path(), BytesOfLastFiles(run.config, parameters),
+                                       "the run's last files"));
     PENSTOCK_TRY_STATUS(WriteStartFiles(run, summary));
     PENSTOCK_TRY_STATUS(CopyTokenizer(data.tokenizer, run.path()));
     PrintStart(run, data, parameters);
