@@ -212,7 +212,9 @@ int RefuseWord(const std::string& word, const CommandList& commands) {
   for (const auto& command : EngineDefinitions()) {
     if (word == command->Name()) {
       return RefuseUsage(fmt::format(
-          "this build is without '{}', which needs libtorch; build the preset 'release'", word));
+          "this build has no '{}', which needs torch: run 'pip install torch' and 'pip install "
+          ".[torch]' in the folder of Penstock (about ten minutes on 2 cores), or ./run",
+          word));
     }
   }
   return RefuseUsage(fmt::format("there is no command {}{}", Quote(word),
