@@ -100,16 +100,10 @@ std::vector<std::string_view> SupportedNames(const Algorithm& algorithm) {
 // Returns "did you mean 'ranks'?" for a keyword that is misspelled, or that other frameworks use;
 // empty if none of the known ones is meant.
 std::string KeywordHint(const std::string& name, const std::vector<std::string>& known) {
-  const auto keyword = [](std::string_view option) {
-    std::string word(option.substr(std::min(option.size(), option.find_first_not_of('-'))));
-    std::ranges::replace(word, '-', '_');
-    std::ranges::replace(word, ' ', '=');
-    return word;
-  };
-  const auto ours = OurNameOf(name, [&](std::string_view option) {
-    return option.starts_with('-') && std::ranges::find(known, keyword(option)) != known.end();
+  const auto ours = OurNameOf(name, [&](std::string_view parameter) {
+    return std::ranges::find(known, parameter) != known.end();
   });
-  if (ours && !ours->empty()) return fmt::format("did you mean '{}'?", keyword(*ours));
+  if (ours && !ours->empty()) return fmt::format("did you mean '{}'?", *ours);
   return DidYouMean(name, {known.begin(), known.end()});
 }
 

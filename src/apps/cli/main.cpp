@@ -26,10 +26,8 @@
 #include "base/text/quote.h"
 #include "cli/commands.h"
 #include "cli/help/help.h"
+#include "cli/help/meant_option.h"
 #include "cli/output/print_error.h"
-#include "config/config_fields.h"
-#include "config/key_hint.h"
-#include "config/other_names.h"
 
 namespace penstock {
 namespace {
@@ -84,42 +82,6 @@ Error UsageError(const std::string& message, const std::string& help) {
 }
 
 int RefuseUsage(const std::string& message) { return Fail(UsageError(message, "penstock")); }
-
-bool Has(const CLI::App& app, std::string_view option) {
-  return app.get_option_no_throw(std::string(option)) != nullptr;
-}
-
-// What an unknown option of a command that takes keys of a configuration may mean, or nothing.
-std::string KeyOrInstead(std::string_view name) {
-  const std::string_view instead = InPlaceOf(name);
-  if (!instead.empty()) return fmt::format(": {}", instead);
-  TrainConfig config;
-  const ConfigFields fields = FieldsOf(config);
-  const std::string_view key =
-      KeyCalled(name.substr(std::min(name.find_first_not_of('-'), name.size())), fields.all);
-  return key.empty() ? "" : fmt::format("; did you mean '{}='?", key);
-}
-
-// Returns what may be meant by an unknown option, to append to the error.
-std::string MeantOption(const std::string& name, const CLI::App& app) {
-  const bool takes_keys = Has(app, "KEY=VALUE");
-  const auto has = [&](std::string_view ours) {
-    return ours.starts_with("--") ? Has(app, ours) : takes_keys;
-  };
-  const std::optional<std::string> ours = OurNameOf(name, has);
-  if (ours && !ours->empty()) return fmt::format("; did you mean '{}'?", *ours);
-  if (takes_keys) {
-    std::string key = KeyOrInstead(name);
-    if (!key.empty()) return key;
-  }
-  if (ours) return "";
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& each : option->get_lnames()) names.push_back("--" + each);
-    for (const std::string& each : option->get_snames()) names.push_back("-" + each);
-  }
-  return Suggestion(name, {names.begin(), names.end()});
-}
 
 std::string UnknownOption(const std::string& word, const CLI::App& app) {
   const std::string name = word.substr(0, word.find('='));

@@ -8,16 +8,11 @@
 
 namespace penstock {
 
-// One of our names for what others call by another one.
-struct OurName {
-  std::string_view option;  // "--tensor"; may be followed by the value that the name means
-  std::string_view key;     // of a training configuration: "parallel.tensor="
-};
-
-// Returns the first name that `has` accepts for what Megatron-LM, DeepSpeed, torchtitan,
-// transformers or their users call `name` ("--tensor-model-parallel-size", "tensor_parallel"), best
-// first. Returns an empty text if `has` accepts none, and nothing for an unknown name. `has` gets
-// an option without the value that may follow it, or a key with its '='.
+// Returns what Megatron-LM, DeepSpeed, torchtitan, transformers or their users call `name`
+// ("--tensor-model-parallel-size", "tensor_parallel"): the first, best name that `has` accepts, a
+// parameter ("tensor", "pass recompute") or a key of a configuration ("parallel.tensor="). Returns
+// an empty text if `has` accepts none, and nothing for an unknown name. `has` gets a parameter
+// without the value that may follow it, or a key with its '='.
 std::optional<std::string> OurNameOf(std::string_view name,
                                      const std::function<bool(std::string_view)>& has);
 

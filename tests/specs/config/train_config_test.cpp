@@ -137,8 +137,9 @@ TEST(Config, HasTheKeysOfTheConfiguredModel) {
   EXPECT_FALSE(Contains(ToYaml(config), "rope_theta"));
   EXPECT_TRUE(Contains(ToYaml(config), "  tied: false\n"));
   EXPECT_EQ(ErrorOf("model:\n  name: gpt2\n  rope_theta: 3\n"),
-            "a.yaml: line 3: unknown key 'model.rope_theta': it is of llama, qwen3, mixtral, "
-            "qwen3_moe, deepseek_v2, deepseek_v3, not of model gpt2");
+            "a.yaml: line 3: unknown key 'model.rope_theta': models llama, qwen3, mixtral, "
+            "qwen3_moe, deepseek_v2, deepseek_v3 have it, and model.name is gpt2; set another one "
+            "or remove the key");
   EXPECT_TRUE(
       Contains(ErrorOf("", {"model.name=gpt2", "tie_word_embeddings=true"}), "'model.tied'"));
 }
