@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import inspect
+import pathlib
 import pickle
 import re
+import tempfile
 import threading
 from typing import Any
 
@@ -49,6 +52,16 @@ def test_arguments_that_are_noticed_in_the_first_step() -> None:
         pt.Pipeline(**given).step(torch.randn(4, 16), torch.randn(4, 16))
 
     assert complaints(step, _arguments, only=("loss", "loss_weight", "optimizer")) == []
+
+
+def test_a_dropped_pipeline_warns_of_nothing(recwarn: pytest.WarningsRecorder, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    pipe = pt.Pipeline(**_arguments())
+    assert len(list(tmp_path.iterdir())) == 1
+    del pipe
+    gc.collect()
+    assert not list(tmp_path.iterdir())
+    assert not [each for each in recwarn if each.category is ResourceWarning]
 
 
 def test_unknown_keywords() -> None:
