@@ -176,6 +176,11 @@ TEST(Config, ErrorsNameTheLine) {
   const auto expect = [](const std::string& yaml, const std::string& message) {
     EXPECT_EQ(ErrorOf(yaml), message);
   };
+  for (const char* ranks : {"0", "-4"}) {
+    expect(fmt::format("pipeline: {{ranks: {}}}\n", ranks),
+           fmt::format("a.yaml: line 1: pipeline.ranks: {} is out of range: at least 1, or 'auto'",
+                       ranks));
+  }
   expect("name: a\nsteps: 0\n", "a.yaml: line 2: steps: 0 is out of range: at least 1");
   expect("name: a\noptimizer:\n  lr: x\n", "a.yaml: line 3: optimizer.lr: 'x' is not a number");
   expect("name: a\nmodel:\n  dimm: 8\n",
