@@ -39,6 +39,16 @@ TEST_F(FilesTest, ReadsWhatWasWritten) {
   EXPECT_EQ(Count(), 1U);
 }
 
+TEST_F(FilesTest, WritesIntoDevices) {
+  EXPECT_TRUE(WriteFileAtomically("/dev/null", "x"));
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+  std::filesystem::create_symlink("/dev/full", Path("link"));
+  const Status status = WriteFileAtomically(Path("link"), "x");
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().line(), "cannot write " + Path("link") + ": No space left on device");
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
+}
+
 TEST_F(FilesTest, ReadsTextOnly) {
   const std::pair<std::string, std::string> cases[] = {
       {"0F0,0B0\n", ""},

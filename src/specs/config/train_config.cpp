@@ -122,7 +122,10 @@ class ConfigReader {
     }
     fields_ = FieldsOf(config_);
     if (fields_.options == nullptr && !any_model_) return CheckModel(config_.model);
-    for (const Entry& entry : entries_) PENSTOCK_TRY_STATUS(Set(entry));
+    for (const Entry& entry : entries_) {
+      // Errors about other keys name the last one of these.
+      if (entry.key != "model.name") PENSTOCK_TRY_STATUS(Set(entry));
+    }
     if (fields_.options != nullptr) StoreOptions(fields_, config_);
     return UseTokenizerOfModel();
   }

@@ -67,8 +67,12 @@ class MessagesTest(program.CommandTest):
             with open("/dev/full", "w") as full:
                 done = subprocess.run([program.PROGRAM, *words.split()], cwd=self.folder, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
             self.assertEqual((done.returncode, done.stderr), (1, "penstock: error: cannot write to stdout: No space left on device\n"), words)
-        for words in ("schedule 1f1b -o /dev/full", "report 1f1b -o /dev/full.html", "simulate 1f1b --dump /dev/full"):
-            self.error_of(*words.split())
+        for name in ("a.csv", "a.html", "a.svg"):
+            (self.folder / name).symlink_to("/dev/full")
+        for words in ("schedule 1f1b -o a.csv", "plan -p 2 -m 2 -o a.csv", "report 1f1b -o a.html", "report 1f1b -o a.svg", "plan -p 2 -m 2 --report a.html",
+                      "simulate --sweep schedule=1f1b ranks=2,4 -o a.html"):
+            self.assertRegex(self.error_of(*words.split()), r"^cannot write a\.\w+: No space left on device$", words)
+        self.assertTrue(pathlib.Path("/dev/full").is_char_device())
 
     def test_values_of_flags_follow_an_equals_sign(self):
         for words in ("simulate 1f1b --model llama-3-8b --gated false", "plan -p 2 -m 2 --json true", "show 1f1b --explain false", "schedule 1f1b --lower false"):

@@ -140,6 +140,9 @@ TEST(Config, HasTheKeysOfTheConfiguredModel) {
             "a.yaml: line 3: unknown key 'model.rope_theta': models llama, qwen3, mixtral, "
             "qwen3_moe, deepseek_v2, deepseek_v3 have it, and model.name is gpt2; set another one "
             "or remove the key");
+  EXPECT_EQ(ErrorOf("model: {name: deepseek_v3, predictor: 1}", {"model.name=qwen3_moe"}),
+            "a.yaml: line 1: unknown key 'model.predictor': models deepseek_v2, deepseek_v3 have "
+            "it, and model.name is qwen3_moe; set another one or remove the key");
   EXPECT_TRUE(
       Contains(ErrorOf("", {"model.name=gpt2", "tie_word_embeddings=true"}), "'model.tied'"));
 }
