@@ -446,6 +446,17 @@ std::vector<KeyDifference> DifferentKeys(const TrainConfig& one, const TrainConf
   return different;
 }
 
+std::vector<std::string> ChangedKeys(const TrainConfig& config) {
+  const std::string name = "model.name=" + config.model.name;
+  const Result<TrainConfig> defaults = ParseTrainConfig("", "defaults", {name});
+  std::vector<std::string> changed;
+  if (config.model.name != ModelConfig().name) changed.push_back(name);
+  for (const KeyDifference& key : DifferentKeys(defaults.value_or(TrainConfig()), config)) {
+    changed.push_back(fmt::format("{}={}", key.key, key.now));
+  }
+  return changed;
+}
+
 std::string ToYaml(const TrainConfig& config) {
   std::string text;
   std::string open_section;
