@@ -447,12 +447,19 @@ std::vector<KeyDifference> DifferentKeys(const TrainConfig& one, const TrainConf
 }
 
 std::vector<std::string> ChangedKeys(const TrainConfig& config) {
+  const auto arguments = [](TrainConfig of) {
+    std::vector<std::string> all;
+    for (const Field& field : FieldsOf(of).all) {
+      all.push_back(fmt::format("{}={}", field.key, FieldText(field)));
+    }
+    return all;
+  };
   const std::string name = "model.name=" + config.model.name;
-  const Result<TrainConfig> defaults = ParseTrainConfig("", "defaults", {name});
+  const auto defaults = arguments(ParseTrainConfig("", "", {name}).value_or(TrainConfig()));
   std::vector<std::string> changed;
   if (config.model.name != ModelConfig().name) changed.push_back(name);
-  for (const KeyDifference& key : DifferentKeys(defaults.value_or(TrainConfig()), config)) {
-    changed.push_back(fmt::format("{}={}", key.key, key.now));
+  for (const std::string& argument : arguments(config)) {
+    if (std::ranges::count(defaults, argument) == 0) changed.push_back(argument);
   }
   return changed;
 }
