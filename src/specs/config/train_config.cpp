@@ -451,6 +451,24 @@ std::vector<KeyDifference> DifferentKeys(const TrainConfig& one, const TrainConf
   return different;
 }
 
+std::vector<std::string> ChangedKeys(const TrainConfig& config) {
+  const auto arguments = [](TrainConfig of) {
+    std::vector<std::string> all;
+    for (const Field& field : FieldsOf(of).all) {
+      all.push_back(fmt::format("{}={}", field.key, FieldText(field)));
+    }
+    return all;
+  };
+  const std::string name = "model.name=" + config.model.name;
+  const auto defaults = arguments(ParseTrainConfig("", "", {name}).value_or(TrainConfig()));
+  std::vector<std::string> changed;
+  if (config.model.name != ModelConfig().name) changed.push_back(name);
+  for (const std::string& argument : arguments(config)) {
+    if (std::ranges::count(defaults, argument) == 0) changed.push_back(argument);
+  }
+  return changed;
+}
+
 std::string ToYaml(const TrainConfig& config) {
   std::string text;
   std::string open_section;

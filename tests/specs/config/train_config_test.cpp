@@ -107,6 +107,16 @@ TEST(Config, PrintedYamlReadsBackUnchanged) {
   EXPECT_EQ(again->pipeline.ranks, 0);
 }
 
+TEST(Config, ChangedKeysGiveTheSameConfiguration) {
+  const std::vector<std::string> given = {"model.name=gpt2", "data.path=a b", "seed=7",
+                                          "model.heads=8",   "chunks=2",      "precision=f32"};
+  const auto config = ValueOf(ParseTrainConfig("", "none", given));
+  const std::vector<std::string> changed = ChangedKeys(config);
+  EXPECT_EQ(changed.front(), "model.name=gpt2");
+  EXPECT_LT(changed.size(), given.size());  // without precision, which has its default
+  EXPECT_EQ(ToYaml(ValueOf(ParseTrainConfig("", "none", changed))), ToYaml(config));
+}
+
 TEST(Config, ReadsBytesWithAUnit) {
   EXPECT_EQ(*ParseSavedBytes("1.5MiB"), 3 << 19);
   EXPECT_EQ(*ParseSavedBytes("least"), 0);

@@ -157,10 +157,25 @@ Result<std::int64_t> CountParameters(Collectives& processes, const LanguageModel
   return parameters;
 }
 
+// Returns words in lines of at most 100 characters.
+std::string Lines(const std::vector<std::string>& words) {
+  std::string text;
+  std::size_t column = 0;
+  for (const std::string& word : words) {
+    const bool fits = text.empty() || column + word.size() < 100;
+    if (!text.empty()) text += fits ? " " : "\n  ";
+    column = (fits ? column + 1 : 2) + word.size();
+    text += word;
+  }
+  return text;
+}
+
 void PrintStart(const RunContext& run, const TrainingData& data, std::int64_t parameters) {
   const TrainConfig& config = run.config;
   std::FILE* const log = run.log();
-  Log(log, "{}\n", ToYaml(config));
+  std::vector<std::string> settings = ChangedKeys(config);
+  settings.insert(settings.begin(), "settings:");
+  Log(log, "{}\n", Lines(settings));
   Log(log, "{}\n", data.description);
   Log(log, "tokenizer: {}, {} tokens\n", data.tokenizer.name(),
       data.tokenizer.tokenizer->vocabulary_size());
