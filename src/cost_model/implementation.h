@@ -49,6 +49,8 @@ struct Speeds {
   double network = 0.8;
   double expert_link = 0;     // of links, for exchanges of `expert`; 0: as `link`
   double expert_network = 0;  // likewise
+  // Likewise, of links that join nodes, if a rank gets a token once for each of its experts.
+  double expert_rack = 0;
   double matmul_start = 0;  // inner length of a matmul that takes as long as its start and end, at
                             // the peak of bf16
   double collective_latency = 0;  // fixed seconds of a collective; 0: a message's

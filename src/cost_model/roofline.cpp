@@ -164,7 +164,9 @@ LinkUse Roofline::Gathered(double bytes) const {
 LinkUse Roofline::Routed(const KernelCost& kernel) const {
   const Speeds& speeds = cluster_.speeds;
   const Reach reach = ReachOf(expert_mesh_, Axis::kExpert);
-  const double link = speeds.expert_link > 0 ? speeds.expert_link : speeds.link;
+  double link = speeds.expert_link > 0 ? speeds.expert_link : speeds.link;
+  const bool in_rack = reach.devices > cluster_.devices_per_node && reach.devices <= linked_;
+  if (in_rack && kernel.routed_once == 0 && speeds.expert_rack > 0) link = speeds.expert_rack;
   const double network = speeds.expert_network > 0 ? speeds.expert_network : speeds.network;
   if (kernel.routed_once == 0 || reach.devices <= linked_ || reach.stride >= linked_) {
     return OfLink(kernel.routed, reach, link, network);

@@ -377,6 +377,7 @@ Implementation Make() {
                 .network = kNetwork};
   speeds.expert_link = kExpertLink;
   speeds.expert_network = kExpertNetwork;
+  speeds.expert_rack = kAllToAllRack / kAllToAllLink;
   speeds.matmul_start = kMatmulStart;
   speeds.hidden_tensor = 1 - kTensorExposed;
   speeds.hidden_gradients = 1 - kGradientsExposed;

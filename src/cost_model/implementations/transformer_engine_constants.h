@@ -63,6 +63,9 @@ inline constexpr double kExpertLink = 0.96, kExpertNetwork = 0.79;
 // Further factors of the all-to-alls and all-gathers of NCCL, in which every rank sends each token
 // as often as it has experts for it.
 inline constexpr double kAllToAllLink = 1;
+// Part of the bandwidth of links that all-to-alls of NCCL reach between the nodes of a rack: by
+// DeepSeek-V3 and Grok-1 on GB200 in the first release for it.
+inline constexpr double kAllToAllRack = 0.14;
 // Parts of messages that compute does not hide.
 inline constexpr double kTensorExposed = 0.46;     // 1 in NVFP4, whose recipes do not overlap them
 inline constexpr double kContextExposed = 0.5;     // set

@@ -35,7 +35,9 @@ double KernelList::QuantizedBytes(const Matmul& matmul) const {
     factor *= kQuantizeNvfp4;
   }
   if (matmul.is_grouped) {
-    factor *= batch_.profile.fused_experts ? kQuantizeRowsFused : kQuantizeRows;
+    // A single expert of a rank is a linear layer like others.
+    const double rows = batch_.profile.fused_experts ? kQuantizeRowsFused : kQuantizeRows;
+    factor *= rows + (1 - rows) / matmul.matrices;
   }
   return factor * (kBf16Bytes + 2 * LinearBytes(precision_));
 }
