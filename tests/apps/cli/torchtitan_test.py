@@ -10,9 +10,8 @@ TITAN = ("--model", "llama-3-8b", "--device", "h100", "--nodes", "2x8", "--imple
 
 class TorchtitanTest(program.CommandTest):
     def test_published_runs_are_priced_closely(self):
-        for name in ("torchtitan.csv", "h100_hbm2e.yaml"):
-            shutil.copy(EXAMPLES / name, self.folder / name)
-        scores = self.run_json("calibrate", "torchtitan.csv")
+        shutil.copytree(EXAMPLES, self.folder / "examples")
+        scores = self.run_json("calibrate", "examples/torchtitan.csv")
         self.assertEqual(scores["priced"], scores["rows"])
         self.assertLess(scores["time"]["mape"], 0.08)
         self.assertGreater(scores["memory"]["within_10"], 0.9)
