@@ -4,8 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
+#include <string>
 
+#include "base/index.h"
 #include "cost_model/parameters.h"
 #include "cost_model/request/model_request.h"
 #include "cost_model/stage_layers.h"
@@ -14,12 +17,12 @@
 namespace penstock {
 namespace {
 
-struct Run {
+struct Job {
   int layers = 1, data = 1, zero = 0, shards = 1, stages = 1, microbatches = 1;
   std::string implementation, recompute;
 };
 
-ModelOnCluster OnlyMessages(const Run& run) {
+ModelOnCluster OnlyMessages(const Job& run) {
   ModelRequest request;
   request.model = "llama-3-8b";
   request.layers = run.layers;
@@ -41,7 +44,7 @@ ModelOnCluster OnlyMessages(const Run& run) {
 }
 
 // The bytes that a rank sends in a step for `parameters` parameters, in bf16 and fp32.
-double BytesByHand(const Run& run, double parameters) {
+double BytesByHand(const Job& run, double parameters) {
   const bool has_pipeline = run.stages > 1;
   double gathers = 1, sums = 1;
   if (run.zero == 2 && !has_pipeline) gathers = sums = run.microbatches;
@@ -55,7 +58,7 @@ double BytesByHand(const Run& run, double parameters) {
   return parameters * (gathers * 2 * of_shards + sums * 4 * (of_shards + of_copies));
 }
 
-double BytesPriced(const Run& run, const StageCosts& costs, const ModelOnCluster& model) {
+double BytesPriced(const Job& run, const StageCosts& costs, const ModelOnCluster& model) {
   const double seconds =
       run.microbatches * (costs.forward + costs.backward_input + costs.backward_weight) +
       costs.unshard + costs.reduce;
@@ -69,7 +72,7 @@ TEST(Fsdp, SendsWhatACountByHandGives) {
     return all[random() % sizeof...(values)];
   };
   for (int i = 0; i < 300; ++i) {
-    Run run;
+    Job run;
     run.layers = pick(4, 8, 12, 20);
     run.data = pick(2, 4, 8);
     run.zero = pick(1, 2, 3);
@@ -88,7 +91,7 @@ TEST(Fsdp, SendsWhatACountByHandGives) {
       layers.head = stage == run.stages - 1;
       const double parameters = ParametersOfStage(model.shape, layers, model.batch).all();
       const double by_hand = BytesByHand(run, parameters);
-      EXPECT_NEAR(BytesPriced(run, costs.stages[stage], model) / by_hand, 1, 1e-6)
+      EXPECT_NEAR(BytesPriced(run, costs.stages[Index(stage)], model) / by_hand, 1, 1e-6)
           << "layers " << run.layers << " data " << run.data << " zero " << run.zero << " shards "
           << run.shards << " stages " << run.stages << " m " << run.microbatches << " "
           << run.recompute;
@@ -100,7 +103,7 @@ TEST(Fsdp, SendsWhatACountByHandGives) {
 // gradients of its whole stage.
 TEST(Fsdp, HoldsShardsOrWholeGradients) {
   for (const char* implementation : {"torch", "torch-compile"}) {
-    Run run{.layers = 8, .data = 8, .zero = 3, .shards = 8, .implementation = implementation};
+    Job run{.layers = 8, .data = 8, .zero = 3, .shards = 8, .implementation = implementation};
     run.recompute = "none";
     const ModelOnCluster alone = OnlyMessages(run);
     const double all = ModelParameters(alone.shape);
@@ -109,15 +112,14 @@ TEST(Fsdp, HoldsShardsOrWholeGradients) {
     run.stages = 2;
     const ModelOnCluster pipeline = OnlyMessages(run);
     double held = 0;
-    for (const StateBytes& states : CostsOfModel(pipeline, {2}).value().states) {
-      held += states.total();
-    }
+    const ModelCosts costs = CostsOfModel(pipeline, {2}).value();
+    for (const StateBytes& states : costs.states) held += states.total();
     EXPECT_NEAR(held, all * (2 + 4 + 12.0 / 8), 1);
   }
 }
 
 TEST(Fsdp, OtherImplementationsShardWithZero3Only) {
-  Run run{.layers = 4, .data = 4, .zero = 2, .shards = 4, .implementation = "transformer-engine"};
+  Job run{.layers = 4, .data = 4, .zero = 2, .shards = 4, .implementation = "transformer-engine"};
   run.recompute = "none";
   EXPECT_EQ(ShardCountsOf(OnlyMessages(run), false).forward_gathers, 0);
   run.zero = 3;
