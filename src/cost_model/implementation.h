@@ -23,6 +23,7 @@ struct LayerRange;
 struct Microbatch;
 struct ModelShape;
 struct ParameterCount;
+struct Profile;
 struct StagePart;
 
 enum class AttentionKernel { kAuto, kFlash, kFused, kUnfused };
@@ -49,8 +50,6 @@ struct Speeds {
   double network = 0.8;
   double expert_link = 0;     // of links, for exchanges of `expert`; 0: as `link`
   double expert_network = 0;  // likewise
-  // Likewise, of links that join nodes, if a rank gets a token once for each of its experts.
-  double expert_rack = 0;
   double matmul_start = 0;  // inner length of a matmul that takes as long as its start and end, at
                             // the peak of bf16
   double collective_latency = 0;  // fixed seconds of a collective; 0: a message's
@@ -137,6 +136,9 @@ struct Implementation {
   // Elements of the gradients that they add once per step, in one call; null: none.
   double (*summed_once)(const ModelShape&, const LayerRange&, const Microbatch&) = nullptr;
   RankOverhead (*overhead)(const ModelShape&, const Microbatch&, const RankPlace&) = nullptr;
+  // Part of `expert_link` that is left where links join nodes and a rank gets a token once for each
+  // of its experts; null: all.
+  double (*copies_between_nodes)(const Profile&) = nullptr;
 };
 
 // What a run sets of its implementation. An empty optional has the implementation's default.

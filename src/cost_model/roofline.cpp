@@ -166,7 +166,11 @@ LinkUse Roofline::Routed(const KernelCost& kernel) const {
   const Reach reach = ReachOf(expert_mesh_, Axis::kExpert);
   double link = speeds.expert_link > 0 ? speeds.expert_link : speeds.link;
   const bool in_rack = reach.devices > cluster_.devices_per_node && reach.devices <= linked_;
-  if (in_rack && kernel.routed_once == 0 && speeds.expert_rack > 0) link = speeds.expert_rack;
+  const auto left_between_nodes = batch_.profile.get().copies_between_nodes;
+  if (in_rack && kernel.routed_once == 0 && speeds.expert_link > 0 &&
+      left_between_nodes != nullptr) {
+    link *= left_between_nodes(batch_.profile);
+  }
   const double network = speeds.expert_network > 0 ? speeds.expert_network : speeds.network;
   if (kernel.routed_once == 0 || reach.devices <= linked_ || reach.stride >= linked_) {
     return OfLink(kernel.routed, reach, link, network);

@@ -369,6 +369,12 @@ RankOverhead Overhead(const ModelShape& shape, const Microbatch& batch, const Ra
   return MegatronOverhead(shape, batch, place, kKernels);
 }
 
+double CopiesBetweenNodes(const Profile& profile) {
+  constexpr std::string_view kFirstFaster = "2025-09";
+  const bool is_first = !profile.release.empty() && profile.release < kFirstFaster;
+  return is_first ? kAllToAllRack / (kAllToAllLink * kExpertLink) : 1;
+}
+
 Implementation Make() {
   Speeds speeds{.matmul = {kMatmulBf16, kMatmulBf16, kMatmulBf16, kMatmulFp8, kMatmulBlockwise,
                            kMatmulMxfp8, kMatmulNvfp4},
@@ -377,7 +383,6 @@ Implementation Make() {
                 .network = kNetwork};
   speeds.expert_link = kExpertLink;
   speeds.expert_network = kExpertNetwork;
-  speeds.expert_rack = kAllToAllRack / kAllToAllLink;
   speeds.matmul_start = kMatmulStart;
   speeds.hidden_tensor = 1 - kTensorExposed;
   speeds.hidden_gradients = 1 - kGradientsExposed;
@@ -400,7 +405,8 @@ Implementation Make() {
       .logits = &Logits,
       .states = &MegatronStates,
       .parameters = &MegatronParameters,
-      .overhead = &Overhead};
+      .overhead = &Overhead,
+      .copies_between_nodes = &CopiesBetweenNodes};
 }
 
 }  // namespace

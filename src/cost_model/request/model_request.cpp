@@ -222,7 +222,6 @@ void Multiply(const SpeedFactors& factors, Speeds& speeds) {
   speeds.expert_link = Scaled(speeds.expert_link, factors.link);
   speeds.network = Scaled(speeds.network, factors.network);
   speeds.expert_network = Scaled(speeds.expert_network, factors.network);
-  speeds.expert_rack = Scaled(speeds.expert_rack, factors.link);
   speeds.exposed_factor = factors.exposed_communication;
   speeds.hidden_gradients = HiddenPart(speeds.hidden_gradients, factors.exposed_gradients);
   speeds.device_launch *= factors.device_launch;
@@ -298,9 +297,7 @@ Result<Speeds> ReadSpeeds(const ModelRequest& request, const Microbatch& batch) 
     speeds.memory = speeds.link = speeds.network = *request.bandwidth_efficiency;
   }
   // A given efficiency also applies to the exchanges of experts.
-  if (request.bandwidth_efficiency || request.link_efficiency) {
-    speeds.expert_link = speeds.expert_rack = 0;
-  }
+  if (request.bandwidth_efficiency || request.link_efficiency) speeds.expert_link = 0;
   if (request.bandwidth_efficiency || request.network_efficiency) speeds.expert_network = 0;
   speeds.link = request.link_efficiency.value_or(speeds.link);
   speeds.network = request.network_efficiency.value_or(speeds.network);
