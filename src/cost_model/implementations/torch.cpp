@@ -144,19 +144,22 @@ class TorchLayer {
         list_.Route(0, bytes);
         return;
       case Dispatcher::kAllToAll:
-        list_.Route(bytes * top_k / ranks, 0);
+        list_.Route(bytes * top_k / ranks / transformer_engine::kAllToAllLink, 0);
         return;
       case Dispatcher::kDeepEp:
       case Dispatcher::kHybridEp:
         break;
     }
-    list_.Route(bytes * (1 - std::pow(1 - 1 / ranks, top_k)), 0);
+    list_.Route(bytes * (1 - std::pow(1 - 1 / ranks, top_k)), 0);  // each rank once
   }
 
   // Permutation to the order of experts and back, F a third of the passes of both directions.
   void AddRowPasses(double elements) {
-    const double passes =
-        is_compiled() ? torch_constants::kRowPasses : torch_constants::kRowPassesEager;
+    double passes = is_compiled() ? torch_constants::kRowPasses : torch_constants::kRowPassesEager;
+    const Dispatcher dispatcher = batch_.profile.dispatcher;
+    const bool sends_copies =
+        dispatcher == Dispatcher::kAllToAll || dispatcher == Dispatcher::kAllGather;
+    if (batch_.expert > 1 && sends_copies) passes += transformer_engine::kAllToAllPasses;
     list_.Forward("rows of experts", elements, passes / 3 * e_, kRowKernels);
     list_.Input("rows of experts", elements, 2 * passes / 3 * e_, kRowKernels);
   }

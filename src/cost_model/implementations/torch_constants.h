@@ -40,7 +40,8 @@ inline constexpr double kAsyncExposed = 0.4;
 // Passes over the rows of experts for their order, padding and weights, and seconds of the host per
 // layer with experts and direction, which waits for the number of rows that each rank gets before
 // it can launch the exchange: as with transformer-engine, because no row of torch tests them.
-inline constexpr double kRowPasses = transformer_engine::kRowPasses, kRowPassesEager = 14;
+inline constexpr double kRowPasses = transformer_engine::kRowPasses;
+inline constexpr double kRowPassesEager = 1.5 * kRowPasses;
 inline constexpr double kHostExperts =
     (transformer_engine::kHostExperts + transformer_engine::kHostCounts) *
     (1 - transformer_engine::kHostWeight) / 2;
