@@ -54,10 +54,10 @@ Result<Program> MakeProgram(const Schedule& schedule, int rank) {
   for (const ProgramEntry& entry : program) {
     PENSTOCK_TRY_STATUS(CheckPart(schedule, rank, entry));
   }
-  if (!HasStepCell(schedule)) {
-    for (const int stage : schedule.placement.stages_of(rank)) {
-      program.push_back({MakeAction(Op::kStep, stage).first, -1});
-    }
+  const bool has_steps = HasStepCell(schedule);
+  for (const int stage : schedule.placement.stages_of(rank)) {
+    if (has_steps && HasGradients(schedule.backward_of(stage))) continue;
+    program.push_back({MakeAction(Op::kStep, stage).first, -1});
   }
   return program;
 }
@@ -153,8 +153,7 @@ const MessageMap::SharedMessage* MessageMap::SharedOf(int slot) const {
 }
 
 int MessageMap::Receiver(const Value& value) const {
-  return value.kind == ValueKind::kActivation ? schedule_->placement.next(value.stage)
-                                              : schedule_->placement.previous(value.stage);
+  return ReaderOf(*schedule_, value.kind, value.stage);
 }
 
 int MessageMap::Slot(const Value& value) const {

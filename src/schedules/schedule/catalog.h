@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "schedule/costs.h"
 #include "schedule/schedule.h"
+#include "schedule/untrained.h"
 
 namespace penstock {
 
@@ -53,6 +54,7 @@ struct ScheduleParams {
   int waves = 0;       // hanayo; 0 is the algorithm's default
   int steps = 1;       // number of batches, for schedules without a flush
   bool split = false;  // split the backward into I and W, if the algorithm has both forms
+  Untrained untrained = {};  // stages that lack a part of the backward; every algorithm reads them
 };
 
 // Closed-form figures of one schedule. An empty field has no closed form for these parameters.
@@ -127,7 +129,9 @@ ClosedForm ClosedFormOf(const Algorithm& algorithm, const ScheduleParams& params
 // options can compare several algorithms.
 ScheduleParams DropUnsupported(const Algorithm& algorithm, ScheduleParams params);
 
-// Finds the algorithm, checks the parameters and generates. Sets Schedule::algorithm.
+// Finds the algorithm, checks the parameters and generates. Sets Schedule::algorithm. With untrained
+// stages it is the schedule of a trained model without what they lack, or, if that is shorter, what
+// the algorithm makes of costs without it.
 Result<Schedule> Generate(std::string_view name, const ScheduleParams& params);
 
 }  // namespace penstock

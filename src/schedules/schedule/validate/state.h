@@ -111,6 +111,7 @@ class RareOps {
   std::vector<std::int32_t> reduced_;  // by stage: REDUCE_GRADs so far
   std::vector<std::int32_t> waited_;   // by stage: WAIT_REDUCE_GRADs so far
   std::vector<int> shares_;            // by stage: GradientShares
+  std::vector<StageBackward> backwards_;  // by stage
 };
 
 }  // namespace penstock::validation
