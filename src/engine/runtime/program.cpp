@@ -38,6 +38,13 @@ Status CheckPart(const Schedule& schedule, int rank, const ProgramEntry& entry) 
   return {};
 }
 
+// Without W, I is all of the backward: the stage runs it as one.
+Part AsRun(const Schedule& schedule, Part part) {
+  if (part.op != Op::kBackwardInput || part.stage >= schedule.stages()) return part;
+  if (schedule.backward_of(part.stage) != StageBackward::kWhole) part.op = Op::kBackward;
+  return part;
+}
+
 }  // namespace
 
 Result<Program> MakeProgram(const Schedule& schedule, int rank) {
@@ -48,8 +55,9 @@ Result<Program> MakeProgram(const Schedule& schedule, int rank) {
   for (std::size_t i = 0; i < lane.size(); ++i) {
     if (IsCommunication(lane[i].first.op) || IsWait(lane[i].first.op)) continue;
     const int position = static_cast<int>(i);
-    program.push_back({lane[i].first, position});
-    if (lane[i].is_pair()) program.push_back({lane[i].second, position, /*ends_pair=*/true});
+    program.push_back({AsRun(schedule, lane[i].first), position});
+    if (!lane[i].is_pair()) continue;
+    program.push_back({AsRun(schedule, lane[i].second), position, /*ends_pair=*/true});
   }
   for (const ProgramEntry& entry : program) {
     PENSTOCK_TRY_STATUS(CheckPart(schedule, rank, entry));

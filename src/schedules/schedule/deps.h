@@ -89,12 +89,12 @@ inline int ReaderOf(const Schedule& schedule, ValueKind kind, int stage) {
 // Whether the op is the last reader of a microbatch's activations on a stage with such a backward.
 constexpr bool EndsMicrobatch(StageBackward backward, Op op) {
   if (backward == StageBackward::kWhole) return EndsMicrobatch(op);
-  return op == (backward == StageBackward::kNone ? Op::kForward : Op::kBackwardInput);
+  return backward == StageBackward::kNone ? op == Op::kForward : MakesInputGradient(op);
 }
 // Whether the op adds a microbatch's share to the gradients of what the stage trains.
 constexpr bool AddsGradients(StageBackward backward, Op op) {
   if (backward == StageBackward::kWhole) return AddsGradients(op);
-  return backward == StageBackward::kAdapters && op == Op::kBackwardInput;
+  return backward == StageBackward::kAdapters && MakesInputGradient(op);
 }
 // Whether the stage has gradients, and so STEPs.
 constexpr bool HasGradients(StageBackward backward) {

@@ -114,10 +114,12 @@ Status KeepShared(Schedule& schedule) {
 
 void RemoveCosts(StageBackward backward, StageCosts& stage) {
   if (backward == StageBackward::kWhole) return;
-  stage.activation_after_i = 0;
+  stage.activation_after_i = stage.backward_weight = stage.saved_by_whole_backward = 0;
   if (backward == StageBackward::kAdapters) return;
   stage.gradients = stage.optimizer = stage.version = stage.step = stage.reduce = 0;
-  if (backward == StageBackward::kNone) stage.activation = stage.input_activation = 0;
+  if (backward != StageBackward::kNone) return;
+  stage.activation = stage.input_activation = stage.backward_input = stage.recompute = 0;
+  stage.gradients_of_others = 0;
 }
 
 }  // namespace

@@ -245,9 +245,11 @@ Result<Schedule> GenerateTrained(const Algorithm& algorithm, const ScheduleParam
   return schedule;
 }
 
-bool HasPairs(const Schedule& schedule) {
-  return std::ranges::any_of(schedule.lanes, [](const Lane& lane) {
-    return std::ranges::any_of(lane, &Action::is_pair);
+// Whether the lanes are such as searches make and price.
+bool ComputesOnly(const Schedule& schedule) {
+  return std::ranges::all_of(schedule.lanes, [](const Lane& lane) {
+    return std::ranges::all_of(
+        lane, [](const Action& action) { return IsCompute(action) && !action.is_pair(); });
   });
 }
 
@@ -257,11 +259,11 @@ Result<Schedule> ShorterForCosts(const Algorithm& algorithm, ScheduleParams para
                                  Schedule schedule) {
   const bool any_backward = std::ranges::any_of(
       schedule.backward, [](StageBackward each) { return each != StageBackward::kNone; });
-  if (!any_backward || HasPairs(schedule)) return schedule;
+  if (!any_backward || !ComputesOnly(schedule)) return schedule;
   const Untrained untrained = std::exchange(params.untrained, {});
   params.costs = CostsWithoutBackward(schedule, CostsOf(params, schedule.placement));
   const auto made = GenerateTrained(algorithm, params);
-  if (!made || HasPairs(*made)) return schedule;
+  if (!made || !ComputesOnly(*made)) return schedule;
   PENSTOCK_TRY(Schedule other, WithoutBackward(*made, untrained));
   const Problem problem = {.placement = schedule.placement,
                            .costs = *params.costs,
