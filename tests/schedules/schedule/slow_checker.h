@@ -198,7 +198,7 @@ class SlowChecker {
   // are: with a flush W(j); stashed, W(j) and what microbatches in flight have read;
   // double-buffered, W(j) and W(j-1).
   bool VersionReady(int stage, int microbatch) const {
-    if (!Steps()) return true;
+    if (!Steps() || !Trains(stage)) return true;
     const int steps = Times(Op::kStep, stage);
     const int batch = microbatch / (schedule_.indices() / schedule_.steps);
     const int in_chain = schedule_.placement.model_stage(stage);

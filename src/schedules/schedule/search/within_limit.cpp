@@ -97,10 +97,9 @@ class Limits {
   // The problems within smaller limits than `limit`, largest first.
   std::vector<Problem> Below(double limit) const {
     std::vector<Problem> problems;
-    for (const double amount : amounts_) {
-      if (amount < limit * (1 - kRounding)) problems.push_back(Within(amount));
+    for (std::size_t i = amounts_.size(); i-- > 0;) {
+      if (amounts_[i] < limit * (1 - kRounding)) problems.push_back(Within(amounts_[i]));
     }
-    std::ranges::reverse(problems);
     return problems;
   }
 

@@ -75,7 +75,7 @@ std::string RareOps::CheckCompute(const Part& part) const {
 
 // Checks that the version of the weights that a forward or backward reads exists, and still exists.
 std::string RareOps::CheckVersion(const Part& part) const {
-  if (!usage_.step) return "";
+  if (!usage_.step || shares_[part.stage] == 0) return "";  // frozen weights have one version
   const std::size_t n = part.microbatch;
   const auto batch = static_cast<std::int64_t>(n / indices_per_batch_);
   const std::int64_t steps = steps_[part.stage];
