@@ -116,6 +116,13 @@ void ExpectRefereeAgrees(const std::vector<Case>& cases) {
   }
 }
 
+// Makes half of the schedules those of models with untrained stages.
+Schedule PerhapsUntrained(Schedule schedule, std::mt19937& random) {
+  if (random() % 2 == 0) return schedule;
+  const int length = schedule.placement.chain_length();
+  return ValueOf(WithoutBackward(schedule, testing::DrawUntrained(length, random)));
+}
+
 TEST(Referee, AgreesOnRandomOrders) {
   std::mt19937 random(20240607);
   std::vector<Case> cases;
@@ -128,13 +135,6 @@ TEST(Referee, AgreesOnRandomOrders) {
     cases.push_back({std::move(schedule), std::move(costs)});
   }
   ExpectRefereeAgrees(cases);
-}
-
-// Makes half of the schedules those of models with untrained stages.
-Schedule PerhapsUntrained(Schedule schedule, std::mt19937& random) {
-  if (random() % 2 == 0) return schedule;
-  const int length = schedule.placement.chain_length();
-  return ValueOf(WithoutBackward(schedule, testing::DrawUntrained(length, random)));
 }
 
 // Keeps only the actions of torch, which the referee supports. Without STEPs, all batches are one.
