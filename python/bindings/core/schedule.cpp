@@ -82,8 +82,8 @@ FrozenSchedule Build(const Shape& shape, const std::vector<BytesIn>& lanes) {
   schedule.weights = ValueOf(ParseWeights(shape.weights));
   schedule.vocabulary = shape.vocabulary;
   schedule.shared = shape.shared;
-  schedule.backward = ValueOf(
-      BackwardsOf({shape.frozen, shape.adapters}, schedule.placement.chain_length()));
+  schedule.backward =
+      ValueOf(BackwardsOf({shape.frozen, shape.adapters}, schedule.placement.chain_length()));
   for (const BytesIn& lane : lanes) schedule.lanes.push_back(LaneOf(lane, schedule.lanes.size()));
   Require(CheckShared(schedule));
   Require(CheckCounts(schedule));
@@ -119,8 +119,8 @@ bool Equal(const FrozenSchedule& a, const FrozenSchedule& b) {
   return a->algorithm == b->algorithm && a->placement == b->placement &&
          a->microbatches == b->microbatches && a->slices == b->slices && a->steps == b->steps &&
          a->weights == b->weights && a->vocabulary == b->vocabulary && a->shared == b->shared &&
-         a->backward == b->backward &&
-         a.steps_wait_for_all == b.steps_wait_for_all && a->lanes == b->lanes;
+         a->backward == b->backward && a.steps_wait_for_all == b.steps_wait_for_all &&
+         a->lanes == b->lanes;
 }
 
 std::vector<Fault> Faults(const FrozenSchedule& self, int most) {
@@ -213,13 +213,14 @@ void AddScheduleTypes(nb::module_& module) {
          std::optional<int> slices, std::optional<int> steps,
          const std::optional<std::string>& weights, std::optional<std::vector<int>> frozen,
          std::optional<std::vector<int>> adapters) {
-        CsvOptions options{microbatches,      replicas, slices, steps, std::nullopt,
+        CsvOptions options{microbatches,      replicas,           slices, steps, std::nullopt,
                            std::move(frozen), std::move(adapters)};
         if (weights) options.weights = ValueOf(ParseWeights(*weights));
         return Checked(ParseCsv(text, options));
       },
       "text"_a, "microbatches"_a.none(), "replicas"_a.none(), "slices"_a.none(), "steps"_a.none(),
-      "weights"_a.none(), "frozen"_a.none(), "adapters"_a.none(), nb::call_guard<nb::gil_scoped_release>());
+      "weights"_a.none(), "frozen"_a.none(), "adapters"_a.none(),
+      nb::call_guard<nb::gil_scoped_release>());
   module.def(
       "without_backward",
       [](const FrozenSchedule& self, std::vector<int> frozen, std::vector<int> adapters) {

@@ -4,8 +4,8 @@
 // dropped: the dependencies (schedule/deps.h) and the placement determine which messages cross
 // ranks, so a compute-only schedule and its lowered form are the same program. If the schedule has
 // no STEP at all, each of the rank's stages gets one at the end. So does a frozen stage always: its
-// rank then takes part in the update of the others. On a stage without W, I runs as B. A schedule of several batches is one program
-// over all of them.
+// rank then takes part in the update of the others. On a stage without W, I runs as B. A schedule
+// of several batches is one program over all of them.
 #pragma once
 
 #include <cstdint>

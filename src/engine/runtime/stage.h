@@ -121,8 +121,8 @@ class Stage {
   // UNSHARD gathered for them.
   virtual void DropForwards();
 
-  // Discards what the F of a microbatch has kept for a backward, which the schedule's stage does not
-  // have. Called after that F.
+  // Discards what the F of a microbatch has kept for a backward, which the schedule's stage does
+  // not have. Called after that F.
   virtual void DropForward(int /*microbatch*/) {}
 
   // Returns the bytes of activations alive between F and the end of B or W, in either memory.

@@ -196,8 +196,7 @@ Result<PricedSchedule> BuildFile(const Scenario& scenario, const std::string& pa
   Scenario with_unit = scenario;
   with_unit.file_in_bytes = !loaded.memory_unit.empty();
   if (scenario.frozen || scenario.adapters) {
-    PENSTOCK_TRY(loaded.schedule,
-                 WithoutBackward(loaded.schedule, UntrainedOf(loaded.schedule)));
+    PENSTOCK_TRY(loaded.schedule, WithoutBackward(loaded.schedule, UntrainedOf(loaded.schedule)));
   }
   if (Status valid = RequireValid(loaded.schedule, path); !valid) {
     valid.error().message += " ('penstock validate' shows all)";

@@ -49,11 +49,11 @@ struct ScheduleParams {
   std::optional<double> memory_limit = {};     // activations of one rank's share of one microbatch
   MemoryUnit memory_unit = {};                 // in messages about memory_limit
   Objective objective = Objective::kMakespan;  // of a search
-  int group = 0;       // interleaved group size; 0 is the algorithm's default
-  int slices = 1;      // pieces of a microbatch along the sequence
-  int waves = 0;       // hanayo; 0 is the algorithm's default
-  int steps = 1;       // number of batches, for schedules without a flush
-  bool split = false;  // split the backward into I and W, if the algorithm has both forms
+  int group = 0;             // interleaved group size; 0 is the algorithm's default
+  int slices = 1;            // pieces of a microbatch along the sequence
+  int waves = 0;             // hanayo; 0 is the algorithm's default
+  int steps = 1;             // number of batches, for schedules without a flush
+  bool split = false;        // split the backward into I and W, if the algorithm has both forms
   Untrained untrained = {};  // stages that lack a part of the backward; every algorithm reads them
 };
 
@@ -129,9 +129,9 @@ ClosedForm ClosedFormOf(const Algorithm& algorithm, const ScheduleParams& params
 // options can compare several algorithms.
 ScheduleParams DropUnsupported(const Algorithm& algorithm, ScheduleParams params);
 
-// Finds the algorithm, checks the parameters and generates. Sets Schedule::algorithm. With untrained
-// stages it is the schedule of a trained model without what they lack, or, if that is shorter, what
-// the algorithm makes of costs without it.
+// Finds the algorithm, checks the parameters and generates. Sets Schedule::algorithm. With
+// untrained stages it is the schedule of a trained model without what they lack, or, if that is
+// shorter, what the algorithm makes of costs without it.
 Result<Schedule> Generate(std::string_view name, const ScheduleParams& params);
 
 }  // namespace penstock

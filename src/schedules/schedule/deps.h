@@ -81,8 +81,7 @@ inline void ForEachDependency(const ChainShape& shape, const Part& part, Visit&&
 inline int ReaderOf(const Schedule& schedule, ValueKind kind, int stage) {
   if (kind == ValueKind::kActivation) return schedule.placement.next(stage);
   const int previous = schedule.placement.previous(stage);
-  const bool reads =
-      previous >= 0 && schedule.backward_of(previous) != StageBackward::kNone;
+  const bool reads = previous >= 0 && schedule.backward_of(previous) != StageBackward::kNone;
   return reads ? previous : -1;
 }
 

@@ -68,8 +68,7 @@ class LaneWithout {
       part.op = Op::kBackwardInput;
     }
     const bool sends_gradient = part.op == Op::kSendBackward || part.op == Op::kWaitSendBackward;
-    const bool unread =
-        sends_gradient && ReaderOf(schedule_, ValueKind::kGradient, part.stage) < 0;
+    const bool unread = sends_gradient && ReaderOf(schedule_, ValueKind::kGradient, part.stage) < 0;
     return unread || !Runs(backward, part.op) ? Part{} : part;
   }
 
@@ -165,7 +164,8 @@ Result<std::vector<StageBackward>> BackwardsOf(const Untrained& untrained, int c
   for (int stage = 0; stage < chain_length; ++stage) {
     const bool frozen = Has(untrained.frozen, stage), adapts = Has(untrained.adapters, stage);
     if (frozen && adapts) {
-      return InvalidParameter("adapters", "{}: a stage with adapters is not frozen, but stage {} is",
+      return InvalidParameter("adapters",
+                              "{}: a stage with adapters is not frozen, but stage {} is",
                               StagesText(untrained.adapters), stage);
     }
     trains_before = trains_before || !frozen;
@@ -233,7 +233,8 @@ Costs CostsWithoutBackward(const Schedule& schedule, Costs costs) {
   for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {
     const StageBackward backward = schedule.backward_of(static_cast<int>(stage));
     RemoveCosts(backward, costs.stages[stage]);
-    for (std::size_t i = 0; i < slices; ++i) RemoveCosts(backward, costs.by_slice[stage * slices + i]);
+    for (std::size_t i = 0; i < slices; ++i)
+      RemoveCosts(backward, costs.by_slice[stage * slices + i]);
   }
   return costs;
 }

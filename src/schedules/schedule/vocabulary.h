@@ -37,8 +37,8 @@ inline std::vector<int> VocabularyStages(const Schedule& schedule) {
   return stages;
 }
 
-// By stage: the actions per microbatch index that add to the gradients of its weights: W or B (I, if
-// it trains only adapters; none, if it is frozen), and T and EMBED_GRAD on the first stage of a
+// By stage: the actions per microbatch index that add to the gradients of its weights: W or B (I,
+// if it trains only adapters; none, if it is frozen), and T and EMBED_GRAD on the first stage of a
 // rank.
 inline std::vector<int> GradientShares(const Schedule& schedule) {
   std::vector<int> shares;

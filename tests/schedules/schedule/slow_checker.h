@@ -220,9 +220,9 @@ class SlowChecker {
     for (int microbatch = update * microbatches_per_update_;
          microbatch < (update + 1) * microbatches_per_update_; ++microbatch) {
       const bool in_input = BackwardOf(stage) == StageBackward::kAdapters;
-      const bool ended = Done(in_input ? Op::kBackwardInput : Op::kBackwardWeight, stage,
-                              microbatch) ||
-                         Done(Op::kBackward, stage, microbatch);
+      const bool ended =
+          Done(in_input ? Op::kBackwardInput : Op::kBackwardWeight, stage, microbatch) ||
+          Done(Op::kBackward, stage, microbatch);
       if (!ended) return false;
       const bool has_share =
           schedule_.vocabulary && stage == FirstStageOf(schedule_.placement.rank_of(stage));

@@ -164,7 +164,8 @@ std::vector<Case> DrawCatalogCases(int count, std::mt19937& random) {
         schedule = Generate(algorithm.name, params);
         if (!schedule) continue;  // these costs exceed the memory limit
       }
-      cases.push_back({PerhapsUntrained(WithoutSteps(std::move(*schedule)), random), std::move(costs)});
+      cases.push_back(
+          {PerhapsUntrained(WithoutSteps(std::move(*schedule)), random), std::move(costs)});
       --left;
     }
     EXPECT_EQ(left, 0) << algorithm.name;

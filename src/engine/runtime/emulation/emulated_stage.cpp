@@ -129,7 +129,8 @@ void EmulatedStage::Begin(const Part& part) {
 void EmulatedStage::End(const Part& part, std::int64_t end) {
   Allocate(end, -prices_.Freed(part));
   const StageBackward backward = prices_.schedule().backward_of(stage_);
-  if (AddsGradients(backward, part.op)) gate_.Complete(stage_, prices_.UpdateOf(part.microbatch), end);
+  if (AddsGradients(backward, part.op))
+    gate_.Complete(stage_, prices_.UpdateOf(part.microbatch), end);
 }
 
 void EmulatedStage::Allocate(std::int64_t time, double amount) {

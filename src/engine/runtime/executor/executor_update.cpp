@@ -35,7 +35,8 @@ void Executor::BindSteps() {
   // Stages that never step do not keep the rank's steps waiting.
   std::vector<int> updates(schedule.stages());
   for (const int stage : schedule.placement.stages_of(rank_)) {
-    if (!HasGradients(schedule.backward_of(stage))) updates[stage] = schedule.steps * updates_per_step;
+    if (!HasGradients(schedule.backward_of(stage)))
+      updates[stage] = schedule.steps * updates_per_step;
   }
   for (std::size_t i = 0; i < program_.size(); ++i) {
     if (program_[i].part.op != Op::kStep) continue;

@@ -41,7 +41,8 @@ class PointFinder {
           if (!Shares(part.stage)) Add(i, part.stage);
           Finish(i, part.stage);
         }
-        if (rule_.sends_shards() && HasGradients(schedule_.backward_of(part.stage))) points_.push_back({i + 1, Kind::kShareShard, part.stage});
+        if (rule_.sends_shards() && HasGradients(schedule_.backward_of(part.stage)))
+          points_.push_back({i + 1, Kind::kShareShard, part.stage});
       }
       const bool complete = gradients.Note(part) > 0;
       complete_[part.stage] = complete_[part.stage] || complete;

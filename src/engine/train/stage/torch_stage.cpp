@@ -164,9 +164,8 @@ class CompiledStage final : public TorchStage {
     if (ShardCollectives* shards = weights_.collectives()) shards->Reshard();
   }
   void DropForward(int microbatch) override {
-    MicrobatchState& state =
-        Enter(microbatch, "F without a backward", MicrobatchPhase::kForwardDone,
-              MicrobatchPhase::kEmpty);
+    MicrobatchState& state = Enter(microbatch, "F without a backward",
+                                   MicrobatchPhase::kForwardDone, MicrobatchPhase::kEmpty);
     for (at::Tensor& value : state.slots) value.reset();
     activation_bytes_ -= state.bound->program.saved_bytes;
   }

@@ -88,8 +88,8 @@ Schedule GenerateHanayo(const ScheduleParams& params) {
   // microbatches has room for a part of another one.
   const double more = params.memory_limit ? 1 : 0;
   const auto search = [more](const Problem& within) {
-    return SqueezedOrderForCosts(
-        within, [more](const Problem& each) { return LanesByRule(each, more); });
+    return SqueezedOrderForCosts(within,
+                                 [more](const Problem& each) { return LanesByRule(each, more); });
   };
   schedule.lanes = params.memory_limit ? BestWithinLimit(problem, search, {}) : search(problem);
   return schedule;

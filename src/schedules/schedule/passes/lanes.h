@@ -73,9 +73,9 @@ class GradientCounter {
  private:
   int indices_per_update_;
   std::size_t updates_;
-  std::vector<std::int32_t> ended_;    // by (stage, update)
-  std::vector<std::size_t> complete_;  // by stage
-  std::vector<int> shares_;            // by stage: actions per index that add to its gradients
+  std::vector<std::int32_t> ended_;       // by (stage, update)
+  std::vector<std::size_t> complete_;     // by stage
+  std::vector<int> shares_;               // by stage: actions per index that add to its gradients
   std::vector<StageBackward> backwards_;  // by stage
 };
 

@@ -17,8 +17,8 @@ namespace {
 
 // The number of limits that are searched with full effort for every p microbatches of memory.
 constexpr int kLimitsPerRanks = 8;
-// The number of limits between two of these, or between two microbatches with fewer ranks; as far as
-// the amounts that a rank can hold differ.
+// The number of limits between two of these, or between two microbatches with fewer ranks; as far
+// as the amounts that a rank can hold differ.
 constexpr double kFineLimits = 16;
 // Up to this many microbatches times p; more memory seldom helps.
 constexpr double kMostFineInRanks = 2;
@@ -88,8 +88,7 @@ class Limits {
   // The problem within the largest of the limits up to its own, or within its own.
   Problem First() const {
     const double own = problem_.memory_limit;
-    const double amount =
-        AmountWithin(own, problem_.costs, problem_.indices, problem_.split);
+    const double amount = AmountWithin(own, problem_.costs, problem_.indices, problem_.split);
     const auto next = std::ranges::upper_bound(amounts_, amount * (1 + kRounding));
     const bool known = next != amounts_.begin() && *std::prev(next) >= amount * (1 - kRounding);
     return Within(known ? *std::prev(next) : amount);
@@ -105,8 +104,7 @@ class Limits {
 
  private:
   void Add(double limit) {
-    const double amount =
-        AmountWithin(limit, problem_.costs, problem_.indices, problem_.split);
+    const double amount = AmountWithin(limit, problem_.costs, problem_.indices, problem_.split);
     if (amount >= least_ * (1 - kRounding)) amounts_.push_back(amount);
   }
 

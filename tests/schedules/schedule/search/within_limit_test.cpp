@@ -181,8 +181,8 @@ TEST(WithinLimit, SmallSearchesFindTheBestOrderWithinAnyLimit) {
   std::mt19937 random(17);
   for (const auto& [ranks, microbatches] : {std::pair(2, 2), {2, 3}, {3, 2}}) {
     for (int i = 0; i < Cases(3); ++i) {
-      ScheduleParams params = ParamsOf({ranks, microbatches, RandomCase(random).times},
-                                       Objective::kMakespan);
+      ScheduleParams params =
+          ParamsOf({ranks, microbatches, RandomCase(random).times}, Objective::kMakespan);
       params.kept_for_weight = 0.1 * Draw(random, 1, 10);
       const Placement placement = Placement::Linear(ranks);
       const Costs costs = CostsOf(params, placement);
@@ -221,9 +221,9 @@ TEST(WithinLimit, MoreMemoryIsNeverWorseInSixteenths) {
         params.memory_limit = static_cast<double>(limit) / kParts;
         const LanePrice found = PriceOf(algorithm.name, params);
         EXPECT_LE(found.peak_memory, *params.memory_limit * (1 + 1e-9));
-        EXPECT_LE(found.makespan, previous.makespan * (1 + 1e-9)) << fmt::format(
-            "{} p={} m={} kept {} limit {}", algorithm.name, each.ranks, each.microbatches,
-            params.kept_for_weight, *params.memory_limit);
+        EXPECT_LE(found.makespan, previous.makespan * (1 + 1e-9))
+            << fmt::format("{} p={} m={} kept {} limit {}", algorithm.name, each.ranks,
+                           each.microbatches, params.kept_for_weight, *params.memory_limit);
         previous = found;
       }
     }
