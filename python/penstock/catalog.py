@@ -27,8 +27,8 @@ def schedule(
     waves: int | None = None,
     steps: int = 1,
     split: bool = False,
-    frozen: Iterable[int] = (),
-    adapters: Iterable[int] = (),
+    frozen: Iterable[int] | str = (),
+    adapters: Iterable[int] | str = (),
 ) -> Schedule:
     """Generates a schedule of the catalog: ``schedule("zbv", ranks=8, microbatches=32)``.
 
@@ -46,8 +46,8 @@ def schedule(
         waves: of ``hanayo``. Default: the algorithm's.
         steps: number of batches, for schedules without a flush.
         split: whether the backward is split into I and W, where an algorithm has both forms.
-        frozen: stages of the model that train nothing: they have no W, and no I either unless a
-            stage before is trained.
+        frozen: stages of the model that train nothing (``[0, 1]`` or ``"0-1"``): they have no W,
+            and no I either unless a stage before is trained.
         adapters: stages of the model that train only adapters (LoRA): they have no W.
 
     Raises:
@@ -73,8 +73,10 @@ def schedule(
     return Schedule._of(_core.generate(name, as_fields(given), used._fields))
 
 
-def _stages(name: str, stages: Iterable[int]) -> str | None:
+def _stages(name: str, stages: Iterable[int] | str) -> str | None:
     """Returns the stages as text, None if there are none."""
+    if isinstance(stages, str):
+        return stages or None
     return ",".join(str(count(name, stage)) for stage in stages) or None
 
 
