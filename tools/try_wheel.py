@@ -21,6 +21,7 @@ def main():
     assert "zbv" in output_of("penstock", "simulate", "zbv", "-p", "4", "-m", "8")
     output_of("penstock", "plan", "--help")
     output_of("penstock", "report", "zbv", "-p", "4", "-m", "8", "-o", "report.html")
+    output_of("penstock", "report", "zbv", "-p", "4", "-m", "8", "--playground", "-o", "playground.html")
     if "--engine" in sys.argv:
         try_engine()
 

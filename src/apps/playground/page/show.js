@@ -43,8 +43,9 @@ const figureHtml = ({name, value, note}) =>
 function boundHtml() {
   if (answer.bound === null) return '';
   const gap = answer.exact.makespan / answer.bound - 1;
-  return figureHtml({name: 'lower bound', value: plain(answer.bound),
-                     note: gap < 1e-9 ? 'no order of these stages is shorter' : `the makespan is ${(100 * gap).toFixed(1)}% above it`});
+  const note = answer.above_limit ? 'of schedules within the memory limit, which this one exceeds'
+               : gap < 1e-9 ? 'no order of these stages is shorter' : `the makespan is ${(100 * gap).toFixed(1)}% above it`;
+  return figureHtml({name: 'lower bound', value: timeText(answer.bound), note});
 }
 function showTimelines() {
   const runs = [answer, ...(kept ? [kept.answer] : [])], labels = ['this schedule', kept && kept.name];
@@ -80,8 +81,9 @@ async function nameIt() {
 async function sayName() {
   const of = answer, result = await naming.ask(questionOf('name'));
   if (!result || !result.names || of !== answer) return;
-  const {names} = result, others = names.filter((name) => state.csv !== null || name !== state.schedule);
-  if (names.length && others.length) byId('named').textContent = `The same lanes as ${others.join(', ')}.`;
+  // The catalog lists a schedule before those that have the same lanes with some of their options.
+  const [name] = result.names;
+  if (name && (state.csv !== null || name !== state.schedule)) byId('named').textContent = `These are the lanes of ${name}.`;
   else if (state.csv !== null) byId('named').textContent = 'No schedule of the catalog has these lanes.';
 }
 
