@@ -16,6 +16,7 @@ namespace {
 // second.
 constexpr std::size_t kMostActions = 400'000;
 constexpr double kNoticeable = 0.01;  // less is no reason to change the schedule
+constexpr double kRounding = 1e-9;
 
 // Whether a command gives all costs: some are only in files.
 bool IsCommand(const Scenario& scenario) {
@@ -55,7 +56,6 @@ std::optional<Simulated> Simulate(const Scenario& scenario, const Candidate& can
 // than the question says of a device: that it overlaps pairs, or holds weights twice.
 bool IsComparable(const Simulated& other, const Simulated& best) {
   const Schedule &a = best.chosen.schedule, &b = other.chosen.schedule;
-  constexpr double kRounding = 1e-9;
   const double limit = std::max(best.result.peak_memory, best.chosen.memory_limit.value_or(0));
   return a.weights == b.weights && a.placement.replicas() == b.placement.replicas() &&
          a.steps == b.steps && (HasPairs(a) || !HasPairs(b)) && !other.above_limit &&
@@ -89,11 +89,12 @@ std::optional<Advice> OtherSchedule(const Scenario& scenario, const std::vector<
   const double before = all[best].result.makespan, after = found->result.makespan;
   if (after > before * (1 - kNoticeable)) return std::nullopt;
   const AmountFormat time = FormatLike(before, all[best].chosen.time_unit);
-  return Advice{
-      fmt::format("Within the same memory, {} takes {}, {} less than {}", found->chosen.label,
-                  time(after), FormatPercent(1 - after / before), all[best].chosen.label),
-      CommandOfBoth(like, scenario.schedules[best],
-                    {Candidate::Kind::kAlgorithm, found->chosen.label})};
+  const bool same = found->result.peak_memory <= all[best].result.peak_memory * (1 + kRounding);
+  return Advice{fmt::format("Within the {}, {} takes {}, {} less than {}",
+                            same ? "same memory" : "memory limit", found->chosen.label, time(after),
+                            FormatPercent(1 - after / before), all[best].chosen.label),
+                CommandOfBoth(like, scenario.schedules[best],
+                              {Candidate::Kind::kAlgorithm, found->chosen.label})};
 }
 
 std::optional<Advice> MoreMicrobatches(const Scenario& scenario, const Simulated& best,

@@ -17,11 +17,11 @@ constexpr double kNoticeable = 0.01;
 // stages differ by a few percent.
 constexpr double kSlow = 1.05;
 
-// "a", "a and b", "a, b and c"
-std::string Enumerated(const std::vector<std::string>& parts) {
+// "a", "a and b", "a, b and c"; clauses have ", and ".
+std::string Enumerated(const std::vector<std::string>& parts, std::string_view last = " and ") {
   std::string text;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (i > 0) text += i + 1 == parts.size() ? " and " : ", ";
+    if (i > 0) text += i + 1 == parts.size() ? last : ", ";
     text += parts[i];
   }
   return text;
@@ -57,7 +57,7 @@ std::string IdleSentence(const ReportInput& input, const ReportRun& run) {
   if (parts.empty())
     return fmt::format("Ranks are idle for only {} of the time.", FormatPercent(idle));
   return fmt::format("Ranks are idle for {} of the time: {}.", FormatPercent(idle),
-                     fmt::format("{}", Enumerated(parts)));
+                     Enumerated(parts));
 }
 
 // "Rank 2 computes for 36, 1.5 times as long as the median rank (24)."
@@ -109,7 +109,7 @@ std::string ChangesOf(const ReportInput& input, const ReportRun& from, const Rep
     const auto at = static_cast<std::size_t>(cause);
     changes.push_back(Changed(NameOf(cause), a.bubbles[at], b.bubbles[at], whole, time));
   }
-  return changes.empty() ? "" : ". Of a rank's time, on average, " + Enumerated(changes);
+  return changes.empty() ? "" : ". Of a rank's time, on average, " + Enumerated(changes, ", and ");
 }
 
 // "zb-h1 takes 28.5 instead of 33 as 1f1b (13.6% less). Of a rank's time, ..."
@@ -165,14 +165,11 @@ std::vector<std::string> Conclusions(const ReportInput& input, std::span<const R
       return std::pair(a.above_limit, MakespanOf(a)) < std::pair(b.above_limit, MakespanOf(b));
     };
     const auto best = std::ranges::min_element(runs, better);
-    if (best == runs.begin()) {
-      const auto next = std::ranges::min_element(runs.subspan(1), better);
-      sentences.push_back(fmt::format("{} is the shortest.", best->label));
-      sentences.push_back(ComparedSentence(input, *best, *next));
-    } else {
-      sentences.push_back(fmt::format("{} is the shortest.", best->label));
-      sentences.push_back(ComparedSentence(input, runs[0], *best));
-    }
+    const bool is_first = best == runs.begin();
+    const ReportRun& next = *std::ranges::min_element(runs.subspan(1), better);
+    sentences.push_back(fmt::format("The shortest is {}. ", best->label) +
+                        (is_first ? ComparedSentence(input, *best, next)
+                                  : ComparedSentence(input, runs[0], *best)));
   }
   AddSlowRanks(input, runs, sentences);
   return sentences;

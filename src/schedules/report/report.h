@@ -8,7 +8,6 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -62,11 +61,11 @@ struct KeyFigure {
   std::string note;
 };
 
-// Plain text: what the model generated, or the configuration. A passage of this title is a command.
-inline constexpr std::string_view kCommandTitle = "Command";
+// Plain text: what the model generated, the configuration, or a command, which can be copied.
 struct Passage {
   std::string title;
   std::string text;
+  bool is_command = false;
 };
 
 // What the reader may try next, and the command that shows it.

@@ -34,7 +34,7 @@ Table TimeUseTable(const std::vector<std::string>& labels, const std::vector<Tim
     for (const double time : use.bubbles) all += time;
     longest = std::max(longest, all);
   }
-  constexpr double kOfSum = 1e-9;
+  constexpr double kOfSum = 1e-4;  // less is 0 in the digits of the largest
   const auto vanishes = [&](double value) { return std::abs(value) <= kOfSum * longest; };
   const auto add = [&](const std::string& name, const auto& of) {
     std::vector<double> values;

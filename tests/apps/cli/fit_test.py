@@ -142,7 +142,7 @@ class WidthTest(program.CommandTest):
 
     def test_tables_fit_a_terminal(self):
         for words in (("simulate", "1f1b", "zb-h1", "zbv", "--model", "llama-3-70b", "--device", "h100", "--nodes", "8x8", "--tensor", 8, "-m", 32),
-                      ("simulate", "1f1b", "-p", 8, "-m", 32), ("schedules",), ("schedules", "-p", 8, "-m", 32),
+                      ("simulate", "1f1b", "-p", 8, "-m", 32), ("schedules", "-p", 8, "-m", 32),
                       ("simulate", "zbv", "-p", 4, "--memory"), ("diff", "1f1b", "zb-h1", "-p", 4, "-m", 8),
                       ("simulate", "--sweep", "schedule=1f1b,zbv", "ranks=4,8", "microbatches=8,16")):
             for columns in (80, 120):

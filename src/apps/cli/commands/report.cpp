@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/files.h"
+#include "base/text/shell_word.h"
 #include "cli/command/command.h"
 #include "cli/command/command_line.h"
 #include "cli/figures/comparison.h"
@@ -178,7 +179,15 @@ class ReportCommand : public Command {
 
   // What made the report.
   Status AddSources(ReportInput& input) const {
-    input.passages.push_back({std::string(kCommandTitle), CommandLine(Name(), *app_)});
+    const std::string command = CommandLine(Name(), *app_);
+    input.passages.push_back({"Command", command, true});
+    const std::string file = " --output " + ShellWord(output_);
+    const std::size_t at = command.find(file);
+    if (at != std::string::npos) {
+      std::string opens = command;
+      opens.replace(at, file.size(), " --output playground.html --playground");
+      input.passages.push_back({"Change the first schedule by hand in the playground", opens, true});
+    }
     if (options_.config.empty()) return {};
     PENSTOCK_TRY(std::string config, ReadFile(options_.config));
     input.passages.push_back({options_.config, std::move(config)});

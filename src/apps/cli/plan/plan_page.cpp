@@ -110,7 +110,7 @@ Status WritePage(FrontPage page, std::vector<PricedSchedule> schedules, PlanPage
   }
   if (!simulated.empty()) report.schedule = &simulated.front().chosen.schedule;
   report.tables = std::move(parts.tables);
-  report.passages.push_back({std::string(kCommandTitle), parts.output.command});
+  report.passages.push_back({"Command", parts.output.command, true});
   return WriteFront(page, parts.output.page);
 }
 

@@ -53,7 +53,7 @@ std::string CommandHtml(std::string_view command, std::string_view title) {
 }
 
 std::string PassageCard(const Passage& passage) {
-  return CardHtml(passage.title, passage.title == kCommandTitle
+  return CardHtml(passage.title, passage.is_command
                                      ? CommandHtml(passage.text, passage.title)
                                      : TextHtml(passage.text, passage.title));
 }

@@ -70,14 +70,20 @@ std::string TablesOfPlan(const FrontPage& page, std::size_t index) {
   if (!plan.run) return "";
   const ReportRun& run = page.report.runs[*plan.run];
   const Table use = UseTable(page.report, {&run, 1});
-  return fmt::format(R"(<div class="plan"{}>)", OfPlan(page, index)) +
-         ConclusionsCard(page.report, {&run, 1}) + R"(<div class="columns">)" +
+  return fmt::format(R"(<div class="plan"{}>)", OfPlan(page, index)) + R"(<div class="columns">)" +
          (use.rows.empty() ? "" : TableCard(use.title, use)) + RanksCard(page.report, run) +
          "</div></div>\n";
 }
 
 std::string Timelines(const FrontPage& page) {
-  std::string html = "<section class=\"card\">";
+  std::string html;
+  for (std::size_t i = 0; i < page.plans.size(); ++i) {
+    if (!page.plans[i].run) continue;
+    const ReportRun& run = page.report.runs[*page.plans[i].run];
+    html += fmt::format(R"(<div class="plan"{}>{}</div>)", OfPlan(page, i),
+                        ConclusionsCard(page.report, {&run, 1}));
+  }
+  html += "<section class=\"card\">";
   const std::string compare = SwitchHtml("compare", "compare with " + NumberedPlan(page.first));
   html += page.report.runs.empty()
               ? "<h2>Timeline</h2>"
