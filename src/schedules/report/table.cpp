@@ -108,9 +108,9 @@ std::size_t WidthOf(std::string_view text) {
 namespace {
 
 // Aligns cells, which may have several lines.
-class TableText {
+class AlignedTable {
  public:
-  TableText(const Table& table, TableStyle style)
+  AlignedTable(const Table& table, TableStyle style)
       : table_(table),
         style_(style),
         figures_(FigureColumns(table)),
@@ -169,7 +169,7 @@ class TableText {
 std::string FormatTable(const Table& table, TableStyle style, std::size_t width) {
   std::string text;
   for (const Table& part : FitTable(table, width)) {
-    text += (text.empty() ? "" : "\n") + TableText(part, style).Format();
+    text += (text.empty() ? "" : "\n") + AlignedTable(part, style).Format();
   }
   return text;
 }
@@ -243,7 +243,8 @@ AmountFormat FormatLike(double largest, const std::string& unit) {
   const auto found = std::ranges::find_if(scales, fits);
   const auto [scale, name] = found == scales.end() ? scales.back() : *found;
   const double shown = size / scale;
-  const int digits = scale == scales.back().first ? 0 : shown < 9.9995 ? 3 : shown < 99.995 ? 2 : 1;
+  const bool is_whole = unit == "B" && scale == 1;  // bytes
+  const int digits = is_whole ? 0 : shown < 9.9995 ? 3 : shown < 99.995 ? 2 : 1;
   return [scale = scale, name = name, digits](double value) -> std::string {
     if (!std::isfinite(value)) return "-";
     if (value == 0) return fmt::format("0 {}", name);

@@ -79,7 +79,7 @@ function frontSvg(good) {
   const taken = good.map((each) => ({left: x(each.peak_memory) - 6, right: x(each.peak_memory) + 6, top: y(each) - 6, bottom: y(each) + 6}));
   const labels = good.map((each) => {
     const [at, up] = [x(each.peak_memory), y(each)], name = isFar(each) ? `${each.name} ${timeText(each.makespan)}` : each.name, w = LETTER * name.length;
-    const places = [[at + 9, up + 4], [at - 9 - w, up + 4], [at - w / 2, up - 9], [at - w / 2, up + 18], [at + 7, up - 7], [at + 7, up + 15],
+    const places = [[at + 11, up + 4], [at - 11 - w, up + 4], [at - w / 2, up - 10], [at - w / 2, up + 19], [at + 7, up - 7], [at + 7, up + 15],
                     [at - 7 - w, up - 7], [at - 7 - w, up + 15]];
     for (const [from, base] of places) {
       const box = {left: from, right: from + w, top: base - LINE + 3, bottom: base + 3};
@@ -98,7 +98,7 @@ function frontSvg(good) {
   };
   const unit = timeUnit(ys[1]);
   const yTicks = ticks(ys, 4).map((tick) => `<text x="${left - 6}" y="${height(tick) + 4}" text-anchor="end">${tickText(tick / unit[0])}</text>`).join('');
-  const xTicks = ticks(xs, W / 110).map((tick) => `<text x="${x(tick)}" y="${bottom + 16}" text-anchor="middle">${memoryText(tick)}</text>`).join('');
+  const xTicks = ticks(xs, W / 80).map((tick) => `<text x="${x(tick)}" y="${bottom + 16}" text-anchor="middle">${memoryText(tick)}</text>`).join('');
   return `<svg class="all" viewBox="0 0 ${W} ${H}" role="img" aria-label="makespan against peak memory of ${good.length} schedules, as in the table below">` +
          `<line class="axis" x1="${left}" y1="${bottom}" x2="${right}" y2="${bottom}"/><line class="axis" x1="${left}" y1="${top}" x2="${left}" y2="${bottom}"/>` +
          `${yTicks}${xTicks}<text x="${(left + right) / 2}" y="${H - 8}" text-anchor="middle">peak memory of the worst rank</text>` +
