@@ -132,20 +132,21 @@ std::string ComparedSentence(const ReportInput& input, const ReportRun& from, co
   return text + ChangesOf(input, from, to) + ".";
 }
 
-// A sentence that several runs have is said once.
+// A sentence that several runs have is said once, with their labels unless it is true of all.
 void AddSlowRanks(const ReportInput& input, std::span<const ReportRun> runs,
                   std::vector<std::string>& sentences) {
-  std::vector<std::pair<std::string, std::string>> found;  // the run's label and its sentence
+  std::vector<std::pair<std::string, std::vector<std::string>>> found;  // with the runs' labels
   for (const ReportRun& run : runs) {
-    if (auto sentence = SlowRankSentence(input, run)) found.emplace_back(run.label, *sentence);
+    const auto sentence = SlowRankSentence(input, run);
+    if (!sentence) continue;
+    auto same = std::ranges::find(found, *sentence, [](const auto& each) { return each.first; });
+    if (same == found.end()) same = found.insert(same, {*sentence, {}});
+    same->second.push_back(run.label);
   }
-  if (found.empty()) return;
-  const bool same =
-      found.size() == runs.size() && std::ranges::all_of(found, [&](const auto& each) {
-        return each.second == found.front().second;
-      });
-  if (same) return sentences.push_back(found.front().second);
-  for (const auto& [label, sentence] : found) sentences.push_back(label + ": " + sentence);
+  for (const auto& [sentence, labels] : found) {
+    const bool of_all = labels.size() == runs.size();
+    sentences.push_back(of_all ? sentence : Enumerated(labels) + ": " + sentence);
+  }
 }
 
 }  // namespace

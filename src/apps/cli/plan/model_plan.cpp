@@ -117,19 +117,16 @@ Table FrontTable(const PlanAnswer& answer) {
   for (const char* column : {"step", "tokens/s", "MFU", "bubble", "memory", "above the bound"}) {
     table.columns.emplace_back(column);
   }
-  double longest = 0, most = 0;
-  for (const TrainingPlan& plan : answer.front) {
-    longest = std::max(longest, plan.step_time());
-    most = std::max(most, plan.bytes());
-  }
-  const AmountFormat time = FormatLike(longest, "s"), memory = FormatLike(most, "B");
+  double longest = 0;
+  for (const TrainingPlan& plan : answer.front) longest = std::max(longest, plan.step_time());
+  const AmountFormat time = FormatLike(longest, "s");
   for (const TrainingPlan& plan : answer.front) {
     std::vector<std::string> cells = DivisionCells(plan);
     cells.push_back(time(plan.step_time()));
     cells.push_back(fmt::format("{:.0f}", plan.estimate.tokens_per_second()));
     cells.push_back(FormatPercent(MfuOf(plan)));
     cells.push_back(FormatPercent(plan.bubble()));
-    cells.push_back(memory(plan.bytes()));
+    cells.push_back(FormatAmount(plan.bytes(), "B"));
     cells.push_back(FormatPercent(plan.step_time() / plan.lower_bound - 1));
     table.rows.push_back(std::move(cells));
   }
