@@ -95,8 +95,13 @@ def name_of(function: Callable[..., Any]) -> str:
 def require_keywords(
     function: str, given: Iterable[str], known: Collection[str] | None, instead: Mapping[str, str] = types.MappingProxyType({})
 ) -> None:
-    """Raises ``Error`` for a keyword that a function does not take, with the one that is meant, or what is to be given instead."""
-    for name in given if known is not None else ():
+    """Raises ``Error`` for a keyword that a function does not take, with the one that is meant, or what is to be given instead.
+
+    ``known`` are its keywords; None if it takes any.
+    """
+    if known is None:
+        return
+    for name in given:
         if name in known:
             continue
         hint = instead.get(name) or _core.keyword_hint(name, sorted(known)) or f"give {_listed(known)}"

@@ -1,5 +1,6 @@
 // The program: finds the command that the first argument names, runs it, and maps errors to exit
 // codes.
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -210,10 +211,16 @@ int Main(std::vector<std::string> words) {
   return RefuseWord(words.front(), commands);
 }
 
+// Whether who reads stdout has closed it, as 'head' does, and so wants no more.
+bool IsStdoutClosed() {
+  pollfd output = {.fd = STDOUT_FILENO, .events = 0, .revents = 0};
+  return poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
+}
+
 // Returns the exit code, or reports that stdout did not take all of the output, as on a full disk.
 int AfterOutput(int code) {
   const bool is_flushed = std::fflush(stdout) == 0;
-  if (is_flushed && std::ferror(stdout) == 0) return code;
+  if ((is_flushed && std::ferror(stdout) == 0) || IsStdoutClosed()) return code;
   PrintError(fmt::format("cannot write to stdout{}",
                          is_flushed ? "" : fmt::format(": {}", std::strerror(errno))));
   return kExitFailed;
