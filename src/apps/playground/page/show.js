@@ -25,12 +25,12 @@ function showAnswer(result) {
   if (error || faults) return say(error ? error.line : `${faults.length} faults: ${faults[0].line}`);
   [answer, answered] = [result, state];
   if (document.activeElement !== byId('csv')) setText(state.csv ?? answer.csv);
-  byId('figures').innerHTML = answer.figures.map(figureHtml).join('') + boundHtml();
   byId('legend').innerHTML = answer.legend;
   byId('unit').innerHTML = answer.unit;
   byId('tables').innerHTML = answer.tables;
   byId('command').textContent = answer.command;
   showTimelines();
+  byId('figures').innerHTML = answer.figures.map(figureHtml).join('') + boundHtml();  // in the units of the data
   clearTimeout(toName);
   toName = setTimeout(nameIt, 300);
   byId('named').textContent = '';

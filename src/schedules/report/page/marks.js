@@ -128,6 +128,7 @@ function drawShown() {
 }
 // The page, its width or its colors have changed.
 function layout() {
+  if (!shown) return;  // the data come later
   readStyle();
   hatches.clear();
   for (const canvas of shown) canvas.w = canvas.clientWidth;
