@@ -253,7 +253,7 @@ class PlaygroundTest(program.CommandTest):
         self.assertIn("take the longer of the two times", self.text("compared"))
 
     def test_slow_schedules_leave_room_for_the_others(self):
-        self.wait("document.querySelector('[data-choose=naive]') && document.querySelector('[data-choose=zbv]')")
+        self.wait("document.querySelector('[data-choose=naive]') && document.querySelector('[data-choose=zb-h1]')")
         heights = self.browser.evaluate("""Object.fromEntries([...document.querySelectorAll('svg.all g[data-choose]')].map(
             (e) => [e.dataset.choose, e.querySelector('.dot').getBoundingClientRect().top]))""")
         ranked = sorted(heights, key=heights.get)
@@ -268,6 +268,8 @@ class PlaygroundTest(program.CommandTest):
             time.sleep(0.6)  # until it is named
             self.browser.evaluate("penstock.ask({ask: 'catalog'})")
             self.assertEqual(self.text("named"), "", name)
+            if name == "zbv":  # a search, whose lanes may be those of another one
+                continue
             self.after(lambda: self.type_csv(csv.replace(",", ", ", 1)))
             self.wait("document.getElementById('named').textContent")
             self.assertEqual(self.text("named"), f"These are the lanes of {name}.")

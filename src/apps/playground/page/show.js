@@ -79,12 +79,12 @@ async function nameIt() {
   compareAll(naming, false);
 }
 async function sayName() {
+  if (state.csv === null) return;  // the page names it
   const of = answer, result = await naming.ask(questionOf('name'));
   if (!result || !result.names || of !== answer) return;
   // The catalog lists a schedule before those that have the same lanes with some of their options.
   const [name] = result.names;
-  if (name && (state.csv !== null || name !== state.schedule)) byId('named').textContent = `These are the lanes of ${name}.`;
-  else if (state.csv !== null) byId('named').textContent = 'No schedule of the catalog has these lanes.';
+  byId('named').textContent = name ? `These are the lanes of ${name}.` : 'No schedule of the catalog has these lanes.';
 }
 
 // ---- two versions
