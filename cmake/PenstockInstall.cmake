@@ -101,7 +101,8 @@ install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONEN
 if(PENSTOCK_CUDA)
   install(TARGETS penstock_cuda LIBRARY DESTINATION lib/penstock COMPONENT program OPTIONAL)
 endif()
-# What tools/playground has built, if it has.
+# The playground: of the released module, or what tools/playground has built, if it has.
+install(FILES "${PENSTOCK_PROGRAM_DIR}/share/penstock/playground.html" DESTINATION ${CMAKE_INSTALL_DATADIR}/penstock COMPONENT program OPTIONAL)
 install(FILES ${PROJECT_SOURCE_DIR}/build/playground.html DESTINATION ${CMAKE_INSTALL_DATADIR}/penstock COMPONENT program OPTIONAL)
 
 # penstock_install_shell_files(DATA MAN COMPONENT): installs the manual pages and completions, which the built program writes.

@@ -324,6 +324,12 @@ void WritePlot(const Plot& plot, JsonText& json) {
 
 }  // namespace
 
+std::size_t RunDataSize(const ReportInput& input, const ReportRun& run) {
+  JsonText json;
+  RunWriter(input, run, json).Write(0);
+  return json.Take().size();
+}
+
 std::string PageDataJson(const ReportInput& input) {
   JsonText json;
   json.Add(R"({{"timeUnit":{},"memoryUnit":{},"names":)", ScriptString(input.time_unit),
