@@ -42,6 +42,7 @@ PREPARED = {
                     "printf 'time_unit: s\ncomm: 0.001\nlayer_costs:\n  - {layers: 32, forward: 0.01, backward_input: 0.01, backward_weight: 0.01}\n'"
                     " >recorded/measured.yaml"],
     "calibrate.md": ["cp -r $ROOT/examples ."],
+    "measured.md": ["cp -r $ROOT/examples ."],
 }
 # Pages whose commands run elsewhere.
 ELSEWHERE = {"tour.md": "readme_test.py runs it and compares what it prints"}
