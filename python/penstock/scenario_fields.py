@@ -92,6 +92,7 @@ class ModelFields(TypedDict, total=False):
     shared_experts: int
     shared_hidden: int
     dense_layers: int
+    experts_every: int
     predictors: int
     pattern: str
     mamba: Sequence[int] | str
@@ -117,6 +118,8 @@ class ModelFields(TypedDict, total=False):
     fragmentation: float
     deferred_head: int
     drops_tokens: bool
+    async_tensor: bool
+    fp32_gradients: bool
     lora: bool
     layers_at_end_in_bf16: int
     offload_modules: Sequence[str] | str

@@ -41,17 +41,19 @@ OF_MODELS = {
     "--layers": ("16", LLAMA), "--dim": ("2048", LLAMA), "--hidden": ("8192", LLAMA), "--vocabulary": ("32000", LLAMA),
     "--heads": ("16", (*LLAMA, "--head-dim", 128)), "--kv-heads": ("4", LLAMA), "--head-dim": ("64", LLAMA), "--latent": ("0,512,128,64,64", DEEPSEEK),
     "--window": ("512", LLAMA), "--experts": ("32", DEEPSEEK), "--top-k": ("4", DEEPSEEK), "--expert-hidden": ("1024", DEEPSEEK),
-    "--shared-experts": ("1", DEEPSEEK), "--shared-hidden": ("1024", DEEPSEEK), "--dense-layers": ("2", DEEPSEEK),
+    "--shared-experts": ("1", DEEPSEEK), "--shared-hidden": ("1024", DEEPSEEK), "--dense-layers": ("2", DEEPSEEK), "--experts-every": ("2", DEEPSEEK),
     "--predictors": ("1", LLAMA), "--pattern": ("M-" * 16, (*LLAMA, "--mamba", "64,64,128,8")), "--mamba": ("32,64,128,8", ("--model", "nemotron-h-8b")),
     "--positions": ("4096", LLAMA), "--qk-norm": (None, LLAMA), "--tied": (None, (*LLAMA, "--nodes", "1x1", "-p", 1)), "--gated": ("false", LLAMA),
     "--implementation": ("megatron", LLAMA), "--attention": ("flash", (*LLAMA, *MEGATRON)), "--cuda-graphs": ("full", (*LLAMA, *TE, "--sequence", 64)),
     "--dispatcher": ("deepep", (*EXPERTS, *TE)), "--release": ("2021-01", (*LLAMA, *MEGATRON, "--tensor", 2)),
     "--expert-imbalance": ("1.5", (*EXPERTS,)), "--dropout": (None, (*LLAMA, *MEGATRON)), "--deterministic": (None, (*LLAMA, *MEGATRON, "--device", "a100")),
     "--fused-loss": (None, (*LLAMA, *TE)), "--fused-experts": (None, (*EXPERTS, *TE)),
-    "--overlapped-experts": (None, (*DEEPSEEK, *TE, "--nodes", "2x8", "-p", 2, "--data-parallel", 8, "--expert", 8)), "--fp8-attention": (None, (*LLAMA, *TE, "--precision", "fp8")),
+    "--overlapped-experts": (None, (*DEEPSEEK, *TE, "--cuda-graphs", "full", "--nodes", "2x8", "-p", 2, "--data-parallel", 8, "--expert", 8)), "--fp8-attention": (None, (*LLAMA, *TE, "--precision", "fp8")),
     "--linear-biases": (None, (*LLAMA, *MEGATRON)), "--grouped-experts": ("false", (*EXPERTS, *TE)),
     "--attention-mask": (None, (*LLAMA, *MEGATRON)), "--fragmentation": ("0.1", (*LLAMA, *MEGATRON)), "--deferred-head": ("2", (*LLAMA, *MEGATRON)),
-    "--drops-tokens": (None, (*EXPERTS, *TE)), "--lora": (None, LLAMA), "--layers-at-end-in-bf16": ("2", (*LLAMA, *TE, "--precision", "fp8")),
+    "--drops-tokens": (None, (*EXPERTS, *TE)), "--lora": (None, LLAMA),
+    "--async-tensor": (None, (*LLAMA, "--implementation", "torch-compile", "--tensor", 2)), "--fp32-gradients": ("true", (*LLAMA, *TE)),
+    "--layers-at-end-in-bf16": ("2", (*LLAMA, *TE, "--precision", "fp8")),
     "--offload-modules": ("core_attn", (*LLAMA, *TE)), "--offloaded-layers": ("4", (*LLAMA, *TE))}
 VALUES |= {option: value for option, (value, _) in OF_MODELS.items()}
 OF_JITTER = {"--seed", "--runs"}

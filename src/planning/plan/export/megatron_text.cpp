@@ -120,14 +120,25 @@ class MegatronOptions {
     Add("v-head-dim", latent.value_dim);
   }
 
+  // A list of one number per layer, as an expression of Python.
+  std::string LayersWithExperts() const {
+    const ModelShape& shape = job_.shape();
+    if (shape.experts->every == 1) {
+      return fmt::format("([0]*{}+[1]*{})", shape.experts->dense_layers,
+                         shape.layers - shape.experts->dense_layers);
+    }
+    std::vector<int> has(static_cast<std::size_t>(shape.layers));
+    for (std::size_t i = 0; i < has.size(); ++i) {
+      has[i] = shape.has_experts(static_cast<std::int64_t>(i)) ? 1 : 0;
+    }
+    return fmt::format("([{}])", fmt::join(has, ","));
+  }
+
   void AddExperts(const ExpertShape& experts) {
     Add("num-experts", experts.experts);
     Add("moe-router-topk", experts.top_k);
     Add("moe-ffn-hidden-size", experts.hidden);
-    if (experts.dense_layers > 0) {
-      Add("moe-layer-freq", fmt::format("([0]*{}+[1]*{})", experts.dense_layers,
-                                        job_.shape().layers - experts.dense_layers));
-    }
+    if (experts.dense_layers > 0 || experts.every > 1) Add("moe-layer-freq", LayersWithExperts());
     if (experts.shared > 0) Add("moe-shared-expert-intermediate-size", experts.shared_width());
     if (job_.model.batch.profile.grouped_experts) Flag("moe-grouped-gemm");
     switch (experts.balance) {
