@@ -13,7 +13,7 @@
 set(PENSTOCK_PUBLIC_HEADERS
   base/result.h base/index.h base/mutex.h
   schedule/action.h schedule/placement.h schedule/schedule.h schedule/deps.h schedule/topology.h schedule/costs.h
-  schedule/stage_costs.h schedule/stage_costs.def schedule/update_rule.h schedule/vocabulary.h
+  schedule/stage_costs.h schedule/stage_costs.def schedule/update_rule.h schedule/vocabulary.h schedule/untrained.h
   schedule/pricing/microbatch_lengths.h schedule/pricing/collective_time.h
   schedule/timeline.h schedule/sent_message.h
   schedule/text/text.h schedule/validate/validate.h schedule/catalog.h
