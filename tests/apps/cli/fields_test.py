@@ -9,7 +9,7 @@ from python_keywords import python_keywords
 
 # A valid value of each option that has no need of --model; None: a flag.
 VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2", "--slices": "2", "--waves": "2", "--steps": "2", "--split": None,
-          "--objective": "span", "--replicas": "1", "--weight-policy": "flush", "--iteration": "0", "--trace-rule": "rule.yaml", "--cost": "1,2,3",
+          "--frozen": "0", "--adapters": "1", "--objective": "span", "--replicas": "1", "--weight-policy": "flush", "--iteration": "0", "--trace-rule": "rule.yaml", "--cost": "1,2,3",
           "--comm": "0.5", "--bandwidth": "1048576", "--overlap": "sum", "--transfers": "batched", "--offload-sharing": "2", "--launch": "0.1",
           "--slow-rank": "1=1.5", "--microbatch-lengths": "1,2", "--jitter": "0.1", "--seed": "1", "--runs": "3", "--memory-limit": "3",
           "--activation-bytes": "1GiB", "--message-bytes": "1MiB", "--price": "step=2", "--repeat": "3", "--time-unit": "s",
@@ -65,7 +65,7 @@ OF_FILES = {"--replicas", "--weight-policy", "--iteration", "--trace-rule"}
 PRICES = {"--cost", "--comm", "--bandwidth", "--overlap", "--transfers", "--offload-sharing", "--launch", "--slow-rank", "--microbatch-lengths",
           "--memory-limit", "--activation-bytes", "--message-bytes", "--price"}
 ADDED = {"--overlap", "--price", "--offload-sharing"}  # read after some pass only
-OF_RUNS = {"--slices", "--steps", "--replicas", "--weight-policy"}
+OF_RUNS = {"--slices", "--steps", "--replicas", "--weight-policy", "--frozen", "--adapters"}
 MANY = ("seq1f1b", "pipedream", "hanayo", "interleaved", "chimera", "dualpipev", "v-auto")
 # The options that no command reads for these sources.
 UNREAD = {
