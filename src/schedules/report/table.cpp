@@ -169,7 +169,8 @@ class AlignedTable {
 std::string FormatTable(const Table& table, TableStyle style, std::size_t width) {
   std::string text;
   for (const Table& part : FitTable(table, width)) {
-    text += (text.empty() ? "" : "\n") + AlignedTable(part, style).Format();
+    if (!text.empty()) text += '\n';
+    text += AlignedTable(part, style).Format();
   }
   return text;
 }
