@@ -16,6 +16,8 @@ class _Schedules(TypedDict, total=False):
     waves: int
     steps: int
     split: bool
+    frozen: Sequence[int] | str
+    adapters: Sequence[int] | str
     objective: str
     replicas: int
     weight_policy: str
@@ -118,6 +120,8 @@ class ModelFields(TypedDict, total=False):
     fragmentation: float
     deferred_head: int
     drops_tokens: bool
+    async_tensor: bool
+    fp32_gradients: bool
     lora: bool
     layers_at_end_in_bf16: int
     offload_modules: Sequence[str] | str

@@ -86,9 +86,10 @@ struct Implementation {
   bool quantizes = false;   // whether linear layers run in 8 or 4 bits
   Speeds speeds = {};
   double bytes_per_step = 0;  // that the optimizer moves per parameter; 0: its states
-  // Bytes of a gathered weight, and of a summed gradient; 0: as in memory.
-  double gathered_bytes = 0;
-  double reduced_bytes = 4;
+  double gathered_bytes = 0;  // of a weight that replicas gather; 0: as in memory
+  // Whether gradients are summed in fp32, or in the format of weights, if a run does not say.
+  // Empty: a run cannot choose.
+  std::optional<bool> fp32_gradients = {};
   // What ranks do while messages between stages are in flight.
   Transfers transfers = Transfers::kAsynchronous;
   // Whether each rank that divides a layer sends its part of the hidden states, which the receivers
@@ -112,6 +113,10 @@ struct Implementation {
   // if every F and I gathers them and every I sums them; 0: each is gathered and summed once a
   // step.
   double shards_exposed = 0;
+  bool is_fsdp = false;           // whether `zero` 2 and 3 are torch's FSDP2 (fsdp.h)
+  bool recomputes_by_op = false;  // whether it can keep outputs by operator (torch_list.h)
+  // Whether a compiler cuts matmuls into pieces, with which messages of `tensor` alternate.
+  bool cuts_matmuls = false;
   double offload_exposed = 1;  // part of offloading activations that compute does not hide
   // Whether the factors of times that devices have (device.h) go with its constants.
   bool has_device_factors = false;
@@ -155,6 +160,9 @@ struct Profile {
   double fragmentation = 0;     // unused memory that the allocator holds, relative to used memory
   Generation generation = Generation::kHopper;  // of the device
   bool drops_tokens = false;                    // experts take a fixed number of rows
+  // Whether matmuls by pieces run under the messages of `tensor`.
+  bool async_tensor = false;
+  std::optional<bool> fp32_gradients = {};
   bool lora = false;              // weights are frozen; what adapters cost is not counted
   int layers_at_end_in_bf16 = 0;  // with a quantized precision
   int offloaded_layers = 0;       // whose activations are in the memory of the host
@@ -162,6 +170,7 @@ struct Profile {
   std::string release = {};       // of the software, as year and month (2025-10); empty: the newest
 
   const Implementation& get() const;
+  bool sums_in_fp32() const { return fp32_gradients.value_or(get().fp32_gradients.value_or(true)); }
   // The part of the activations of `layers` layers that is in the memory of the host.
   double offloaded_part(std::int64_t layers) const {
     return std::min(1.0, static_cast<double>(offloaded_layers) / static_cast<double>(layers));

@@ -28,6 +28,8 @@ enum Modules : std::uint16_t {
   kAttentionOutput = 1024,   // the input of the projection after attention
   kExpertRows = 2048,        // inputs of experts
   kExpertActivation = 4096,  // both sides of their activation
+  // What torchtitan's per-op recomputation does not keep (torch_list.h).
+  kNotKeptByOp = 8192,
 };
 
 // One kernel of a rank and microbatch. Each reads its inputs and writes its outputs once.

@@ -7,6 +7,7 @@
 
 #include "base/index.h"
 #include "base/text/quote.h"
+#include "cost_model/fsdp.h"
 #include "cost_model/layer_work.h"
 #include "cost_model/microbatch.h"
 #include "cost_model/parameters.h"
@@ -112,16 +113,31 @@ LinkUse UseOf(const CollectiveGroup& group, double seconds) {
   return use;
 }
 
+// Experts have fewer replicas; `zero_ranks` groups these as well.
+Sharding ShardingOf(const ModelOnCluster& model, double replicas) {
+  if (model.zero_ranks == 0) return {model.zero, replicas};
+  const bool has_context = model.batch.profile.get().shards_over_context;
+  const auto ranks = has_context ? model.ranks_per_stage() / model.batch.tensor : model.data;
+  const auto all = static_cast<double>(ranks);
+  return {model.zero, std::clamp(replicas * model.zero_ranks / all, 1.0, replicas)};
+}
+
 ShardTimes ShardTimesOf(const ModelOnCluster& model, const Replicated& each,
                         const Roofline& roofline) {
   const Implementation& implementation = model.batch.profile.get();
-  const double reduced = implementation.reduced_bytes > 0
-                             ? implementation.reduced_bytes
-                             : implementation.states(model.batch).gradient;
-  const CollectiveGroup group = roofline.GroupOf(each.replicas, each.stride);
+  const double reduced = implementation.states(model.batch).gradient;
+  // With hybrid sharding, neighbors shard, and those with the same shard add their gradients.
+  const int shards = static_cast<int>(ShardingOf(model, each.replicas).replicas);
+  const CollectiveGroup group = roofline.GroupOf(shards, each.stride);
+  const CollectiveGroup copies = roofline.GroupOf(each.replicas / shards, each.stride * shards);
   constexpr auto kRings = CollectiveAlgorithm::kHierarchical;
-  return {UseOf(group, AllGatherTime(kRings, group, each.parameters * GatheredBytes(model.batch))),
-          UseOf(group, ReduceScatterTime(kRings, group, each.parameters * reduced))};
+  const double summed = each.parameters * reduced;
+  ShardTimes times = {
+      UseOf(group, AllGatherTime(kRings, group, each.parameters * GatheredBytes(model.batch))),
+      UseOf(group, ReduceScatterTime(kRings, group, summed))};
+  times.sum += UseOf(copies, ReduceScatterTime(kRings, copies, summed / shards) +
+                                 AllGatherTime(kRings, copies, summed / shards));
+  return times;
 }
 
 ShardTimes ShardTimesOf(const ModelOnCluster& model, const std::array<Replicated, 2>& all,
@@ -140,14 +156,15 @@ struct MicrobatchTime {
   PartTime forward, backward;
 };
 
-// With `zero` 3, F and I gather the weights of their layers, and I sums their gradients.
+// Adds what F and I gather and sum of the shards of their layers.
 void AddShards(const ModelOnCluster& model, const LayerRange& layers, const Roofline& roofline,
-               const MicrobatchTime& microbatch, StageCosts& costs) {
+               const ShardCounts& counts, const MicrobatchTime& microbatch, StageCosts& costs) {
+  if (counts.forward_gathers == 0) return;
   const double exposed = model.batch.profile.get().shards_exposed;
-  if (model.zero < 3 || exposed == 0) return;
   const ShardTimes times = ShardTimesOf(model, ReplicatedBy(model, layers, 0), roofline);
-  LinkUse backward = times.gather;
-  backward += times.sum;
+  LinkUse backward;
+  if (counts.backward_gathers > 0) backward += times.gather;
+  if (counts.backward_sums > 0 && !model.batch.profile.lora) backward += times.sum;
   costs.forward += microbatch.forward.Exposed(times.gather, exposed);
   costs.backward_input += microbatch.backward.Exposed(backward, exposed);
 }
@@ -155,8 +172,8 @@ void AddShards(const ModelOnCluster& model, const LayerRange& layers, const Roof
 // Returns `costs` with the times and the memory of F, I and W of slice `slice`, and adds the times
 // to those of the microbatch. All slices together keep what the microbatch would.
 StageCosts WithCompute(const ModelOnCluster& model, const LayerRange& layers,
-                       const Roofline& roofline, int slices, int slice, StageCosts costs,
-                       MicrobatchTime& microbatch) {
+                       const Roofline& roofline, const ShardCounts& counts, int slices, int slice,
+                       StageCosts costs, MicrobatchTime& microbatch) {
   const KeptBytes kept = KeptByStage(model.shape, layers, model.batch, model.recompute);
   PartTime forward, input, weight;
   for (const StagePart& part :
@@ -173,7 +190,7 @@ StageCosts WithCompute(const ModelOnCluster& model, const LayerRange& layers,
   costs.forward = forward.seconds;
   costs.backward_input = input.seconds;
   costs.backward_weight = weight.seconds;
-  AddShards(model, layers, roofline, {forward, backward}, costs);
+  AddShards(model, layers, roofline, counts, {forward, backward}, costs);
   // Activations move by a link of their own.
   const LinkUse offload{.seconds = roofline.OfHostLink(kept.offloaded / slices)};
   const double exposed = model.batch.profile.get().offload_exposed;
@@ -205,23 +222,14 @@ StageCosts MeanOfSlices(const std::vector<StageCosts>& slices) {
   return mean;
 }
 
-// Experts have fewer replicas; `zero_ranks` groups these as well.
-Sharding ShardingOf(const ModelOnCluster& model, double replicas) {
-  if (model.zero_ranks == 0) return {model.zero, replicas};
-  const bool has_context = model.batch.profile.get().shards_over_context;
-  const auto ranks = has_context ? model.ranks_per_stage() / model.batch.tensor : model.data;
-  const auto all = static_cast<double>(ranks);
-  return {model.zero, std::clamp(replicas * model.zero_ranks / all, 1.0, replicas)};
-}
-
 // What passes add: the optimizer's step, and the collectives of shards. Gradients are summed under
 // the backward of the last microbatch, and weights gathered under the forward of the first one.
 void AddUpdateCosts(const ModelOnCluster& model, const std::array<Replicated, 2>& all,
-                    const Roofline& roofline, const MicrobatchTime& microbatch, StageCosts& costs) {
+                    const Roofline& roofline, const ShardCounts& counts,
+                    const MicrobatchTime& microbatch, StageCosts& costs) {
   if (model.batch.profile.lora) return;
   const Implementation& implementation = model.batch.profile.get();
   const StateFormat format = implementation.states(model.batch);
-  const bool every_microbatch = model.zero == 3 && implementation.shards_exposed > 0;
   for (const Replicated& each : all) {
     const StateElements elements = ElementsOf(each.parameters, ShardingOf(model, each.replicas));
     costs.step += roofline.OfMemory(implementation.bytes_per_step > 0
@@ -229,14 +237,16 @@ void AddUpdateCosts(const ModelOnCluster& model, const std::array<Replicated, 2>
                                         : StepBytes(elements, format));
     costs.gathered += each.from_others() * GatheredBytes(model.batch);
   }
-  if (every_microbatch) return;
   const ShardTimes times = ShardTimesOf(model, all, roofline);
   const double exposed = 1 - model.cluster.speeds.hidden_gradients;
-  costs.unshard = microbatch.forward.Exposed(times.gather, exposed);
+  if (counts.step_gathers > 0) costs.unshard = microbatch.forward.Exposed(times.gather, exposed);
+  if (counts.step_sums == 0) return;
   // Replicas that share nothing sum in two such collectives under the same backward.
   LinkUse sums = times.sum;
   if (model.zero == 0) sums += times.sum;
   costs.reduce = microbatch.backward.Exposed(sums, exposed) / (model.zero == 0 ? 2 : 1);
+  // After the last backward, nothing is left to compute.
+  if (counts.holds_gradients) costs.reduce = sums.seconds;
 }
 
 // Ranks that divide layers add the gradients of what they have copies of before their steps.
@@ -283,13 +293,17 @@ void AddTiedGradients(const ModelOnCluster& model, const std::vector<LayerRange>
 }
 
 StateBytes AddStates(const ModelOnCluster& model, const std::array<Replicated, 2>& all,
-                     StageCosts& costs) {
+                     const ShardCounts& counts, StageCosts& costs) {
   StateFormat format = model.batch.profile.get().states(model.batch);
+  // FSDP2 shards masters only, and makes the weights that compute reads of them.
+  const bool reshards = model.batch.profile.get().is_fsdp && counts.backward_gathers > 0;
+  if (reshards && format.master > 0) format.working = 0;
   if (model.batch.profile.lora) format = {.working = format.working, .gradient = 0, .optimizer = 0};
   StateBytes states;
   for (const Replicated& each : all) {
-    states =
-        states + StatesOf(ElementsOf(each.parameters, ShardingOf(model, each.replicas)), format);
+    StateElements elements = ElementsOf(each.parameters, ShardingOf(model, each.replicas));
+    if (counts.holds_gradients) elements.gradients = each.parameters;
+    states = states + StatesOf(elements, format);
   }
   costs.weights = states.weights;
   costs.version = states.version;
@@ -402,6 +416,8 @@ Result<ModelCosts> CostsOfAlikeDevices(const ModelOnCluster& model,
                             model.batch.sequence);
   }
   const Roofline roofline(model);
+  const ShardCounts counts =
+      ShardCountsOf(model, division.has_pipeline.value_or(division.stages > 1));
   VocabularyWork vocabulary;
   if (division.vocabulary_ranks > 0) {
     vocabulary = WorkOfVocabulary(model.shape, model.batch, division.vocabulary_ranks);
@@ -414,16 +430,16 @@ Result<ModelCosts> CostsOfAlikeDevices(const ModelOnCluster& model,
     StageCosts whole;
     AddSummedOnce(model, divided[i], roofline, whole);
     AddContextSum(model, replicated, roofline, whole);
-    costs.states.push_back(AddStates(model, replicated, whole));
+    costs.states.push_back(AddStates(model, replicated, counts, whole));
     if (has_shard) AddVocabulary(vocabulary, roofline, whole);
     MicrobatchTime microbatch;
     std::vector<StageCosts> of_slices;
     for (int slice = 0; slice < slices; ++slice) {
       of_slices.push_back(
-          WithCompute(model, divided[i], roofline, slices, slice, whole, microbatch));
+          WithCompute(model, divided[i], roofline, counts, slices, slice, whole, microbatch));
     }
     for (StageCosts& slice : of_slices) {
-      AddUpdateCosts(model, replicated, roofline, microbatch, slice);
+      AddUpdateCosts(model, replicated, roofline, counts, microbatch, slice);
     }
     costs.stages.push_back(MeanOfSlices(of_slices));
     if (slices == 1) continue;

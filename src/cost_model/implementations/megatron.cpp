@@ -283,7 +283,7 @@ Implementation MegatronImplementation() {
           .speeds = speeds,
           // Unscaling, the norm of gradients, AdamW, and the copies to and from masters.
           .bytes_per_step = 32,
-          .reduced_bytes = 0,
+          .fp32_gradients = true,
           .transfers = Transfers::kBlocking,
           .scatters_messages = true,
           .sums_tied_gradients = true,

@@ -392,7 +392,7 @@ Implementation Make() {
       .quantizes = true,
       .speeds = speeds,
       .bytes_per_step = kBytesPerStep,
-      .reduced_bytes = 2,  // grad_reduce_in_fp32 is off in the recipes
+      .fp32_gradients = false,  // grad_reduce_in_fp32 is off in the recipes
       .copies_heads = true,
       .quantized_gather_bytes = 1,
       .shards_exposed = kShardsExposed,

@@ -255,6 +255,7 @@ Result<Profile> ReadProfile(const ModelRequest& request) {
                                     {&request.grouped_experts, &profile.grouped_experts},
                                     {&request.attention_mask, &profile.attention_mask},
                                     {&request.drops_tokens, &profile.drops_tokens},
+                                    {&request.async_tensor, &profile.async_tensor},
                                     {&request.lora, &profile.lora}}) {
     *flag = given->value_or(*flag);
   }
@@ -267,6 +268,18 @@ Result<Profile> ReadProfile(const ModelRequest& request) {
     return InvalidParameter("release", "{}: YYYY-MM is needed", Quote(*request.release));
   }
   profile.release = request.release.value_or("");
+  profile.fp32_gradients = request.fp32_gradients;
+  const Implementation& implementation = profile.get();
+  if (profile.async_tensor && !implementation.cuts_matmuls) {
+    return InvalidParameter("async_tensor",
+                            ": {} does not cut matmuls into pieces; give `implementation` "
+                            "torch-compile",
+                            implementation.name);
+  }
+  if (request.fp32_gradients && !implementation.fp32_gradients) {
+    return InvalidParameter("fp32_gradients", ": {} always sums gradients in fp32; leave it out",
+                            implementation.name);
+  }
   return profile;
 }
 
@@ -335,6 +348,14 @@ Status CheckPrecision(const ModelOnCluster& model) {
   if (IsQuantized(precision) && !implementation.quantizes) {
     return InvalidParameter("precision",
                             "{}: {} computes in bf16, fp16 or f32; give `implementation` "
+                            "transformer-engine",
+                            name, implementation.name);
+  }
+  const bool has_speed = implementation.speeds.matmul[static_cast<std::size_t>(precision)] > 0 ||
+                         !IsQuantized(precision);
+  if (!has_speed) {
+    return InvalidParameter("precision",
+                            "{}: {} computes in fp8, bf16, fp16 or f32; give `implementation` "
                             "transformer-engine",
                             name, implementation.name);
   }
@@ -439,7 +460,7 @@ Status SetMemorySavings(const ModelRequest& request, ModelOnCluster& loaded) {
     loaded.batch.profile.offloaded_modules = *parsed;
   }
   if (request.recompute) {
-    auto parsed = ParseRecompute(*request.recompute);
+    auto parsed = ParseRecompute(*request.recompute, loaded.batch.profile.get().recomputes_by_op);
     if (!parsed) {
       return tl::unexpected(About("recompute", *request.recompute, std::move(parsed).error()));
     }

@@ -9,7 +9,7 @@ from python_keywords import python_keywords
 
 # A valid value of each option that has no need of --model; None: a flag.
 VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2", "--slices": "2", "--waves": "2", "--steps": "2", "--split": None,
-          "--objective": "span", "--replicas": "1", "--weight-policy": "flush", "--iteration": "0", "--trace-rule": "rule.yaml", "--cost": "1,2,3",
+          "--frozen": "0", "--adapters": "1", "--objective": "span", "--replicas": "1", "--weight-policy": "flush", "--iteration": "0", "--trace-rule": "rule.yaml", "--cost": "1,2,3",
           "--comm": "0.5", "--bandwidth": "1048576", "--overlap": "sum", "--transfers": "batched", "--offload-sharing": "2", "--launch": "0.1",
           "--slow-rank": "1=1.5", "--microbatch-lengths": "1,2", "--jitter": "0.1", "--seed": "1", "--runs": "3", "--memory-limit": "3",
           "--activation-bytes": "1GiB", "--message-bytes": "1MiB", "--price": "step=2", "--repeat": "3", "--time-unit": "s",
@@ -51,7 +51,9 @@ OF_MODELS = {
     "--overlapped-experts": (None, (*DEEPSEEK, *TE, "--cuda-graphs", "full", "--nodes", "2x8", "-p", 2, "--data-parallel", 8, "--expert", 8)), "--fp8-attention": (None, (*LLAMA, *TE, "--precision", "fp8")),
     "--linear-biases": (None, (*LLAMA, *MEGATRON)), "--grouped-experts": ("false", (*EXPERTS, *TE)),
     "--attention-mask": (None, (*LLAMA, *MEGATRON)), "--fragmentation": ("0.1", (*LLAMA, *MEGATRON)), "--deferred-head": ("2", (*LLAMA, *MEGATRON)),
-    "--drops-tokens": (None, (*EXPERTS, *TE)), "--lora": (None, LLAMA), "--layers-at-end-in-bf16": ("2", (*LLAMA, *TE, "--precision", "fp8")),
+    "--drops-tokens": (None, (*EXPERTS, *TE)), "--lora": (None, LLAMA),
+    "--async-tensor": (None, (*LLAMA, "--implementation", "torch-compile", "--tensor", 2)), "--fp32-gradients": ("true", (*LLAMA, *TE)),
+    "--layers-at-end-in-bf16": ("2", (*LLAMA, *TE, "--precision", "fp8")),
     "--offload-modules": ("core_attn", (*LLAMA, *TE)), "--offloaded-layers": ("4", (*LLAMA, *TE))}
 VALUES |= {option: value for option, (value, _) in OF_MODELS.items()}
 OF_JITTER = {"--seed", "--runs"}
@@ -63,7 +65,7 @@ OF_FILES = {"--replicas", "--weight-policy", "--iteration", "--trace-rule"}
 PRICES = {"--cost", "--comm", "--bandwidth", "--overlap", "--transfers", "--offload-sharing", "--launch", "--slow-rank", "--microbatch-lengths",
           "--memory-limit", "--activation-bytes", "--message-bytes", "--price"}
 ADDED = {"--overlap", "--price", "--offload-sharing"}  # read after some pass only
-OF_RUNS = {"--slices", "--steps", "--replicas", "--weight-policy"}
+OF_RUNS = {"--slices", "--steps", "--replicas", "--weight-policy", "--frozen", "--adapters"}
 MANY = ("seq1f1b", "pipedream", "hanayo", "interleaved", "chimera", "dualpipev", "v-auto")
 # The options that no command reads for these sources.
 UNREAD = {

@@ -16,6 +16,7 @@
 #include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
 #include "cli/output/progress_bar.h"
+#include "cli/output/terminal.h"
 #include "cli/plan/model_plan.h"
 #include "cli/plan/plan_output.h"
 #include "cli/plan/plan_page.h"
@@ -78,7 +79,7 @@ Result<int> PlanSchedules(const PlanRequest& request, const PlanOutput& output) 
     fmt::print("{}", FormatTableCsv(table));
     return kExitOk;
   }
-  fmt::print("{}no schedule of these placements takes less than {}\n", FormatTable(table),
+  fmt::print("{}no schedule of these placements takes less than {}\n", TableText(table),
              FormatNumber(plan.lower_bound));
   if (!output.csv.empty()) fmt::print("{}: {}\n", output.csv, plan.best().name);
   if (!output.page.empty()) fmt::print("wrote {}\n", output.page);
