@@ -110,6 +110,9 @@ class ModelFields(TypedDict, total=False):
     fused_loss: bool
     fused_experts: bool
     overlapped_experts: bool
+    grad_reduce_in_fp32: bool
+    optimizer_states: str
+    offloaded_states: float
     fp8_attention: bool
     linear_biases: bool
     grouped_experts: bool
@@ -157,6 +160,8 @@ class PlanFields(ModelFields, total=False):
     schedule: Sequence[str] | str
     exclude: Sequence[str] | str
     precisions: Sequence[str] | str
+    tokens: float | str
+    price_per_hour: float
     framework: str
     samples: int
     seed: int

@@ -19,6 +19,7 @@ constexpr double kHdr = 25e9, kNdr = 50e9, kXdr = 100e9;  // 200, 400 and 800 Gb
 constexpr double kPcie3 = 16e9, kPcie4 = 32e9, kPcie5 = 64e9, kC2c = 225e9;
 constexpr double kLatency = 10e-6;
 constexpr int kNvl72 = 72;
+constexpr const char* kAmd = "amd";
 
 // Peaks from the vendors' data sheets, without sparsity. Memory is what the driver reports, which
 // is the data sheet's number in GiB.
@@ -55,12 +56,14 @@ std::vector<Device> MakeDevices() {
       {"gb300", 2500e12, 80e12, 5000e12, 15000e12, 279 * kGiB, 8e12, 900e9, kXdr, kC2c, kLatency,
        kNvl72},
       // AMD Instinct MI300X data sheet; seven links of 128 GB/s in both directions.
-      {"mi300x", 1307.4e12, 163.4e12, 2614.9e12, 0, 192 * kGiB, 5.3e12, 448e9, kNdr, kPcie5},
+      {"mi300x", 1307.4e12, 163.4e12, 2614.9e12, 0, 192 * kGiB, 5.3e12, 448e9, kNdr, kPcie5,
+       kLatency, 0, kAmd},
       // AMD Instinct MI325X data sheet.
-      {"mi325x", 1307.4e12, 163.4e12, 2614.9e12, 0, 256 * kGiB, 6e12, 448e9, kNdr, kPcie5},
+      {"mi325x", 1307.4e12, 163.4e12, 2614.9e12, 0, 256 * kGiB, 6e12, 448e9, kNdr, kPcie5, kLatency,
+       0, kAmd},
       // AMD Instinct MI355X data sheet; seven links of 153.6 GB/s in both directions.
       {"mi355x", 2516.6e12, 157.3e12, 5033.2e12, 10066.3e12, 288 * kGiB, 8e12, 537.6e9, kNdr,
-       kPcie5},
+       kPcie5, kLatency, 0, kAmd},
   };
 }
 

@@ -19,11 +19,12 @@ struct Device {
   double fp4_flops = 0;
   double memory = 0;
   double memory_bandwidth = 0;
-  double link_bandwidth = 0;     // to all other devices of its node together
-  double network_bandwidth = 0;  // to other nodes
-  double host_bandwidth = 0;     // to the memory of the host
-  double latency = 10e-6;        // of a message, in seconds
-  int linked_devices = 0;        // that the links join beyond a node (72 in an NVL72); 0: a node's
+  double link_bandwidth = 0;      // to all other devices of its node together
+  double network_bandwidth = 0;   // to other nodes
+  double host_bandwidth = 0;      // to the memory of the host
+  double latency = 10e-6;         // of a message, in seconds
+  int linked_devices = 0;         // that the links join beyond a node (72 in an NVL72); 0: a node's
+  std::string vendor = "nvidia";  // whose kernels and dispatchers it runs
 
   double flops(Precision precision) const {
     switch (precision) {

@@ -14,6 +14,19 @@ std::vector<Implementation> MakeImplementations() {
 
 }  // namespace
 
+StateFormat StateFormatOf(const Microbatch& batch) {
+  constexpr double kBytes[] = {4, 2, 1};  // by Moments
+  StateFormat format = batch.profile.get().states(batch);
+  format.optimizer *= kBytes[static_cast<std::size_t>(batch.profile.moments)] / kFp32StateBytes;
+  return format;
+}
+
+double ReducedBytes(const Microbatch& batch) {
+  const double bytes = batch.profile.get().reduced_bytes;
+  if (batch.profile.grad_reduce_in_fp32) return kFp32StateBytes;
+  return bytes > 0 ? bytes : StateFormatOf(batch).gradient;
+}
+
 const std::vector<Implementation>& Implementations() {
   static const auto& all = *new std::vector<Implementation>(MakeImplementations());
   return all;

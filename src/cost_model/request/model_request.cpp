@@ -246,11 +246,17 @@ Result<Profile> ReadProfile(const ModelRequest& request) {
   PENSTOCK_TRY(profile.dispatcher,
                ReadName<Dispatcher>("dispatcher", request.dispatcher.value_or("all-to-all"),
                                     kDispatcherNames));
+  PENSTOCK_TRY(profile.moments,
+               ReadName<Moments>("optimizer_states", request.optimizer_states.value_or("fp32"),
+                                 kMomentNames));
+  profile.offloaded_states = request.offloaded_states.value_or(0);
+  PENSTOCK_TRY_STATUS(CheckPart("offloaded_states", request.offloaded_states, true));
   for (const auto& [given, flag] : {std::pair(&request.dropout, &profile.dropout),
                                     {&request.deterministic, &profile.deterministic},
                                     {&request.fused_loss, &profile.fused_loss},
                                     {&request.fused_experts, &profile.fused_experts},
                                     {&request.overlapped_experts, &profile.overlapped_experts},
+                                    {&request.grad_reduce_in_fp32, &profile.grad_reduce_in_fp32},
                                     {&request.fp8_attention, &profile.fp8_attention},
                                     {&request.linear_biases, &profile.linear_biases},
                                     {&request.grouped_experts, &profile.grouped_experts},
