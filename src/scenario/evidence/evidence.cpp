@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "base/text/numbers.h"
 #include "cost_model/same_name.h"
 
 namespace penstock {
@@ -41,8 +40,8 @@ Range Union(const std::vector<MeasuredRows>& rows, Range MeasuredRows::*member) 
 
 void CheckRange(std::string_view name, double value, const Range& range, Evidence& evidence) {
   if (value <= kBeyond * range.most && value >= range.least / kBeyond) return;
-  evidence.outside.push_back(fmt::format("{} {} (measured: {} to {})", FormatNumber(value), name,
-                                         FormatNumber(range.least), FormatNumber(range.most)));
+  evidence.outside.push_back(
+      fmt::format("{:g} {} (measured: {:g} to {:g})", value, name, range.least, range.most));
 }
 
 }  // namespace

@@ -115,7 +115,7 @@ Status Restrict(const Framework& framework, PlanQuestion& question) {
 }
 
 // Returns the framework that is asked for: by its name, by its implementation, or the engine.
-Result<Framework> FrameworkOf(const PlanRequest& request) {
+Result<Framework> AskedFramework(const PlanRequest& request) {
   if (request.framework) return Of("for", FindFramework(*request.framework));
   if (!request.scenario.implementation) return FindFramework(kEngineFramework);
   PENSTOCK_TRY(const Implementation* implementation,
@@ -234,7 +234,7 @@ Result<PlanQuestion> ModelQuestionOf(const PlanRequest& request) {
   question.global_batch = *request.global_batch;
   PENSTOCK_TRY_STATUS(SetPrecisions(request, question));
   PENSTOCK_TRY_STATUS(SetLimit(request.scenario, question));
-  PENSTOCK_TRY(const Framework framework, FrameworkOf(request));
+  PENSTOCK_TRY(const Framework framework, AskedFramework(request));
   PENSTOCK_TRY_STATUS(Restrict(framework, question));
   if (!request.framework) {
     question.advice = fmt::format("; plans are what {} runs unless `for` names another framework",
