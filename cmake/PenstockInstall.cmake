@@ -104,15 +104,16 @@ endif()
 # What tools/playground has built, if it has.
 install(FILES ${PROJECT_SOURCE_DIR}/build/playground.html DESTINATION ${CMAKE_INSTALL_DATADIR}/penstock COMPONENT program OPTIONAL)
 
-# Manual pages and completions, which the built program writes.
-set(shell_folder ${PROJECT_BINARY_DIR}/shell)
-install(CODE "
-  set(penstock_program \"$<TARGET_FILE:penstock>\")
-  set(shell_files \"${shell_folder}\")
-  include(\"${PROJECT_SOURCE_DIR}/cmake/WriteShellFiles.cmake\")" COMPONENT program)
-install(DIRECTORY ${shell_folder}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT program OPTIONAL)
-set(data_folder ${CMAKE_INSTALL_DATADIR})
-install(FILES ${shell_folder}/penstock DESTINATION ${data_folder}/bash-completion/completions COMPONENT program OPTIONAL)
-install(FILES ${shell_folder}/_penstock DESTINATION ${data_folder}/zsh/site-functions COMPONENT program OPTIONAL)
-install(FILES ${shell_folder}/penstock.fish DESTINATION ${data_folder}/fish/vendor_completions.d
-        COMPONENT program OPTIONAL)
+# penstock_install_shell_files(DATA MAN COMPONENT): installs the manual pages and completions, which the built program writes.
+function(penstock_install_shell_files data man component)
+  set(folder ${PROJECT_BINARY_DIR}/shell)
+  install(CODE "
+    set(penstock_program \"$<TARGET_FILE:penstock>\")
+    set(shell_files \"${folder}\")
+    include(\"${PROJECT_SOURCE_DIR}/cmake/WriteShellFiles.cmake\")" COMPONENT ${component})
+  install(DIRECTORY ${folder}/man1 DESTINATION ${man} COMPONENT ${component} OPTIONAL)
+  install(FILES ${folder}/penstock DESTINATION ${data}/bash-completion/completions COMPONENT ${component} OPTIONAL)
+  install(FILES ${folder}/_penstock DESTINATION ${data}/zsh/site-functions COMPONENT ${component} OPTIONAL)
+  install(FILES ${folder}/penstock.fish DESTINATION ${data}/fish/vendor_completions.d COMPONENT ${component} OPTIONAL)
+endfunction()
+penstock_install_shell_files(${CMAKE_INSTALL_DATADIR} ${CMAKE_INSTALL_MANDIR} program)

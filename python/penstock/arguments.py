@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections.abc
-import difflib
 import functools
 import inspect
 import numbers
@@ -13,7 +12,7 @@ import sys
 import types
 import typing
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, SupportsIndex, TypeVar, Union, cast
 
 import numpy as np
@@ -35,6 +34,8 @@ _WANTED: dict[Any, str] = {
     os.PathLike: "a path",
     np.ndarray: "an array",
 }
+#: What is wanted where the type alone does not say it.
+_EXAMPLES = {"nodes": "text: '4x8' for 4 nodes of 8 devices"}
 _KINDS: dict[Any, type | tuple[type, ...]] = {float: numbers.Real, bool: (bool, np.bool_), int: numbers.Integral}
 
 
@@ -76,6 +77,54 @@ def shown(value: object) -> str:
     return text if text == first and len(text) <= 60 else f"{first[:50]}..."
 
 
+def keywords_of(function: Callable[..., Any]) -> frozenset[str] | None:
+    """Returns the keywords that a function takes; None if it takes any."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
+        return None
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return frozenset(each.name for each in parameters if each.kind in named) - {"self", "cls"}
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Returns a function's name for errors; of a constructor, its class."""
+    words = function.__qualname__.split(".")
+    return words[-2] if words[-1] in ("__init__", "__new__") and len(words) > 1 else words[-1]
+
+
+def require_keywords(
+    function: str, given: Iterable[str], known: Collection[str] | None, instead: Mapping[str, str] = types.MappingProxyType({})
+) -> None:
+    """Raises ``Error`` for a keyword that a function does not take, with the one that is meant, or what is to be given instead.
+
+    ``known`` are its keywords; None if it takes any.
+    """
+    if known is None:
+        return
+    for name in given:
+        if name in known:
+            continue
+        hint = instead.get(name) or _core.keyword_hint(name, sorted(known)) or f"give {_listed(known)}"
+        raise _core.Error(f"{function}: there is no keyword {name!r}; {hint}")
+
+
+def named(function: _Checked) -> _Checked:
+    """Checks the keywords of each call, and nothing else."""
+    known, own_name = keywords_of(function), name_of(function)
+
+    @functools.wraps(function)
+    def call(*given: Any, **named: Any) -> Any:
+        if named:
+            require_keywords(own_name, named, known)
+        return function(*given, **named)
+
+    return cast(_Checked, call)
+
+
+def _listed(known: Collection[str]) -> str:
+    return f"one of {', '.join(sorted(known))}" if known else "none"
+
+
 def former_names(**current: str) -> Callable[[_Checked], _Checked]:
     """Lets a checked function take keywords by former names, with a warning.
 
@@ -109,11 +158,12 @@ def _with_current_names(function: Callable[..., Any], named: dict[str, Any]) -> 
 
 
 def _checked_function(function: _Checked) -> _Checked:
-    signature = inspect.signature(function)
+    signature, known, own_name = inspect.signature(function), keywords_of(function), name_of(function)
 
     @functools.wraps(function)
     def call(*given: Any, **named: Any) -> Any:
         named = _with_current_names(function, named)
+        require_keywords(own_name, named, known)
         bound = signature.bind(*given, **named)
         for name, annotation in _annotations(function).items():
             if name not in bound.arguments:
@@ -161,11 +211,8 @@ def _keywords(fields: Any) -> dict[str, Any]:
 
 def _check_keywords(function: str, given: Mapping[str, Any], fields: Any) -> None:
     known = _keywords(fields)
+    require_keywords(function, given, known)
     for name, value in given.items():
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"give one of {', '.join(known)}"
-            raise _core.Error(f"{function}: there is no keyword {name!r}; {hint}")
         _check(name, value, known[name])
 
 
@@ -174,7 +221,7 @@ def _check(name: str, value: Any, annotation: Any) -> None:
         return
     if isinstance(value, numbers.Integral) and _fits(0, annotation) and not isinstance(value, bool):
         raise _core.Error(f"{name} is {value}: give a number of at most {LARGEST}")
-    raise _core.Error(f"{name} is {shown(value)}: give {_wanted(annotation)}")
+    raise _core.Error(f"{name} is {shown(value)}: give {_EXAMPLES.get(name) or _wanted(annotation)}")
 
 
 def _fits(value: Any, annotation: Any) -> bool:

@@ -13,9 +13,11 @@ from torch.distributed.pipelining import PipelineStage
 
 import penstock.torch
 from penstock import Error, Schedule
+from penstock.arguments import named
 from penstock.torch.arguments import shown
 
 
+@named
 def pipelining_fn(schedule: Schedule) -> Callable[..., tuple[Any, list[nn.Module], bool, bool]]:
     """Returns a function for ``ModelSpec.pipelining_fn`` of torchtitan, which runs a schedule.
 

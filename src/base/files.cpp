@@ -39,7 +39,22 @@ bool WritePieces(std::FILE* file, std::span<const std::string_view> pieces) {
   return std::fflush(file) == 0;
 }
 
+// A device or a pipe is written to: a rename would replace it.
+Status WriteInPlace(const std::string& path, std::span<const std::string_view> pieces) {
+  File file(std::fopen(path.c_str(), "wb"));
+  if (!file) return InvalidArgument("cannot write {}: {}", path, LastError());
+  const bool written = WritePieces(file.get(), pieces);
+  if (written && std::fclose(file.release()) == 0) return {};
+  return MakeError(ErrorCode::kUnavailable, "cannot write {}: {}", path, LastError());
+}
+
+bool IsDeviceOrPipe(const std::string& path) {
+  struct stat status = {};
+  return stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
+}
+
 Status Write(const std::string& path, std::span<const std::string_view> pieces, bool durable) {
+  if (IsDeviceOrPipe(path)) return WriteInPlace(path, pieces);
   PENSTOCK_TRY(const std::string to, FollowLink(path));
   // Within the folder, so that the rename stays on one file system.
   const std::string temporary = fmt::format("{}.{}.tmp", to, getpid());
@@ -92,6 +107,17 @@ Result<std::string> ReadFile(const std::string& path, const FileLimit& limit) {
     content.append(block, got);
   }
   if (std::ferror(file.get()) != 0) return NotFound("cannot read {}: {}", path, LastError());
+  return content;
+}
+
+Result<std::string> ReadTextFile(const std::string& path, const FileLimit& limit) {
+  PENSTOCK_TRY(std::string content, ReadFile(path, limit));
+  if (content.starts_with("\xFF\xFE") || content.starts_with("\xFE\xFF")) {
+    return InvalidArgument("{} is UTF-16; save it as UTF-8", path);
+  }
+  if (content.find('\0') != std::string::npos) {
+    return InvalidArgument("{} is not a text file: a {} is needed", path, limit.kind);
+  }
   return content;
 }
 

@@ -23,8 +23,12 @@ struct FileLimit {
 // `limit`.
 Result<std::string> ReadFile(const std::string& path, const FileLimit& limit = {});
 
+// Returns the content of a text file. Errors: as ReadFile, and kInvalidArgument if it is UTF-16 or
+// has NUL bytes, which no text has.
+Result<std::string> ReadTextFile(const std::string& path, const FileLimit& limit = {});
+
 // Writes a temporary file next to `path` and renames it, so that the file always has either the old
-// content or the new. Writes to what a link leads to. Removes the temporary file on failure.
+// content or the new. Writes to what a link leads to, and into a device or a pipe. Removes the temporary file on failure.
 // Errors: kInvalidArgument if the folder is missing or not writable, kUnavailable if the content
 // cannot be written.
 Status WriteFileAtomically(const std::string& path, std::string_view content);

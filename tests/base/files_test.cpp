@@ -39,6 +39,33 @@ TEST_F(FilesTest, ReadsWhatWasWritten) {
   EXPECT_EQ(Count(), 1U);
 }
 
+TEST_F(FilesTest, WritesIntoDevices) {
+  EXPECT_TRUE(WriteFileAtomically("/dev/null", "x"));
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+  std::filesystem::create_symlink("/dev/full", Path("link"));
+  const Status status = WriteFileAtomically(Path("link"), "x");
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().line(), "cannot write " + Path("link") + ": No space left on device");
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
+}
+
+TEST_F(FilesTest, ReadsTextOnly) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"0F0,0B0\n", ""},
+      {"\xFF\xFE"
+       "0\0F\0",
+       " is UTF-16; save it as UTF-8"},
+      {"\xFE\xFF\0"
+       "0",
+       " is UTF-16; save it as UTF-8"},
+      {std::string("0F0\0", 4), " is not a text file: a table is needed"}};
+  for (const auto& [content, error] : cases) {
+    ASSERT_TRUE(WriteFileAtomically(Path("a"), content));
+    const auto text = ReadTextFile(Path("a"), {100, "table"});
+    EXPECT_EQ(text ? "" : text.error().line(), error.empty() ? "" : Path("a") + error);
+  }
+}
+
 TEST_F(FilesTest, RefusesAnUnwritableFileAndLeavesNothing) {
   EXPECT_EQ(WriteFileAtomically(Path("none/a"), "x").error().code, ErrorCode::kInvalidArgument);
   std::filesystem::create_directories(folder_ / "folder" / "full");

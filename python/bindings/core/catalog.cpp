@@ -6,9 +6,13 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+
+#include "base/text/nearest.h"
 #include "bindings/core/binding.h"
 #include "bindings/core/frozen_schedule.h"
 #include "bindings/core/scenario_costs.h"
+#include "config/other_names.h"
 #include "config/replicas.h"
 #include "scenario/price/passes.h"
 #include "schedule/data_parallel.h"
@@ -93,6 +97,16 @@ std::vector<std::string_view> SupportedNames(const Algorithm& algorithm) {
   return names;
 }
 
+// Returns "did you mean 'ranks'?" for a keyword that is misspelled, or that other frameworks use;
+// empty if none of the known ones is meant.
+std::string KeywordHint(const std::string& name, const std::vector<std::string>& known) {
+  const auto ours = OurNameOf(name, [&](std::string_view parameter) {
+    return std::ranges::find(known, parameter) != known.end();
+  });
+  if (ours && !ours->empty()) return fmt::format("did you mean '{}'?", *ours);
+  return DidYouMean(name, {known.begin(), known.end()});
+}
+
 }  // namespace
 
 void AddCatalog(nb::module_& module) {
@@ -122,6 +136,7 @@ void AddCatalog(nb::module_& module) {
   module.def("passes", [] {
     return std::vector<SchedulePass>(SchedulePasses().begin(), SchedulePasses().end());
   });
+  module.def("keyword_hint", &KeywordHint, "name"_a, "known"_a);
   module.def("generate", &GenerateSchedule, "name"_a, "fields"_a, "costs"_a);
   module.def("apply", &ApplyPasses, "schedule"_a, "passes"_a, "prices"_a);
   module.def("zero_of", &ZeroOfReplicas, "schedule"_a, "replicas"_a, "zero"_a);

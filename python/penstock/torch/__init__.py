@@ -6,7 +6,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from penstock import Error as Error  # not in __all__: it is documented in penstock
-from penstock.torch.processes.place import place
+from penstock.needs import needs
+
+needs("penstock.torch", "torch")
+
+from penstock.torch.processes.place import place  # noqa: E402
 
 if TYPE_CHECKING:
     from penstock.torch.mesh.random_parts import part_of_random

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, TypeVar
 
 from penstock import Error
+from penstock.arguments import keywords_of, name_of, require_keywords
 
 _PLAIN = (int, float, complex, str, bytes, type(None))
 _LONGEST = 60  # characters of a value in an error
@@ -52,9 +53,11 @@ def checked(function: _Function) -> _Function:
     """
     signature, rules = inspect.signature(function), rules_of(function)
     prefix = "" if function.__name__ == "__init__" else f"{function.__name__}: "
+    require_known = known_to(function)
 
     @functools.wraps(function)
     def call(*given: Any, **named: Any) -> Any:
+        require_known(named)
         bound = signature.bind(*given, **named)
         bound.apply_defaults()
         for name in bound.arguments.keys() & rules.keys():
@@ -67,6 +70,20 @@ def checked(function: _Function) -> _Function:
     documented = [each.replace(annotation=plain.get(each.name, each.annotation)) for each in parameters]
     call.__signature__ = signature.replace(parameters=documented)  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
+
+
+#: Settings of optimizers, which are not arguments of what takes an optimizer.
+_OF_OPTIMIZERS = ("lr", "learning_rate", "weight_decay", "betas", "eps", "momentum", "adam_beta1", "adam_beta2")
+
+
+def known_to(function: Callable[..., Any]) -> Callable[[Iterable[str]], None]:
+    """Returns a check that raises Error for keywords which a function does not take."""
+    known = keywords_of(function)
+    instead = {}
+    if known and "optimizer" in known:
+        of_optimizer = "it is of the optimizer: optimizer=lambda parameters: penstock.torch.AdamW(parameters, lr=1e-3)"
+        instead = dict.fromkeys(_OF_OPTIMIZERS, of_optimizer)
+    return functools.partial(require_keywords, name_of(function), known=known, instead=instead)
 
 
 def rules_of(function: Callable[..., Any]) -> dict[str, Rule]:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 
 from penstock import Error
+from penstock.arguments import keywords_of, name_of, require_keywords
 
 _INSTALL = "run pip install --force-reinstall --no-deps on the folder of Penstock with torch installed"
 
@@ -63,8 +64,12 @@ def one_line(function: _Function) -> _Function:
 def exclusive(function: _Function) -> _Function:
     """As one_line, for methods of an object with a lock `_busy`, which one call at a time holds."""
 
+    known, own_name = keywords_of(function), name_of(function)
+
     @functools.wraps(function)
     def guarded(self: Any, *arguments: Any, **named: Any) -> Any:
+        if named:
+            require_keywords(own_name, named, known)
         if not self._busy.acquire(blocking=False):
             raise Error(
                 f"{function.__name__}: another call on this {type(self).__name__} has not ended: call its methods one at a time"

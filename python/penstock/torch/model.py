@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -82,8 +84,10 @@ class Model:
         ranks = len({self.placement.rank_of[stage] for stage in self.placement.local})
         # Sums depend on the number of threads: exact results need as many as autograd has.
         threads = torch.get_num_threads() if given.exact else max(1, self.processes.cores() // max(1, ranks))
-        self._scratch = tempfile.TemporaryDirectory(prefix="penstock-")
-        return pipeline_options(given, by_rank, given.threads or threads, given.offload or self._scratch.name)
+        # Not a TemporaryDirectory, which warns that nobody has closed it.
+        scratch = tempfile.mkdtemp(prefix="penstock-")
+        weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
+        return pipeline_options(given, by_rank, given.threads or threads, given.offload or scratch)
 
     def set_seed(self, seed: int) -> None:
         """Draws random numbers of another seed from now on, in stages that are compiled later."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from penstock.arguments import named
 from penstock.torch.arguments import in_code_of
 
 
@@ -17,6 +18,7 @@ class AdamW(torch.optim.AdamW):
     in place of torch's, ``amsgrad``, ``maximize``, or ``decoupled_weight_decay=False``, updates run Python code, which ``zero`` refuses.
     """
 
+    @named
     def __init__(
         self,
         params: Any,

@@ -97,6 +97,16 @@ def test_wrong_values(number: int, tmp_path: pathlib.Path, monkeypatch: pytest.M
     assert complaints(call, good, also=(IndexError,)) == []
 
 
+@pytest.mark.parametrize("number", range(len(CALLS)))
+def test_unknown_keywords(number: int) -> None:
+    call, good = CALLS[number]
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in inspect.signature(call).parameters.values())
+    if call.__name__ == "<lambda>" and not takes_any:
+        return
+    with pytest.raises(penstock.Error, match="there is no keyword 'no_such_keyword'"):
+        call(**good, no_such_keyword=1)
+
+
 def test_every_public_function_is_tried() -> None:
     tried = {getattr(call, "__qualname__", "") for call, _ in CALLS}
     takes_none = {"schedules", "passes", "devices", "models", "fields"}
@@ -120,6 +130,13 @@ def test_every_public_function_is_tried() -> None:
     [
         (lambda: Costs.uniform(com=1), "no keyword 'com'; did you mean 'comm'"),  # type: ignore[call-arg]
         (lambda: Costs.per_stage(forwards=[1]), "no keyword 'forwards'; did you mean 'forward'"),  # type: ignore[call-arg]
+        (lambda: penstock.schedule("1f1b", rank=4), "schedule: there is no keyword 'rank'; did you mean 'ranks'"),  # type: ignore[call-arg]
+        (lambda: penstock.schedule("1f1b", pp=4), "did you mean 'ranks'"),  # type: ignore[call-arg]
+        (lambda: Schedule([0], [["0F0"]], algorithms="a"), "Schedule: there is no keyword 'algorithms'; did you mean 'algorithm'"),  # type: ignore[call-arg]
+        (lambda: penstock.simulate("1f1b", tensor_model_parallel_size=4), "did you mean 'tensor'"),  # type: ignore[call-arg]
+        (lambda: penstock.plan(global_batch_size=4), "did you mean 'global_batch'"),  # type: ignore[call-arg]
+        (lambda: penstock.plan(model="llama-2-7b", nodes=4), "nodes is 4: give text: '4x8' for 4 nodes of 8 devices"),  # type: ignore[arg-type]
+        (lambda: Costs.of_model("llama-2-7b", nodes=4), "nodes is 4: give text: '4x8'"),  # type: ignore[arg-type]
         (lambda: Costs.of_model("gpt-5"), "gpt-5"),
         (lambda: Costs.of_model("llama-2-7b", "no-such-device"), "no-such-device"),
     ],

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import inspect
+import pathlib
 import pickle
 import re
+import tempfile
 import threading
 from typing import Any
 
@@ -49,6 +52,35 @@ def test_arguments_that_are_noticed_in_the_first_step() -> None:
         pt.Pipeline(**given).step(torch.randn(4, 16), torch.randn(4, 16))
 
     assert complaints(step, _arguments, only=("loss", "loss_weight", "optimizer")) == []
+
+
+def test_a_dropped_pipeline_warns_of_nothing(recwarn: pytest.WarningsRecorder, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    pipe = pt.Pipeline(**_arguments())
+    assert len(list(tmp_path.iterdir())) == 1
+    del pipe
+    gc.collect()
+    assert not list(tmp_path.iterdir())
+    assert not [each for each in recwarn if each.category is ResourceWarning]
+
+
+def test_unknown_keywords() -> None:
+    pipe = pt.Pipeline(**_arguments())
+    x = torch.randn(4, 16)
+    for call, text in {
+        lambda: pt.Pipeline(**_arguments(), lr=1e-3): "no keyword 'lr'; it is of the optimizer: optimizer=lambda parameters",
+        lambda: pt.Pipeline([mlp()], rank=1): "Pipeline: there is no keyword 'rank'; did you mean 'ranks'?",
+        lambda: pt.Pipeline([mlp()], dp=2): "did you mean 'data_parallel'?",
+        lambda: pipe.step(x, target=x): "step: there is no keyword 'target'; did you mean 'targets'?",
+        lambda: pipe.eval_step(input=x): "did you mean 'inputs'?",
+        lambda: pt.split(_three(), x, stage=2): "split: there is no keyword 'stage'; did you mean 'stages'?",
+        lambda: pt.AdamW(mlp().parameters(), learning_rate=1): "AdamW: there is no keyword 'learning_rate'",
+        lambda: pt.runtime({}, "1f1b", losses=None): "runtime: there is no keyword 'losses'",
+        lambda: pt.record(runtimes=None): "record: there is no keyword 'runtimes'; did you mean 'runtime'?",
+        lambda: pt.profile([mlp()], repeats=2): "did you mean 'repeat'?",
+    }.items():
+        with pytest.raises(pt.Error, match=re.escape(text)):
+            call()  # type: ignore[no-untyped-call]
 
 
 def test_arguments_of_methods() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pathlib
+
 from torch_mesh.processes import errors_of
 
 _TRAIN = """
 import contextlib, copy
-import torch, penstock.torch as pt
+import torch, torch.distributed.checkpoint, penstock.torch as pt
 from torch import nn
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, loss_parallel, parallelize_module
@@ -49,10 +51,11 @@ plan("zb-h1", True, True, precision=torch.bfloat16)
     assert max(value for name, value in found.items() if name not in in_bf16) < 2e-5, found
 
 
-def test_uneven_parts_and_dtensors_that_pass_from_stage_to_stage() -> None:
+def test_uneven_parts_and_dtensors_that_pass_from_stage_to_stage(tmp_path: pathlib.Path) -> None:
     """Of 33 hidden features, one process has 17. Between stages, tensors are divided along the batch's last dimension."""
     found = errors_of(
         _TRAIN
+        + f"folder = {str(tmp_path)!r}"
         + """
 class Block(nn.Module):
     def __init__(self):
@@ -88,15 +91,23 @@ found = [t for each in state["optimizers"] if each for of in each["state"].value
 assert found and all(isinstance(each["up.weight"], DTensor) for each in parameters.values())
 def full(value):
     return value.full_tensor() if isinstance(value, DTensor) else value
+pipe.save_checkpoint(folder)
+names = [f"{index}.{name}" for index, block in enumerate(whole) for name in block.state_dict()]
+in_file = {f"model.{name}": torch.zeros_like(nn.ModuleList(whole).get_parameter(name)) for name in names}
+torch.distributed.checkpoint.load(in_file, checkpoint_id=folder, no_dist=True)
+parity.report("file", {name: parity.relative(each, nn.ModuleList(whole).get_parameter(name[6:])) for name, each in in_file.items()})
 expected = pipe.step(x, y), pipe.step(x, y)
-for which, given in (("dtensors", state), ("whole", mapped(state, full))):
+for which, given in (("dtensors", state), ("whole", mapped(state, full)), ("file", None)):
     torch.manual_seed(1)
     others = [divided(Block(), index == 0, index == 1) for index in range(2)]
     other = pt.Pipeline(others, "zb-h1", ranks=2, microbatches=4, loss=nn.functional.mse_loss, clip_grad_norm=0.5, mesh=mesh,
                         optimizer=lambda p: pt.AdamW(p, lr=1e-2, eps=1e-3), timeout=60)
-    for index, of in parameters.items():
-        others[index].load_state_dict(of)
-    other.load_state_dict(given)
+    if given is None:
+        other.load_checkpoint(folder)
+    else:
+        for index, of in parameters.items():
+            others[index].load_state_dict(of)
+        other.load_state_dict(given)
     got = other.step(x, y), other.step(x, y)
     parity.report(which, {"first": abs(got[0] / expected[0] - 1), "second": abs(got[1] / expected[1] - 1)})
 """

@@ -145,6 +145,39 @@ def test_sharded_models(tmp_path: pathlib.Path) -> None:
     assert_equal(model, other, is_close=True)
 
 
+def _train_in_processes(rank: int, folder: pathlib.Path, schedule: str, options: dict[str, Any]) -> list[float]:
+    model, other = Model(0), Model(1)
+    pipe = pipeline(model, schedule, **options)
+    steps(pipe, 2)
+    pipe.save_checkpoint(folder / "processes")
+    loaded = pipeline(other, schedule, **options)
+    loaded.load_checkpoint(folder / "alone")
+    return steps(pipe, 2) + steps(loaded, 2)
+
+
+@pytest.mark.parametrize(
+    ("processes", "schedule", "options"),
+    [
+        (2, "1f1b", {}),
+        (2, "zbv", {"transport": "c10d"}),
+        (4, "zbv", {"data_parallel": 2, "transport": "c10d"}),
+        (4, "1f1b", {"data_parallel": 2, "zero": 1}),
+        (2, "1f1b", {"data_parallel": 2, "zero": 3}),
+    ],
+)
+def test_several_processes(tmp_path: pathlib.Path, processes: int, schedule: str, options: dict[str, Any]) -> None:
+    """Processes save one checkpoint, which one process loads, and load what one has saved."""
+    alone, model = pipeline(Model(0)), Model(2)
+    steps(alone, 2)
+    alone.save_checkpoint(tmp_path / "alone")
+    expected = steps(alone, 2) * 2
+    for found in run_ranks(processes, _train_in_processes, tmp_path, schedule, options):
+        assert found == pytest.approx(expected, rel=1e-5)
+    loaded = pipeline(model)
+    loaded.load_checkpoint(tmp_path / "processes")
+    assert steps(loaded, 2) == pytest.approx(expected[:2], rel=1e-5)
+
+
 def test_stages_of_ones_own(tmp_path: pathlib.Path) -> None:
     def made(seed: int) -> nn.ModuleList:
         torch.manual_seed(seed)

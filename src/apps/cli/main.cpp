@@ -1,5 +1,6 @@
 // The program: finds the command that the first argument names, runs it, and maps errors to exit
 // codes.
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -25,7 +27,7 @@
 #include "base/text/quote.h"
 #include "cli/commands.h"
 #include "cli/help/help.h"
-#include "cli/help/other_names.h"
+#include "cli/help/meant_option.h"
 #include "cli/output/print_error.h"
 
 namespace penstock {
@@ -83,20 +85,8 @@ Error UsageError(const std::string& message, const std::string& help) {
 int RefuseUsage(const std::string& message) { return Fail(UsageError(message, "penstock")); }
 
 std::string UnknownOption(const std::string& word, const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
-  }
   const std::string name = word.substr(0, word.find('='));
-  const std::optional<std::string> ours = OurNameOf(name, app);
-  std::string hint;
-  if (!ours) {
-    hint = Suggestion(name, {names.begin(), names.end()});
-  } else if (!ours->empty()) {
-    hint = fmt::format("; did you mean '{}'?", *ours);
-  }
-  return fmt::format("there is no option {}{}", Quote(name), hint);
+  return fmt::format("there is no option {}{}", Quote(name), MeantOption(name, app));
 }
 
 // What is wrong with the arguments. An unknown argument comes first: it may be the misspelled form
@@ -130,6 +120,19 @@ std::string CurrentOption(std::string_view option, const CLI::App& app) {
   return current;
 }
 
+// Returns an error for "--gated false": the value of a flag follows '='.
+std::optional<std::string> FlagWithValue(const std::vector<std::string>& words,
+                                         const CLI::App& app) {
+  for (std::size_t i = 0; i + 1 < words.size() && words[i] != "--"; ++i) {
+    const std::string& value = words[i + 1];
+    if (!words[i].starts_with("--") || (value != "true" && value != "false")) continue;
+    const CLI::Option* const option = app.get_option_no_throw(words[i]);
+    if (option == nullptr || option->get_expected_max() != 0) continue;
+    return fmt::format("{} {}: write {}={}", words[i], value, words[i], value);
+  }
+  return std::nullopt;
+}
+
 bool IsHelp(const std::string& word) { return word == "-h" || word == "--help"; }
 
 Result<int> RunCommand(Command& command, std::vector<std::string> words) {
@@ -142,6 +145,9 @@ Result<int> RunCommand(Command& command, std::vector<std::string> words) {
     if (word == "--") break;  // what follows is for another program
     const std::size_t name = std::min(word.find('='), word.size());
     word.replace(0, name, CurrentOption(std::string_view(word).substr(0, name), *app));
+  }
+  if (const auto error = FlagWithValue(words, *app)) {
+    return command.Refuse(UsageError(*error, "penstock " + command.Name()));
   }
   const bool is_short = std::ranges::find(words, "-h") != words.end();
   std::reverse(words.begin(), words.end());  // CLI11 expects this order
@@ -169,7 +175,9 @@ int RefuseWord(const std::string& word, const CommandList& commands) {
   for (const auto& command : EngineDefinitions()) {
     if (word == command->Name()) {
       return RefuseUsage(fmt::format(
-          "this build is without '{}', which needs libtorch; build the preset 'release'", word));
+          "this build has no '{}', which needs torch: run 'pip install torch' and 'pip install "
+          ".[torch]' in the folder of Penstock (about ten minutes on 2 cores), or ./run",
+          word));
     }
   }
   return RefuseUsage(fmt::format("there is no command {}{}", Quote(word),
@@ -203,17 +211,43 @@ int Main(std::vector<std::string> words) {
   return RefuseWord(words.front(), commands);
 }
 
+// Whether who reads stdout has closed it, as 'head' does, and so wants no more.
+bool IsStdoutClosed() {
+  pollfd output = {.fd = STDOUT_FILENO, .events = 0, .revents = 0};
+  return poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
+}
+
+// Returns the exit code, or reports that stdout did not take all of the output, as on a full disk.
+int AfterOutput(int code) {
+  const bool is_flushed = std::fflush(stdout) == 0;
+  if ((is_flushed && std::ferror(stdout) == 0) || IsStdoutClosed()) return code;
+  PrintError(fmt::format("cannot write to stdout{}",
+                         is_flushed ? "" : fmt::format(": {}", std::strerror(errno))));
+  return kExitFailed;
+}
+
+// Prints what was thrown. Returns the exit code.
+int ReportException(const std::exception& error) {
+  // fmt throws what the C library reports.
+  const auto* const of_system = dynamic_cast<const std::system_error*>(&error);
+  if (of_system != nullptr && std::ferror(stdout) != 0) {
+    PrintError(fmt::format("cannot write to stdout: {}", of_system->code().message()));
+    return kExitFailed;
+  }
+  const std::string line = Printable(ExceptionLine(error));
+  const bool is_fault = !line.starts_with("out of memory");
+  fmt::print(stderr, "penstock: {}error: {}\n", is_fault ? "internal " : "", line);
+  return kExitFailed;
+}
+
 }  // namespace
 }  // namespace penstock
 
 int main(int argc, char** argv) {
   penstock::KeepFreedMemory();
   try {
-    return penstock::Main({argv + 1, argv + argc});
+    return penstock::AfterOutput(penstock::Main({argv + 1, argv + argc}));
   } catch (const std::exception& error) {
-    const std::string line = penstock::Printable(penstock::ExceptionLine(error));
-    const bool is_fault = !line.starts_with("out of memory");
-    fmt::print(stderr, "penstock: {}error: {}\n", is_fault ? "internal " : "", line);
-    return penstock::kExitFailed;
+    return penstock::ReportException(error);
   }
 }

@@ -117,7 +117,7 @@ Result<CsvTable> ParseCsvTable(std::string_view text) {
 }
 
 Result<CsvTable> ReadCsvTable(const std::string& path) {
-  PENSTOCK_TRY(const std::string text, ReadFile(path, kTableFile));
+  PENSTOCK_TRY(const std::string text, ReadTextFile(path, kTableFile));
   auto table = ParseCsvTable(text);
   if (!table) return tl::unexpected(In(path, std::move(table).error()));
   return table;

@@ -1,5 +1,6 @@
 #include "scenario/price/load_file.h"
 
+#include <filesystem>
 #include <tuple>
 
 #include "interop/primus/dump.h"
@@ -63,13 +64,19 @@ Result<LoadedFile> LoadCsv(const Scenario& scenario, const std::string& path) {
   return loaded;
 }
 
+Result<LoadedFile> Load(const Scenario& scenario, const std::string& path) {
+  std::error_code error;
+  if (IsPrimusDump(path)) return LoadDump(scenario, path);
+  if (IsRecordedRun(path)) return LoadRecorded(scenario, path);
+  if (std::filesystem::is_directory(path, error)) return tl::unexpected(NoTracesIn(path));
+  return LoadCsv(scenario, path);
+}
+
 }  // namespace
 
 Result<LoadedFile> LoadFile(const Scenario& scenario, const std::string& path) {
   PENSTOCK_TRY_STATUS(CheckRanges(scenario));
-  PENSTOCK_TRY(LoadedFile loaded, IsPrimusDump(path)    ? LoadDump(scenario, path)
-                                  : IsRecordedRun(path) ? LoadRecorded(scenario, path)
-                                                        : LoadCsv(scenario, path));
+  PENSTOCK_TRY(LoadedFile loaded, Load(scenario, path));
   const Schedule& schedule = loaded.schedule;
   const std::tuple<const char*, std::optional<int>, int> sizes[] = {
       {"ranks", scenario.ranks, schedule.ranks()},

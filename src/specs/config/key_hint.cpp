@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "base/text/nearest.h"
+#include "config/other_names.h"
 
 namespace penstock {
 namespace {
@@ -15,12 +16,18 @@ namespace {
 // Returns the section with its dot, or an empty text for a top-level key.
 std::string_view SectionOf(std::string_view key) { return key.substr(0, key.rfind('.') + 1); }
 
-// Returns the key that other frameworks call `word`, or an empty text.
-std::string_view KnownAs(std::string_view word, const std::vector<Field>& fields) {
+// Returns the name in lower case with underscores.
+std::string PlainWord(std::string_view word) {
   std::string name(word);
   for (char& c : name) {
     c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
+  return name;
+}
+
+// Returns the key that other frameworks call `word`, or an empty text.
+std::string_view KnownAs(std::string_view word, const std::vector<Field>& fields) {
+  const std::string name = PlainWord(word);
   for (const Field& field : fields) {
     const std::vector<std::string_view> names = Words(field.known_as);
     if (std::find(names.begin(), names.end(), name) != names.end()) return field.key;
@@ -67,9 +74,19 @@ std::string_view MeantKey(std::string_view unknown, const std::vector<Field>& fi
 
 std::string_view LastWord(std::string_view key) { return key.substr(key.rfind('.') + 1); }
 
+std::string_view KeyCalled(std::string_view name, const std::vector<Field>& fields) {
+  const std::string word = PlainWord(LastWord(name));
+  for (const Field& field : fields) {
+    if (LastWord(field.key) == word) return field.key;
+  }
+  return KnownAs(word, fields);
+}
+
 std::string KeyHint(std::string_view unknown, const std::vector<Field>& fields) {
   std::vector<std::string_view> keys;
   for (const Field& field : fields) keys.push_back(field.key);
+  const std::string_view instead = InPlaceOf(unknown);
+  if (!instead.empty()) return std::string(instead);
   const std::string_view meant = MeantKey(unknown, fields, keys);
   if (!meant.empty()) return fmt::format("did you mean '{}'?", meant);
   std::vector<std::string_view> section;

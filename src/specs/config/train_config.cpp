@@ -122,7 +122,10 @@ class ConfigReader {
     }
     fields_ = FieldsOf(config_);
     if (fields_.options == nullptr && !any_model_) return CheckModel(config_.model);
-    for (const Entry& entry : entries_) PENSTOCK_TRY_STATUS(Set(entry));
+    for (const Entry& entry : entries_) {
+      // Errors about other keys name the last one of these.
+      if (entry.key != "model.name") PENSTOCK_TRY_STATUS(Set(entry));
+    }
     if (fields_.options != nullptr) StoreOptions(fields_, config_);
     return UseTokenizerOfModel();
   }
@@ -220,8 +223,10 @@ class ConfigReader {
     }
     const std::string others = ModelsWith(key, config_.model.name);
     if (!others.empty()) {
-      return InvalidArgument("unknown key {}: it is of {}, not of model {}", Quote(key), others,
-                             config_.model.name);
+      return InvalidArgument(
+          "unknown key {}: models {} have it, and model.name is {}; set another one or remove the "
+          "key",
+          Quote(key), others, config_.model.name);
     }
     return InvalidArgument("unknown key {}: {}", Quote(key), KeyHint(key, fields_.all));
   }
@@ -444,6 +449,24 @@ std::vector<KeyDifference> DifferentKeys(const TrainConfig& one, const TrainConf
         {key.key, before == values.end() ? "none" : before->second, key.value, key.changes});
   }
   return different;
+}
+
+std::vector<std::string> ChangedKeys(const TrainConfig& config) {
+  const auto arguments = [](TrainConfig of) {
+    std::vector<std::string> all;
+    for (const Field& field : FieldsOf(of).all) {
+      all.push_back(fmt::format("{}={}", field.key, FieldText(field)));
+    }
+    return all;
+  };
+  const std::string name = "model.name=" + config.model.name;
+  const auto defaults = arguments(ParseTrainConfig("", "", {name}).value_or(TrainConfig()));
+  std::vector<std::string> changed;
+  if (config.model.name != ModelConfig().name) changed.push_back(name);
+  for (const std::string& argument : arguments(config)) {
+    if (std::ranges::count(defaults, argument) == 0) changed.push_back(argument);
+  }
+  return changed;
 }
 
 std::string ToYaml(const TrainConfig& config) {

@@ -239,6 +239,9 @@ struct KeyDifference {
 // Returns the keys of `other` whose values differ from those of `one`, or that `one` does not have.
 std::vector<KeyDifference> DifferentKeys(const TrainConfig& one, const TrainConfig& other);
 
+// Returns the keys that do not have the defaults of the configured model, as arguments `key=value`.
+std::vector<std::string> ChangedKeys(const TrainConfig& config);
+
 // Formats the whole configuration as YAML. ParseTrainConfig reads it back unchanged.
 std::string ToYaml(const TrainConfig& config);
 

@@ -107,6 +107,16 @@ TEST(Config, PrintedYamlReadsBackUnchanged) {
   EXPECT_EQ(again->pipeline.ranks, 0);
 }
 
+TEST(Config, ChangedKeysGiveTheSameConfiguration) {
+  const std::vector<std::string> given = {"model.name=gpt2", "data.path=a b", "seed=7",
+                                          "model.heads=8",   "chunks=2",      "precision=f32"};
+  const auto config = ValueOf(ParseTrainConfig("", "none", given));
+  const std::vector<std::string> changed = ChangedKeys(config);
+  EXPECT_EQ(changed.front(), "model.name=gpt2");
+  EXPECT_LT(changed.size(), given.size());  // without precision, which has its default
+  EXPECT_EQ(ToYaml(ValueOf(ParseTrainConfig("", "none", changed))), ToYaml(config));
+}
+
 TEST(Config, ReadsBytesWithAUnit) {
   EXPECT_EQ(*ParseSavedBytes("1.5MiB"), 3 << 19);
   EXPECT_EQ(*ParseSavedBytes("least"), 0);
@@ -137,8 +147,12 @@ TEST(Config, HasTheKeysOfTheConfiguredModel) {
   EXPECT_FALSE(Contains(ToYaml(config), "rope_theta"));
   EXPECT_TRUE(Contains(ToYaml(config), "  tied: false\n"));
   EXPECT_EQ(ErrorOf("model:\n  name: gpt2\n  rope_theta: 3\n"),
-            "a.yaml: line 3: unknown key 'model.rope_theta': it is of llama, qwen3, mixtral, "
-            "qwen3_moe, deepseek_v2, deepseek_v3, not of model gpt2");
+            "a.yaml: line 3: unknown key 'model.rope_theta': models llama, qwen3, mixtral, "
+            "qwen3_moe, deepseek_v2, deepseek_v3 have it, and model.name is gpt2; set another one "
+            "or remove the key");
+  EXPECT_EQ(ErrorOf("model: {name: deepseek_v3, predictor: 1}", {"model.name=qwen3_moe"}),
+            "a.yaml: line 1: unknown key 'model.predictor': models deepseek_v2, deepseek_v3 have "
+            "it, and model.name is qwen3_moe; set another one or remove the key");
   EXPECT_TRUE(
       Contains(ErrorOf("", {"model.name=gpt2", "tie_word_embeddings=true"}), "'model.tied'"));
 }
@@ -175,6 +189,11 @@ TEST(Config, ErrorsNameTheLine) {
   const auto expect = [](const std::string& yaml, const std::string& message) {
     EXPECT_EQ(ErrorOf(yaml), message);
   };
+  for (const char* ranks : {"0", "-4"}) {
+    expect(fmt::format("pipeline: {{ranks: {}}}\n", ranks),
+           fmt::format("a.yaml: line 1: pipeline.ranks: {} is out of range: at least 1, or 'auto'",
+                       ranks));
+  }
   expect("name: a\nsteps: 0\n", "a.yaml: line 2: steps: 0 is out of range: at least 1");
   expect("name: a\noptimizer:\n  lr: x\n", "a.yaml: line 3: optimizer.lr: 'x' is not a number");
   expect("name: a\nmodel:\n  dimm: 8\n",

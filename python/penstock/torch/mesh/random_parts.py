@@ -7,11 +7,13 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from penstock.arguments import named
 from penstock.torch.engine import engine
 
 _lock = threading.RLock()
 
 
+@named
 @contextlib.contextmanager
 def part_of_random(part: int) -> Iterator[None]:
     """Random ops of a captured stage draw other numbers within it than those of other parts.

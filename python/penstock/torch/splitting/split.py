@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from penstock import Error
+from penstock.arguments import named
 from penstock.torch.arguments import shown, whole
 from penstock.torch.batch.objects import in_containers
 from penstock.torch.hooks import refuse_hooks
@@ -18,6 +19,7 @@ from penstock.torch.splitting.modes import modes_of
 from penstock.torch.user_code import in_user_code
 
 
+@named
 def split(model: nn.Module, inputs: Any, stages: int | Sequence[str], *, by: str = "even") -> list[nn.Module]:
     """Divides a model into stages that share its parameters and buffers.
 

@@ -22,6 +22,7 @@ from penstock.torch.torch_runtime.captured_stage import CapturedStage, Program
 from penstock.torch.torch_runtime.differences import KNOWS_STRIDES, outputs_of
 from penstock.torch.torch_runtime.memory_actions import MemoryActions, Offloaded
 
+
 @dataclasses.dataclass
 class _Microbatch:
     """What a microbatch keeps between its actions."""

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
 from penstock import Costs, Error, Schedule, Simulation, Timeline, compare
+from penstock.arguments import named
 from penstock.measuring.clock import Clock
 from penstock.measuring.measured_run import measured_costs
 from penstock.measuring.steps import durations, gather_steps, timelines
@@ -36,6 +37,7 @@ class record:
         Error: ``runtime`` is a single-stage schedule of torch, which has no list of actions.
     """
 
+    @named
     def __init__(self, runtime: _PipelineScheduleRuntime) -> None:
         if not isinstance(runtime, _PipelineScheduleRuntime):
             raise Error(

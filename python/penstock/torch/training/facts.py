@@ -37,7 +37,7 @@ def made_on_all(init: _Init) -> _Init:
 
     Without an argument ``seed``, all get process 0's.
     """
-    signature, own = inspect.signature(init), arguments.own_of(init)
+    signature, own, require_known = inspect.signature(init), arguments.own_of(init), arguments.known_to(init)
 
     @functools.wraps(init)
     def make(pipeline: Any, *given: Any, **named: Any) -> None:
@@ -49,6 +49,7 @@ def made_on_all(init: _Init) -> _Init:
             return devices.of_stages(stages, named.get("device"))[0]
 
         def bind() -> tuple[tuple[inspect.BoundArguments, Plane | None], Any]:
+            require_known(named)
             bound = signature.bind(pipeline, *given, **named)
             bound.apply_defaults()
             mesh = bound.arguments["mesh"]

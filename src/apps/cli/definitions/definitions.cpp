@@ -1,6 +1,7 @@
 #include "cli/definitions/definitions.h"
 
 #include <array>
+#include <filesystem>
 #include <set>
 
 #include "cli/commands.h"
@@ -57,6 +58,19 @@ std::vector<HelpGroup> HelpOfKeys() {
   return groups;
 }
 
+// The first argument. Refuses KEY=VALUE in its place.
+void AddConfig(CLI::App& app, std::string& config) {
+  app.add_option("CONFIG.yaml", config, "The training configuration")
+      ->required()
+      ->check([](const std::string& word) -> std::string {
+        std::error_code error;
+        if (word.find('=') == std::string::npos || std::filesystem::exists(word, error)) return "";
+        return fmt::format(
+            "'{}' is KEY=VALUE; the first argument is the file of the training configuration",
+            word);
+      });
+}
+
 constexpr std::array kGraphPasses = {
 #define PENSTOCK_PASS(name, run, must_run, for_cpus, why) name,
 #include "graph/passes/passes.def"
@@ -76,7 +90,7 @@ Result<int> EngineDefinition::Run() {
 }
 
 void TrainDefinition::Define(CLI::App& app) {
-  app.add_option("CONFIG.yaml", config_, "The training configuration")->required();
+  AddConfig(app, config_);
   Offer(app.add_option("KEY=VALUE", overrides_,
                        "Override any key of the configuration: model.dim=64 steps=100"),
         OfferedKeys);
@@ -196,7 +210,7 @@ void EvalDefinition::Define(CLI::App& app) {
 void GraphDefinition::Define(CLI::App& app) {
   std::string passes;
   for (const char* const pass : kGraphPasses) passes += fmt::format(" {}", pass);
-  app.add_option("CONFIG.yaml", config_, "The training configuration")->required();
+  AddConfig(app, config_);
   Offer(app.add_option("KEY=VALUE", overrides_, "Override any key of the configuration"),
         OfferedKeys);
   app.add_option("--stage", stage_, "Index of the stage")->capture_default_str();
@@ -229,7 +243,7 @@ void GraphDefinition::Define(CLI::App& app) {
 }
 
 void CompileDefinition::Define(CLI::App& app) {
-  app.add_option("CONFIG.yaml", config_, "The training configuration")->required();
+  AddConfig(app, config_);
   Offer(app.add_option("KEY=VALUE", overrides_, "Override any key of the configuration"),
         OfferedKeys);
   app.add_option("-o,--output", folder_, "Folder to write to, one file per stage")
@@ -239,7 +253,7 @@ void CompileDefinition::Define(CLI::App& app) {
 }
 
 void ProfileDefinition::Define(CLI::App& app) {
-  app.add_option("CONFIG.yaml", config_, "The training configuration")->required();
+  AddConfig(app, config_);
   Offer(app.add_option("KEY=VALUE", overrides_, "Override any key of the configuration"),
         OfferedKeys);
   app.add_option("-o,--output", path_, "File to write, which 'penstock simulate --machine' reads")

@@ -31,17 +31,31 @@ std::vector<const char*> LibrariesOf(c10::DeviceType type) {
 
 bool HasGuard(c10::DeviceType type) { return c10::impl::hasDeviceGuardImpl(type); }
 
+// What the loader says of a library that torch does not have, and of one whose own libraries are
+// missing: "libtorch_cuda.so: cannot open shared object file", "libcufile.so.0: cannot ...".
+Error NoLibrary(std::string_view name, std::string_view library, std::string_view reason) {
+  const std::string_view missing = reason.substr(0, reason.find(':'));
+  std::string what = fmt::format("torch's library for it cannot be loaded ({})", reason);
+  if (missing == library) {
+    what = fmt::format("this torch is a build for the CPU, without {}", library);
+  } else if (reason.find("cannot open shared object file") != std::string_view::npos) {
+    what =
+        fmt::format("only the CPU part of this torch is installed, as ./run does: its {} needs {}",
+                    library, missing);
+  }
+  return {ErrorCode::kUnavailable,
+          fmt::format("device {}: {}; docs/devices.md says how to install a torch for this device",
+                      name, what)};
+}
+
 Status Load(c10::DeviceType type, std::string_view name) {
-  std::string reasons;
+  std::optional<Error> first;
   for (const char* const library : LibrariesOf(type)) {
     if (HasGuard(type) || dlopen(library, RTLD_NOW | RTLD_GLOBAL) != nullptr) return {};
-    reasons += fmt::format("{}{}", reasons.empty() ? "" : "; ", dlerror());
+    Error error = NoLibrary(name, library, dlerror());
+    if (!first) first = std::move(error);
   }
-  if (reasons.empty()) return {};
-  return MakeError(ErrorCode::kUnavailable,
-                   "device {}: PyTorch has no library for it here ({}); install a PyTorch that is "
-                   "built for it",
-                   name, reasons);
+  return first ? Status(tl::unexpected(*std::move(first))) : Status();
 }
 
 // Returns the number of this process among the processes of its machine, as launchers set it.

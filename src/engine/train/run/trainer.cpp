@@ -16,11 +16,13 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "base/system/cores.h"
+#include "base/system/free_space.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/crc32.h"
 #include "config/replicas.h"
 #include "config/run_schedule.h"
 #include "config/sequence_lengths.h"
+#include "config/state_format.h"
 #include "config/train_config.h"
 #include "graph/device/device_queue.h"
 #include "graph/ops/bf16_kernels.h"
@@ -155,10 +157,25 @@ Result<std::int64_t> CountParameters(Collectives& processes, const LanguageModel
   return parameters;
 }
 
+// Returns words in lines of at most 100 characters.
+std::string Lines(const std::vector<std::string>& words) {
+  std::string text;
+  std::size_t column = 0;
+  for (const std::string& word : words) {
+    const bool fits = text.empty() || column + word.size() < 100;
+    if (!text.empty()) text += fits ? " " : "\n  ";
+    column = (fits ? column + 1 : 2) + word.size();
+    text += word;
+  }
+  return text;
+}
+
 void PrintStart(const RunContext& run, const TrainingData& data, std::int64_t parameters) {
   const TrainConfig& config = run.config;
   std::FILE* const log = run.log();
-  Log(log, "{}\n", ToYaml(config));
+  std::vector<std::string> settings = ChangedKeys(config);
+  settings.insert(settings.begin(), "settings:");
+  Log(log, "{}\n", Lines(settings));
   Log(log, "{}\n", data.description);
   Log(log, "tokenizer: {}, {} tokens\n", data.tokenizer.name(),
       data.tokenizer.tokenizer->vocabulary_size());
@@ -257,6 +274,16 @@ Status Finish(const RunContext& run, const TrainingData& data, const StepRunner&
   return WriteReports(run, log, comparison, summary);
 }
 
+// The weights, and a checkpoint if the run writes some. Others are as large as what the user keeps.
+std::int64_t BytesOfLastFiles(const TrainConfig& config, std::int64_t parameters) {
+  double each = kFp32StateBytes;
+  if (WritesCheckpoints(config)) {
+    const StateFormat format = StateFormatOf(config);
+    each += format.updated() + format.optimizer;
+  }
+  return static_cast<std::int64_t>(each * static_cast<double>(parameters));
+}
+
 // Counts the parameters on all processes. Moves superseded files, writes the first files and logs
 // the start on the leader.
 Status BeginRun(const RunContext& run, const TrainingData& data, const RunStart& start,
@@ -266,6 +293,8 @@ Status BeginRun(const RunContext& run, const TrainingData& data, const RunStart&
                CountParameters(run.processes, model, run.config.parallel));
   if (run.processes.leads()) {
     PENSTOCK_TRY_STATUS(SetAsideSuperseded(run, start));
+    PENSTOCK_TRY_STATUS(CheckFreeSpace(run.path(), BytesOfLastFiles(run.config, parameters),
+                                       "the run's last files"));
     PENSTOCK_TRY_STATUS(WriteStartFiles(run, summary));
     PENSTOCK_TRY_STATUS(CopyTokenizer(data.tokenizer, run.path()));
     PrintStart(run, data, parameters);

@@ -15,6 +15,7 @@
 #include "base/units.h"
 #include "plan/search/bounds.h"
 #include "plan/search/engine_model.h"
+#include "plan/search/indivisible.h"
 #include "plan/search/misfit.h"
 #include "plan/search/pricing.h"
 #include "plan/search/stage_split.h"
@@ -119,6 +120,7 @@ class PlanSearch {
   Status BoundDivisions() {
     std::vector<JobDivision> divisions = JobDivisions(asked_);
     if (divisions.empty()) {
+      if (const auto error = IndivisibleDimension(asked_)) return tl::unexpected(*error);
       return InvalidParameter("global_batch",
                               "{}: no division of {} devices has whole microbatches with what is "
                               "fixed; change it, or leave dimensions open",

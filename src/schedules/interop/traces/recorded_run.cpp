@@ -154,6 +154,24 @@ std::vector<std::string> TracesIn(const std::string& folder) {
   return paths;
 }
 
+// The subfolders, at most this far down, that hold traces.
+constexpr int kMostDepth = 3;
+
+std::vector<std::string> FoldersOfTraces(const std::string& folder) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    std::error_code unreadable;
+    if (at.depth() >= kMostDepth) at.disable_recursion_pending();
+    if (at->is_directory(unreadable) && IsRecordedRun(at->path().string())) {
+      found.push_back(at->path().string());
+    }
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
 // The folder of a training run of Penstock: its other files are not traces.
 bool IsOwnRun(const std::string& path) {
   std::error_code error;
@@ -192,7 +210,7 @@ Result<TraceRule> RuleFor(const std::vector<TraceFile>& files, const RecordedRun
     names += (names.empty() ? "" : "; ") + rule.name;
   }
   return InvalidArgument(
-      "no event is an action of a pipeline; known are: {}; for others, give a rule (trace_rule)",
+      "no event is an action of a pipeline; known are: {}; for others, give a rule (`trace_rule`)",
       names);
 }
 
@@ -281,6 +299,29 @@ Result<RecordedRun> Load(const std::string& path, const RecordedRunOptions& opti
 }
 
 }  // namespace
+
+Error NoTracesIn(const std::string& folder) {
+  constexpr std::size_t kMostNamed = 3;
+  std::vector<std::string> found = FoldersOfTraces(folder);
+  std::error_code error;
+  if (found.empty() && fs::is_regular_file(fs::path(folder) / "config.json", error)) {
+    return {ErrorCode::kNotFound,
+            fmt::format("{} is the folder of a model, not a schedule; give it as `model` {}",
+                        folder, folder)};
+  }
+  if (found.empty()) {
+    return {ErrorCode::kNotFound,
+            fmt::format("{} is a folder without traces (.json, .json.gz), a schedule.csv of a run "
+                        "or Primus's pp_rank_N.json",
+                        folder)};
+  }
+  const std::size_t more = found.size() - std::min(found.size(), kMostNamed);
+  found.resize(found.size() - more);
+  return {ErrorCode::kNotFound,
+          fmt::format("{} has no traces (.json, .json.gz) itself; its subfolders have: give {}{}",
+                      folder, fmt::join(found, " or "),
+                      more > 0 ? fmt::format(" or one of {} others", more) : "")};
+}
 
 bool IsRecordedRun(const std::string& path) {
   std::error_code error;

@@ -35,6 +35,10 @@ struct RecordedRunOptions {
 // Whether the path is a file that ends like a trace, or a folder with such files.
 bool IsRecordedRun(const std::string& path);
 
+// Returns the error for a folder of which IsRecordedRun is false: which subfolders hold traces, if
+// some do.
+Error NoTracesIn(const std::string& folder);
+
 Result<RecordedRun> LoadRecordedRun(const std::string& path, const RecordedRunOptions& options);
 
 }  // namespace penstock

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/files.h"
+#include "base/text/numbers.h"
 
 namespace penstock {
 namespace {
@@ -80,6 +81,10 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
   bool string(string_t& value) override {
     if (in_own_ && depth_ == 2 && key_ == "penstock") file_.own = value;
     if (!in_event()) return true;
+    if (key_ == "ts" || key_ == "dur") {  // Ascend's profiler writes them as texts
+      const Result<double> number = ParseNumber(value);
+      return !number || Number(*number);
+    }
     if (key_ == "ph" && value.size() == 1) phase_ = value.front();
     if (std::uint32_t* const text = TextOf(key_)) *text = Intern(value);
     return true;
@@ -115,6 +120,7 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
   }
   bool key(string_t& name) override {
     key_ = name;
+    is_model_ = is_model_ || (depth_ == 1 && (name == "model_type" || name == "architectures"));
     return true;
   }
   bool parse_error(std::size_t position, const std::string&,
@@ -124,6 +130,8 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool has_events() const { return has_events_; }
+  // Whether it is a config.json of Hugging Face's.
+  bool is_model() const { return is_model_; }
   std::size_t failed_at() const { return failed_at_; }
 
  private:
@@ -183,12 +191,60 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<TraceEvent>> open_;
   int depth_ = 0;
   int event_depth_ = 0;  // of the objects that are events; 0 until the list begins
-  bool in_info_ = false, in_own_ = false, has_events_ = false;
+  bool in_info_ = false, in_own_ = false, has_events_ = false, is_model_ = false;
   std::string key_;  // the last one
   char phase_ = 0;
   TraceEvent event_;
   std::size_t failed_at_ = 0;
 };
+
+// Returns the JSON without commas that nothing follows, and with the ']' that ends an array of
+// events. The trace event format allows both. An event that is cut off stays so.
+std::string Completed(std::string_view text) {
+  std::string completed, open;
+  completed.reserve(text.size() + 1);
+  bool in_string = false;
+  std::size_t comma = std::string::npos;  // in `completed`, if only blanks follow it
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    completed += c;
+    if (in_string) {
+      if (c == '\\' && i + 1 < text.size()) completed += text[++i];
+      in_string = c != '"';
+      continue;
+    }
+    if (c == ' ' || c == '\n' || c == '\r' || c == '\t') continue;
+    if ((c == ']' || c == '}') && comma != std::string::npos) completed[comma] = ' ';
+    comma = c == ',' ? completed.size() - 1 : std::string::npos;
+    in_string = c == '"';
+    if (c == '[' || c == '{') open += c;
+    if ((c == ']' || c == '}') && !open.empty()) open.pop_back();
+  }
+  if (open != "[" || in_string) return completed;
+  if (comma != std::string::npos) completed[comma] = ' ';
+  return completed += ']';
+}
+
+Error DamagedJson(const std::string& path, std::size_t at, std::size_t size) {
+  const std::string place = at >= size ? fmt::format("ends too early, after {} bytes", size)
+                                       : fmt::format("is damaged at byte {} of {}", at, size);
+  return {ErrorCode::kInvalidArgument,
+          fmt::format("{}: the JSON {}; record the trace again, and let the program end before you "
+                      "copy the file",
+                      path, place)};
+}
+
+Error NoTrace(const std::string& path, bool is_model) {
+  if (is_model) {
+    return {ErrorCode::kInvalidArgument,
+            fmt::format("{} is the configuration of a model, not a schedule; give it as `model` {}",
+                        path, path)};
+  }
+  return {ErrorCode::kInvalidArgument,
+          fmt::format("{} is not a Chrome trace: it has no list traceEvents; export one with "
+                      "torch.profiler's export_chrome_trace",
+                      path)};
+}
 
 }  // namespace
 
@@ -206,22 +262,17 @@ Result<TraceFile> ReadTraceFile(const std::string& path) {
     if (!unpacked) return tl::unexpected(In(path, unpacked.error()));
     text = std::move(*unpacked);
   }
-  TraceFile file;
-  file.path = path;
-  TraceHandler handler(file);
-  if (!nlohmann::json::sax_parse(text, &handler)) {
-    return InvalidArgument(
-        "{}: the JSON is damaged at byte {} of {}; record the trace again, and let the program end "
-        "before you copy the file",
-        path, handler.failed_at(), text.size());
+  for (bool is_completed = false;; is_completed = true) {
+    TraceFile file;
+    file.path = path;
+    TraceHandler handler(file);
+    if (nlohmann::json::sax_parse(text, &handler)) {
+      if (handler.has_events()) return file;
+      return tl::unexpected(NoTrace(path, handler.is_model()));
+    }
+    if (is_completed) return tl::unexpected(DamagedJson(path, handler.failed_at(), text.size()));
+    text = Completed(text);
   }
-  if (!handler.has_events()) {
-    return InvalidArgument(
-        "{} is not a Chrome trace: it has no list traceEvents; export one with "
-        "torch.profiler's export_chrome_trace",
-        path);
-  }
-  return file;
 }
 
 }  // namespace penstock

@@ -67,7 +67,7 @@ Result<CsvOptions> LoadSidecar(const std::string& path) {
 }  // namespace
 
 Result<Schedule> LoadSchedule(const std::string& path, const CsvOptions& options) {
-  PENSTOCK_TRY(const std::string text, ReadFile(path, kCsvFile));
+  PENSTOCK_TRY(const std::string text, ReadTextFile(path, kCsvFile));
   CsvOptions companion;
   const HeaderForm header = FormOfHeader(text);
   if (header == HeaderForm::kNone) {
