@@ -206,7 +206,7 @@ class Costs:
             zero: what replicas divide: 1 optimizer state, 2 and gradients, 3 and weights.
             flops_efficiency: part of the peak FLOP/s that kernels reach.
             bandwidth_efficiency: part of the peak bandwidth.
-            hidden_communication: part of the communication of ``tensor`` and ``expert`` that
+            hidden_communication: part of the communication of ``tensor``, ``context`` and ``expert`` that
                 compute hides.
 
         Raises:

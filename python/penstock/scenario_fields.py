@@ -92,6 +92,7 @@ class ModelFields(TypedDict, total=False):
     shared_experts: int
     shared_hidden: int
     dense_layers: int
+    experts_every: int
     predictors: int
     pattern: str
     mamba: Sequence[int] | str
@@ -110,7 +111,6 @@ class ModelFields(TypedDict, total=False):
     fused_loss: bool
     fused_experts: bool
     overlapped_experts: bool
-    grad_reduce_in_fp32: bool
     optimizer_states: str
     offloaded_states: float
     fp8_attention: bool
@@ -120,6 +120,8 @@ class ModelFields(TypedDict, total=False):
     fragmentation: float
     deferred_head: int
     drops_tokens: bool
+    async_tensor: bool
+    fp32_gradients: bool
     lora: bool
     layers_at_end_in_bf16: int
     offload_modules: Sequence[str] | str

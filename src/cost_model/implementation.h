@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,11 +19,11 @@
 
 namespace penstock {
 
-struct Device;
 struct LayerRange;
 struct Microbatch;
 struct ModelShape;
 struct ParameterCount;
+struct Profile;
 struct StagePart;
 
 enum class AttentionKernel { kAuto, kFlash, kFused, kUnfused };
@@ -59,8 +60,11 @@ struct Speeds {
   double device_launch = 0;       // fixed seconds of the device per kernel
   double host_launch = 0;         // seconds of the host per kernel, hidden while the device is busy
   double hidden_gradients = 0;    // part of sums of gradients and gathers of weights
-  double hidden_tensor = 0;       // part of the messages of `tensor`
-  double hidden_expert = 0;       // part of the messages of `expert`
+  // Part of the messages of `tensor`, `context` and `expert` that compute hides, if it is given;
+  // otherwise kernels say what is exposed of theirs, and `hidden_tensor` is what most of them say.
+  std::optional<double> hidden_communication = {};
+  double hidden_tensor = 0;
+  double exposed_factor = 1;  // of what is exposed
 
   double of(Precision precision) const {
     const double part = matmul[static_cast<std::size_t>(precision)];
@@ -86,9 +90,10 @@ struct Implementation {
   bool quantizes = false;   // whether linear layers run in 8 or 4 bits
   Speeds speeds = {};
   double bytes_per_step = 0;  // that the optimizer moves per parameter; 0: its states
-  // Bytes of a gathered weight, and of a summed gradient; 0: as in memory.
-  double gathered_bytes = 0;
-  double reduced_bytes = 4;
+  double gathered_bytes = 0;  // of a weight that replicas gather; 0: as in memory
+  // Whether gradients are summed in fp32, or in the format of weights, if a run does not say.
+  // Empty: a run cannot choose.
+  std::optional<bool> fp32_gradients = {};
   // What ranks do while messages between stages are in flight.
   Transfers transfers = Transfers::kAsynchronous;
   // Whether each rank that divides a layer sends its part of the hidden states, which the receivers
@@ -112,9 +117,13 @@ struct Implementation {
   // if every F and I gathers them and every I sums them; 0: each is gathered and summed once a
   // step.
   double shards_exposed = 0;
+  bool is_fsdp = false;           // whether `zero` 2 and 3 are torch's FSDP2 (fsdp.h)
+  bool recomputes_by_op = false;  // whether it can keep outputs by operator (torch_list.h)
+  // Whether a compiler cuts matmuls into pieces, with which messages of `tensor` alternate.
+  bool cuts_matmuls = false;
   double offload_exposed = 1;  // part of offloading activations that compute does not hide
-  // The default of `time_factor`, which calibrates a device and a precision. Null: 1.
-  double (*time_factor)(const Device&, Precision) = nullptr;
+  // Whether the factors of times that devices have (device.h) go with its constants.
+  bool has_device_factors = false;
 
   // One layer, an extra predictor's layer, the embedding, and the final norm with head and loss.
   StagePart (*layer)(const ModelShape&, std::int64_t layer, const Microbatch&) = nullptr;
@@ -133,6 +142,9 @@ struct Implementation {
   // Elements of the gradients that they add once per step, in one call; null: none.
   double (*summed_once)(const ModelShape&, const LayerRange&, const Microbatch&) = nullptr;
   RankOverhead (*overhead)(const ModelShape&, const Microbatch&, const RankPlace&) = nullptr;
+  // Part of `expert_link` that is left where links join nodes and a rank gets a token once for each
+  // of its experts; null: all.
+  double (*copies_between_nodes)(const Profile&) = nullptr;
 };
 
 // What a run sets of its implementation. An empty optional has the implementation's default.
@@ -146,7 +158,6 @@ struct Profile {
   bool fused_loss = false;
   bool fused_experts = false;        // activation and quantization run within the grouped matmuls
   bool overlapped_experts = false;   // exchanges run under another microbatch's compute
-  bool grad_reduce_in_fp32 = false;  // where the implementation sums in fewer bits otherwise
   Moments moments = Moments::kFp32;
   double offloaded_states = 0;  // part of masters and moments in the memory of the host
   bool fp8_attention = false;
@@ -157,6 +168,9 @@ struct Profile {
   double fragmentation = 0;     // unused memory that the allocator holds, relative to used memory
   Generation generation = Generation::kHopper;  // of the device
   bool drops_tokens = false;                    // experts take a fixed number of rows
+  // Whether matmuls by pieces run under the messages of `tensor`.
+  bool async_tensor = false;
+  std::optional<bool> fp32_gradients = {};
   bool lora = false;              // weights are frozen; what adapters cost is not counted
   int layers_at_end_in_bf16 = 0;  // with a quantized precision
   int offloaded_layers = 0;       // whose activations are in the memory of the host
@@ -164,6 +178,7 @@ struct Profile {
   std::string release = {};       // of the software, as year and month (2025-10); empty: the newest
 
   const Implementation& get() const;
+  bool sums_in_fp32() const { return fp32_gradients.value_or(get().fp32_gradients.value_or(true)); }
   // The part of the activations of `layers` layers that is in the memory of the host.
   double offloaded_part(std::int64_t layers) const {
     return std::min(1.0, static_cast<double>(offloaded_layers) / static_cast<double>(layers));
@@ -172,8 +187,6 @@ struct Profile {
 
 // Returns what the implementation keeps of a parameter, with the moments that the run asks for.
 StateFormat StateFormatOf(const Microbatch& batch);
-// Returns the bytes of a gradient that replicas sum.
-double ReducedBytes(const Microbatch& batch);
 
 const std::vector<Implementation>& Implementations();
 std::vector<std::string_view> ImplementationNames();

@@ -83,12 +83,19 @@ class WorkList {
     AddWeight({name, 0, 0, 0, weight * sent, 0, weight});
   }
 
-  // Tokens go to the ranks of their experts and back, and so do gradients.
-  void Route(double elements, double ranks) {
-    const double routed = 2 * elements * element_ * (ranks - 1) / ranks;
-    if (routed == 0) return;
-    AddForward({"all-to-all", 0, 0, 0, 0, routed, 2});
-    AddInput({"all-to-all", 0, 0, 0, 0, routed, 2});
+  // Tokens go to the ranks of their `choices` experts and back, or to all ranks, and so do
+  // gradients.
+  void Route(double elements, double choices, double ranks) {
+    if (ranks == 1) return;
+    const double bytes = 2 * elements * element_ * (ranks - 1);
+    KernelCost exchange{.name = "all-to-all", .collectives = 2};
+    if (batch_.profile.dispatcher == Dispatcher::kAllGather) {
+      exchange.gathered = bytes;
+    } else {
+      exchange.routed = bytes * choices / ranks;
+    }
+    AddForward(exchange);
+    AddInput(exchange);
   }
 
   void AddForward(const KernelCost& kernel) { Add(kernel, work_.forward); }
@@ -204,7 +211,8 @@ void AddExperts(const ModelShape& shape, const Microbatch& batch, WorkList& list
   const ExpertShape& experts = *shape.experts;
   const auto dim = static_cast<double>(shape.dim), count = static_cast<double>(experts.experts);
   const double tokens = batch.tokens();
-  const double rows = batch.expert_tokens() * static_cast<double>(experts.top_k);
+  const auto choices = static_cast<double>(experts.top_k);
+  const double rows = batch.expert_tokens() * choices;
   const double width = experts.latent > 0 ? static_cast<double>(experts.latent) : dim;
   list.Within(kExpertsModule);
   list.Matmul("router", batch.routed_tokens(), dim, count);
@@ -212,7 +220,7 @@ void AddExperts(const ModelShape& shape, const Microbatch& batch, WorkList& list
   list.Pointwise("rows of experts", rows * width, 2, 2);
   const auto ranks = static_cast<double>(batch.expert);
   const auto division = static_cast<double>(batch.expert_division());
-  list.Route(rows / division * width, ranks);
+  list.Route(batch.expert_tokens() / division * width, choices, ranks);
   const double hidden = static_cast<double>(experts.hidden) / division;
   AddFeedForward(shape, rows, width, hidden, count / ranks, list, kExpertsModule);
   list.Pointwise("weighted sum of rows", rows * width, 1, 2);

@@ -28,6 +28,8 @@ enum Modules : std::uint16_t {
   kAttentionOutput = 1024,   // the input of the projection after attention
   kExpertRows = 2048,        // inputs of experts
   kExpertActivation = 4096,  // both sides of their activation
+  // What torchtitan's per-op recomputation does not keep (torch_list.h).
+  kNotKeptByOp = 8192,
 };
 
 // One kernel of a rank and microbatch. Each reads its inputs and writes its outputs once.
@@ -53,6 +55,7 @@ struct KernelCost {
   double choices = 0;
   double hidden_by = 0;  // FLOPs of a concurrent matmul, under which its messages run
   double exposed = 1;    // part of its messages that compute does not hide
+  double gathered = 0;   // bytes that it gets from the ranks that have other experts, all of theirs
 };
 using Kernels = std::vector<KernelCost>;
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 #include "base/index.h"
 #include "base/text/quote.h"
+#include "cost_model/fsdp.h"
 #include "cost_model/layer_work.h"
 #include "cost_model/microbatch.h"
 #include "cost_model/parameters.h"
@@ -97,52 +99,104 @@ double GatheredBytes(const Microbatch& batch) {
   return StateFormatOf(batch).working;
 }
 
-// Seconds until replicas have gathered weights, and have summed gradients.
+// What replicas send until they have gathered weights, and have summed gradients.
 struct ShardTimes {
-  double gather = 0, sum = 0;
+  LinkUse gather, sum;
 };
+
+// The messages of a collective, by the links that its group has.
+LinkUse UseOf(const CollectiveGroup& group, double seconds) {
+  LinkUse use{.seconds = seconds};
+  for (const LinkLevel& level : group.links.levels) {
+    (level.name == "node" ? use.node : use.network) = seconds;
+  }
+  return use;
+}
+
+// Experts have fewer replicas; `zero_ranks` groups these as well.
+Sharding ShardingOf(const ModelOnCluster& model, double replicas) {
+  if (model.zero_ranks == 0) return {model.zero, replicas};
+  const bool has_context = model.batch.profile.get().shards_over_context;
+  const auto ranks = has_context ? model.ranks_per_stage() / model.batch.tensor : model.data;
+  const auto all = static_cast<double>(ranks);
+  return {model.zero, std::clamp(replicas * model.zero_ranks / all, 1.0, replicas)};
+}
+
 ShardTimes ShardTimesOf(const ModelOnCluster& model, const Replicated& each,
                         const Roofline& roofline) {
-  const Implementation& implementation = model.batch.profile.get();
-  const double reduced = ReducedBytes(model.batch);
-  const CollectiveGroup group = roofline.GroupOf(each.replicas, each.stride);
+  const double reduced = StateFormatOf(model.batch).gradient;
+  // With hybrid sharding, neighbors shard, and those with the same shard add their gradients.
+  const int shards = static_cast<int>(ShardingOf(model, each.replicas).replicas);
+  const CollectiveGroup group = roofline.GroupOf(shards, each.stride);
+  const CollectiveGroup copies = roofline.GroupOf(each.replicas / shards, each.stride * shards);
   constexpr auto kRings = CollectiveAlgorithm::kHierarchical;
-  return {AllGatherTime(kRings, group, each.parameters * GatheredBytes(model.batch)) *
-              model.cluster.time_factor,
-          ReduceScatterTime(kRings, group, each.parameters * reduced) * model.cluster.time_factor};
+  const double summed = each.parameters * reduced;
+  ShardTimes times = {
+      UseOf(group, AllGatherTime(kRings, group, each.parameters * GatheredBytes(model.batch))),
+      UseOf(group, ReduceScatterTime(kRings, group, summed))};
+  times.sum += UseOf(copies, ReduceScatterTime(kRings, copies, summed / shards) +
+                                 AllGatherTime(kRings, copies, summed / shards));
+  return times;
 }
 
-// With `zero` 3, F and I gather the weights of their layers, and I sums their gradients.
-void AddShards(const ModelOnCluster& model, const LayerRange& layers, const Roofline& roofline,
-               StageCosts& costs) {
-  const double exposed = model.batch.profile.get().shards_exposed;
-  if (model.zero < 3 || exposed == 0) return;
-  for (const Replicated& each : ReplicatedBy(model, layers, 0)) {
+ShardTimes ShardTimesOf(const ModelOnCluster& model, const std::array<Replicated, 2>& all,
+                        const Roofline& roofline) {
+  ShardTimes sum;
+  for (const Replicated& each : all) {
     const ShardTimes times = ShardTimesOf(model, each, roofline);
-    costs.forward += exposed * times.gather;
-    costs.backward_input += exposed * (times.gather + times.sum);
+    sum.gather += times.gather;
+    sum.sum += times.sum;
   }
+  return sum;
 }
 
-// Returns `costs` with the times and the memory of F, I and W of slice `slice`. All slices together
-// keep what the microbatch would.
+// The times of a microbatch, under which shards are sent.
+struct MicrobatchTime {
+  PartTime forward, backward;
+};
+
+// Adds what F and I gather and sum of the shards of their layers.
+void AddShards(const ModelOnCluster& model, const LayerRange& layers, const Roofline& roofline,
+               const ShardCounts& counts, const MicrobatchTime& microbatch, StageCosts& costs) {
+  if (counts.forward_gathers == 0) return;
+  const double exposed = model.batch.profile.get().shards_exposed;
+  const ShardTimes times = ShardTimesOf(model, ReplicatedBy(model, layers, 0), roofline);
+  LinkUse backward;
+  if (counts.backward_gathers > 0) backward += times.gather;
+  if (counts.backward_sums > 0 && !model.batch.profile.lora) backward += times.sum;
+  costs.forward += microbatch.forward.Exposed(times.gather, exposed);
+  costs.backward_input += microbatch.backward.Exposed(backward, exposed);
+}
+
+// Returns `costs` with the times and the memory of F, I and W of slice `slice`, and adds the times
+// to those of the microbatch. All slices together keep what the microbatch would.
 StageCosts WithCompute(const ModelOnCluster& model, const LayerRange& layers,
-                       const Roofline& roofline, int slices, int slice, StageCosts costs) {
+                       const Roofline& roofline, const ShardCounts& counts, int slices, int slice,
+                       StageCosts costs, MicrobatchTime& microbatch) {
   const KeptBytes kept = KeptByStage(model.shape, layers, model.batch, model.recompute);
-  costs.forward = costs.backward_input = costs.backward_weight = 0;
+  PartTime forward, input, weight;
   for (const StagePart& part :
        PartsOfStage(model.shape, layers, SliceOf(model.batch, slices, slice), model.recompute)) {
-    costs.forward += part.count * roofline.Seconds(part.work.forward);
-    costs.backward_input += part.count * (roofline.Seconds(part.work.backward_input) +
-                                          roofline.Seconds(Recomputed(part, model.recompute)));
-    costs.backward_weight += part.count * roofline.Seconds(part.work.backward_weight);
+    forward.Add(roofline.TimeOf(part.work.forward), part.count);
+    input.Add(roofline.TimeOf(part.work.backward_input), part.count);
+    input.Add(roofline.TimeOf(Recomputed(part, model.recompute)), part.count);
+    if (!model.batch.profile.lora) {
+      weight.Add(roofline.TimeOf(part.work.backward_weight), part.count);
+    }
   }
-  AddShards(model, layers, roofline, costs);
-  const double offload = roofline.OfHostLink(kept.offloaded / slices) *
-                         model.batch.profile.get().offload_exposed * model.cluster.time_factor;
-  costs.forward += offload;
-  costs.backward_input += offload;
-  if (model.batch.profile.lora) costs.backward_weight = 0;
+  PartTime backward = input;
+  backward.Add(weight, 1);
+  costs.forward = forward.seconds;
+  costs.backward_input = input.seconds;
+  costs.backward_weight = weight.seconds;
+  AddShards(model, layers, roofline, counts, {forward, backward}, costs);
+  // Activations move by a link of their own.
+  const LinkUse offload{.seconds = roofline.OfHostLink(kept.offloaded / slices)};
+  const double exposed = model.batch.profile.get().offload_exposed;
+  costs.forward += forward.Exposed(offload, exposed);
+  costs.backward_input += backward.Exposed(offload, exposed);
+  microbatch.forward.Add(forward, 1);
+  microbatch.backward.Add(backward, 1);
   if (layers.has_embedding()) {
     costs.backward_weight += std::exchange(costs.backward_input, 0);
   }
@@ -150,9 +204,9 @@ StageCosts WithCompute(const ModelOnCluster& model, const LayerRange& layers,
   costs.activation = kept.from_forward / slices;
   costs.activation_after_i = kept.after_input / slices;
   costs.recompute = costs.forward;
-  const double input = layers.has_embedding() ? KeptFromForward(KeptByEmbedding(model.batch))
-                                              : HiddenBytes(model.shape, model.batch);
-  costs.input_activation = input / slices;
+  const double checkpoint = layers.has_embedding() ? KeptFromForward(KeptByEmbedding(model.batch))
+                                                   : HiddenBytes(model.shape, model.batch);
+  costs.input_activation = checkpoint / slices;
   return costs;
 }
 
@@ -167,45 +221,43 @@ StageCosts MeanOfSlices(const std::vector<StageCosts>& slices) {
   return mean;
 }
 
-// Experts have fewer replicas; `zero_ranks` groups these as well.
-Sharding ShardingOf(const ModelOnCluster& model, double replicas) {
-  if (model.zero_ranks == 0) return {model.zero, replicas};
-  const bool has_context = model.batch.profile.get().shards_over_context;
-  const auto ranks = has_context ? model.ranks_per_stage() / model.batch.tensor : model.data;
-  const auto all = static_cast<double>(ranks);
-  return {model.zero, std::clamp(replicas * model.zero_ranks / all, 1.0, replicas)};
-}
-
 // Seconds in which the host updates a device's parameters: it gets the gradients, its CPUs read and
 // write the states as fast as the link of the device, and it sends the weights back. Two sockets
 // with 8 channels of DDR4-3200 have 410 GB/s, and eight devices with PCIe 4 and 5 take 256 and 512.
 double HostStep(const StateElements& elements, const StateFormat& format,
-                const ModelOnCluster& model, const Roofline& roofline) {
+                const Roofline& roofline) {
   const double moved = elements.masters * (format.gradient + format.working);
-  return roofline.OfHostLink(moved + StepBytes(elements, format)) * model.cluster.time_factor;
+  return roofline.OfHostLink(moved + StepBytes(elements, format));
 }
 
-// What passes add: the optimizer's step, and the collectives of shards.
+// What passes add: the optimizer's step, and the collectives of shards. Gradients are summed under
+// the backward of the last microbatch, and weights gathered under the forward of the first one.
 void AddUpdateCosts(const ModelOnCluster& model, const std::array<Replicated, 2>& all,
-                    const Roofline& roofline, StageCosts& costs) {
+                    const Roofline& roofline, const ShardCounts& counts,
+                    const MicrobatchTime& microbatch, StageCosts& costs) {
   if (model.batch.profile.lora) return;
   const Implementation& implementation = model.batch.profile.get();
   const StateFormat format = StateFormatOf(model.batch);
-  const bool every_microbatch = model.zero == 3 && implementation.shards_exposed > 0;
-  const double exposed = every_microbatch ? 0 : 1 - model.cluster.speeds.hidden_gradients;
   for (const Replicated& each : all) {
     const StateElements elements = ElementsOf(each.parameters, ShardingOf(model, each.replicas));
     const double on_host = model.batch.profile.offloaded_states;
-    costs.step +=
-        (1 - on_host) * roofline.OfMemory(implementation.bytes_per_step > 0
-                                              ? elements.masters * implementation.bytes_per_step
-                                              : StepBytes(elements, format));
-    costs.step += on_host * HostStep(elements, format, model, roofline);
-    const ShardTimes times = ShardTimesOf(model, each, roofline);
-    costs.unshard += exposed * times.gather;
-    costs.reduce += exposed * times.sum;
+    const double moved = implementation.bytes_per_step > 0
+                             ? elements.masters * implementation.bytes_per_step
+                             : StepBytes(elements, format);
+    costs.step += (1 - on_host) * roofline.OfMemory(moved);
+    costs.step += on_host * HostStep(elements, format, roofline);
     costs.gathered += each.from_others() * GatheredBytes(model.batch);
   }
+  const ShardTimes times = ShardTimesOf(model, all, roofline);
+  const double exposed = 1 - model.cluster.speeds.hidden_gradients;
+  if (counts.step_gathers > 0) costs.unshard = microbatch.forward.Exposed(times.gather, exposed);
+  if (counts.step_sums == 0) return;
+  // Replicas that share nothing sum in two such collectives under the same backward.
+  LinkUse sums = times.sum;
+  if (model.zero == 0) sums += times.sum;
+  costs.reduce = microbatch.backward.Exposed(sums, exposed) / (model.zero == 0 ? 2 : 1);
+  // After the last backward, nothing is left to compute.
+  if (counts.holds_gradients) costs.reduce = sums.seconds;
 }
 
 // Ranks that divide layers add the gradients of what they have copies of before their steps.
@@ -231,8 +283,7 @@ void AddContextSum(const ModelOnCluster& model, const std::array<Replicated, 2>&
   }
   constexpr auto kRings = CollectiveAlgorithm::kHierarchical;
   const CollectiveGroup group = roofline.GroupOf(ranks, mesh.Stride(Axis::kContext));
-  costs.step += (ReduceScatterTime(kRings, group, bytes) + AllGatherTime(kRings, group, bytes)) *
-                model.cluster.time_factor;
+  costs.step += ReduceScatterTime(kRings, group, bytes) + AllGatherTime(kRings, group, bytes);
 }
 
 // The first and the last stage add their gradients of a tied embedding before their steps.
@@ -253,13 +304,17 @@ void AddTiedGradients(const ModelOnCluster& model, const std::vector<LayerRange>
 }
 
 StateBytes AddStates(const ModelOnCluster& model, const std::array<Replicated, 2>& all,
-                     StageCosts& costs) {
+                     const ShardCounts& counts, StageCosts& costs) {
   StateFormat format = StateFormatOf(model.batch);
+  // FSDP2 shards masters only, and makes the weights that compute reads of them.
+  const bool reshards = model.batch.profile.get().is_fsdp && counts.backward_gathers > 0;
+  if (reshards && format.master > 0) format.working = 0;
   if (model.batch.profile.lora) format = {.working = format.working, .gradient = 0, .optimizer = 0};
   StateBytes states;
   for (const Replicated& each : all) {
-    states =
-        states + StatesOf(ElementsOf(each.parameters, ShardingOf(model, each.replicas)), format);
+    StateElements elements = ElementsOf(each.parameters, ShardingOf(model, each.replicas));
+    if (counts.holds_gradients) elements.gradients = each.parameters;
+    states = states + StatesOf(elements, format);
   }
   const double on_device = 1 - model.batch.profile.offloaded_states;
   states.optimizer *= on_device;
@@ -296,12 +351,27 @@ std::vector<LinkLevel> LevelsOfSite(const ModelOnCluster& model, double latency)
   return {node, network};
 }
 
-// Empty if all neighbors are on the same kind of link.
-Topology TopologyOf(const ModelOnCluster& model, double latency) {
+// The least time between two messages of a rank.
+double ShortestAction(const ModelCosts& costs) {
+  double shortest = std::numeric_limits<double>::infinity();
+  for (const StageCosts& stage : costs.by_slice.empty() ? costs.stages : costs.by_slice) {
+    shortest = std::min(shortest, stage.forward);
+    if (stage.backward_input > 0) shortest = std::min(shortest, stage.backward_input);
+  }
+  return shortest;
+}
+
+// Empty if all neighbors are on the same kind of link, and a message has left before the next one
+// can, so that messages do not share links.
+Topology TopologyOf(const ModelOnCluster& model, double latency, const ModelCosts& costs) {
   const Sites& sites = model.cluster.sites;
   std::vector<LinkLevel> levels = LevelsOfSite(model, latency);
   const bool far = sites.count > 1 && sites.across == AcrossSites::kPipeline;
-  if (!far) return levels.size() > 1 ? Topology{std::move(levels)} : Topology{};
+  if (!far) {
+    const double sending = costs.message_bytes / levels.front().bandwidth;
+    const bool is_needed = levels.size() > 1 || sending > ShortestAction(costs);
+    return is_needed ? Topology{std::move(levels)} : Topology{};
+  }
   levels.back().ranks = PipelineRanks(model) / sites.count;
   LinkLevel between;
   between.name = "site";
@@ -328,7 +398,7 @@ void AddMessages(const ModelOnCluster& model, const Roofline& roofline, int slic
     }
   }
   costs.comm = roofline.OfMessage(costs.message_bytes, latency, model.cluster.devices_per_site());
-  costs.topology = TopologyOf(model, latency);
+  costs.topology = TopologyOf(model, latency, costs);
   if (model.cluster.sites.count > 1) {
     costs.comm =
         std::max(costs.comm, costs.topology.LongestTime(PipelineRanks(model), costs.message_bytes));
@@ -360,6 +430,8 @@ Result<ModelCosts> CostsOfAlikeDevices(const ModelOnCluster& model,
                             model.batch.sequence);
   }
   const Roofline roofline(model);
+  const ShardCounts counts =
+      ShardCountsOf(model, division.has_pipeline.value_or(division.stages > 1));
   VocabularyWork vocabulary;
   if (division.vocabulary_ranks > 0) {
     vocabulary = WorkOfVocabulary(model.shape, model.batch, division.vocabulary_ranks);
@@ -370,14 +442,18 @@ Result<ModelCosts> CostsOfAlikeDevices(const ModelOnCluster& model,
     const bool has_shard = i < Index(division.vocabulary_ranks);
     const auto replicated = ReplicatedBy(model, divided[i], has_shard ? vocabulary.parameters : 0);
     StageCosts whole;
-    AddUpdateCosts(model, replicated, roofline, whole);
     AddSummedOnce(model, divided[i], roofline, whole);
     AddContextSum(model, replicated, roofline, whole);
-    costs.states.push_back(AddStates(model, replicated, whole));
+    costs.states.push_back(AddStates(model, replicated, counts, whole));
     if (has_shard) AddVocabulary(vocabulary, roofline, whole);
+    MicrobatchTime microbatch;
     std::vector<StageCosts> of_slices;
     for (int slice = 0; slice < slices; ++slice) {
-      of_slices.push_back(WithCompute(model, divided[i], roofline, slices, slice, whole));
+      of_slices.push_back(
+          WithCompute(model, divided[i], roofline, counts, slices, slice, whole, microbatch));
+    }
+    for (StageCosts& slice : of_slices) {
+      AddUpdateCosts(model, replicated, roofline, counts, microbatch, slice);
     }
     costs.stages.push_back(MeanOfSlices(of_slices));
     if (slices == 1) continue;

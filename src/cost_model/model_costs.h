@@ -1,6 +1,7 @@
 // The costs of a model's stages on a cluster of devices (roofline.h).
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "cost_model/model_on_cluster.h"
@@ -17,6 +18,8 @@ struct PipelineDivision {
   // The rank of each stage, which counts if the devices of ranks differ. Empty: all stages are on
   // the first nodes.
   std::vector<int> ranks = {};
+  std::optional<bool> has_pipeline = {};  // whether these stages are of several ranks; empty: if
+                                          // there are several
   int vocabulary_ranks = 0;  // that share embedding and head; 0: the first and last stage have them
 };
 

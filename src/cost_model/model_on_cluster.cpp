@@ -88,6 +88,16 @@ Status CheckDevices(const ModelOnCluster& model) {
                           value, model.ranks_per_stage(), tensor, context, model.data, devices);
 }
 
+// Groups of equally many replicas shard: all of them, if that is what is given.
+Status CheckShards(const ModelOnCluster& model) {
+  const bool has_context = model.batch.profile.get().shards_over_context;
+  const std::int64_t replicas = model.data * (has_context ? model.batch.context : 1);
+  const bool divides = model.zero_ranks == 0 || replicas % model.zero_ranks == 0;
+  if (divides || model.zero_ranks > replicas) return {};
+  return InvalidParameter("zero_ranks", "{}: does not divide the {} replicas (`data_parallel`{})",
+                          model.zero_ranks, replicas, has_context ? " times `context`" : "");
+}
+
 Status CheckHeads(const ModelOnCluster& model) {
   const ModelShape& shape = model.shape;
   const std::int64_t tensor = model.batch.tensor;
@@ -132,6 +142,7 @@ Status CheckDivision(const ModelOnCluster& model) {
   PENSTOCK_TRY_STATUS(CheckExpertDivision(model));
   PENSTOCK_TRY_STATUS(CheckSites(model));
   PENSTOCK_TRY_STATUS(CheckGroups(model));
+  PENSTOCK_TRY_STATUS(CheckShards(model));
   PENSTOCK_TRY_STATUS(CheckHeads(model));
   return CheckSequence(model);
 }

@@ -149,13 +149,13 @@ ModelShape Gpt2Shape(const char* name, std::int64_t dim, std::int64_t layers, st
 
 std::vector<ModelShape> MakeModels() {
   using Balance = ExpertShape::Balance;
-  const ExpertShape v2_lite{64, 6, 1408, 2, 1, false, false, Balance::kLoss};
-  const ExpertShape v2{160, 6, 1536, 2, 1, false, true, Balance::kLoss};
-  const ExpertShape v3{256, 8, 2048, 1, 3, true, true, Balance::kBias};
-  const ExpertShape kimi{384, 8, 2048, 1, 1, true, true, Balance::kBias};
-  const ExpertShape nano{128, 6, 1856, 1, 0, true, true, Balance::kBias};
-  const ExpertShape super{512, 22, 2688, 1, 0, true, true, Balance::kBias};
-  const ExpertShape ultra{512, 22, 5120, 1, 0, true, true, Balance::kBias};
+  const ExpertShape v2_lite{64, 6, 1408, 2, 1, 1, false, false, Balance::kLoss};
+  const ExpertShape v2{160, 6, 1536, 2, 1, 1, false, true, Balance::kLoss};
+  const ExpertShape v3{256, 8, 2048, 1, 3, 1, true, true, Balance::kBias};
+  const ExpertShape kimi{384, 8, 2048, 1, 1, 1, true, true, Balance::kBias};
+  const ExpertShape nano{128, 6, 1856, 1, 0, 1, true, true, Balance::kBias};
+  const ExpertShape super{512, 22, 2688, 1, 0, 1, true, true, Balance::kBias};
+  const ExpertShape ultra{512, 22, 5120, 1, 0, 1, true, true, Balance::kBias};
   const ModelShape nemotron_3_nano = Nemotron3("nemotron-3-nano", 2688, kNanoPattern, {32, 2, 128},
                                                {64, 64, 128, 8}, nano, 3712, 0);
   return {

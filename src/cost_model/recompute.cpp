@@ -12,6 +12,7 @@ namespace penstock {
 namespace {
 
 constexpr std::pair<std::string_view, int> kModules[] = {
+    {"op", kNotKeptByOp},  // first, because others do not have it
     {"norm", kNorm},
     {"layernorm", kNorm},
     {"core_attn", kCoreAttention},
@@ -59,14 +60,16 @@ Result<int> ParseModules(std::string_view text,
 
 }  // namespace
 
-Result<Recompute> ParseRecompute(std::string_view text) {
+Result<Recompute> ParseRecompute(std::string_view text, bool by_op) {
   using enum Recompute::Method;
   const std::size_t colon = text.find(':');
   const std::string_view name = text.substr(0, colon);
   const std::string rest(colon == std::string_view::npos ? "" : text.substr(colon + 1));
   if (name == "selective") {
-    PENSTOCK_TRY(const int modules, ParseModules(colon == text.npos ? "core_attn" : rest, kModules,
-                                                 "selective:core_attn,mlp"));
+    const auto known = std::span(kModules).subspan(by_op ? 0 : 1);
+    const std::string_view usual = by_op ? "op" : "core_attn";
+    PENSTOCK_TRY(const int modules,
+                 ParseModules(colon == text.npos ? usual : rest, known, "selective:core_attn,mlp"));
     return Recompute{kSelective, 1, modules};
   }
   if (colon == text.npos && name == "none") return Recompute{};

@@ -30,10 +30,13 @@ struct Recompute {
 
 inline constexpr const char* kRecomputeForms =
     "none, full, full:N (N layers keep one input), block:N (the first N layers of each stage), or "
-    "selective:MODULE,... of norm, core_attn, mla_up_proj, mlp, act, moe, shared_experts";
+    "selective:MODULE,... of norm, core_attn, mla_up_proj, mlp, act, moe, shared_experts, and op "
+    "with "
+    "implementations torch and torch-compile (torchtitan's selective)";
 
-// Errors: kInvalidArgument.
-Result<Recompute> ParseRecompute(std::string_view text);
+// `by_op`: whether the implementation recomputes per op, which is its `selective`; otherwise that
+// is the core of attention. Errors: kInvalidArgument.
+Result<Recompute> ParseRecompute(std::string_view text, bool by_op = false);
 
 // Returns the sum of Modules whose tensors are in the memory of the host between F and B, by the
 // names of Megatron-LM's offload_modules, with commas between them. Errors: kInvalidArgument.

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <string>
 
+#include "cost_model/request/model_request.h"
 #include "tests/results.h"
 
 namespace penstock {
@@ -45,8 +46,16 @@ TEST(Device, HasAllPeaks) {
 
 TEST(Device, OfARackIsLinkedToSeventyOneOthers) {
   for (const Device& device : KnownDevices()) {
+    if (device.name.starts_with("tpu")) continue;  // all chips of a pod
     EXPECT_EQ(device.linked_devices, device.name.starts_with("gb") ? 72 : 0) << device.name;
   }
+}
+
+TEST(Device, NamesMayBeWrittenInOtherWays) {
+  for (const char* name : {"RTX 4090", "rtx4090", "RTX_4090"}) {
+    EXPECT_EQ(ValueOf(FindDevice(name)).name, "rtx-4090") << name;
+  }
+  EXPECT_EQ(ValueOf(FindDevice("TPUv5p")).name, "tpu-v5p");
 }
 
 TEST(Device, SuggestsTheNearestName) {
@@ -69,6 +78,55 @@ TEST_F(DeviceFile, InheritsWhatItLacks) {
   EXPECT_EQ(device.linked_devices, 36);
   EXPECT_EQ(device.bf16_flops, FindDevice("gb200")->bf16_flops);
   EXPECT_EQ(Read("{like: gb200}")->linked_devices, 72);
+}
+
+// Returns the times of a step's parts in every implementation and precision that the device has.
+std::vector<double> TimesOn(const std::string& device) {
+  std::vector<double> times;
+  for (const std::string_view implementation : ImplementationNames()) {
+    for (const std::string_view precision : kPrecisionNames) {
+      for (const char* name : {"llama-3-8b", "qwen3-30b-a3b"}) {
+        ModelRequest request;
+        request.model = name;
+        request.device = device;
+        request.implementation = implementation;
+        request.precision = precision;
+        request.nodes = "2x8";
+        request.tensor = 2;
+        request.data = 8;
+        request.expert = std::string_view(name) == "llama-3-8b" ? 1 : 8;
+        request.zero = 1;
+        const auto model = request.Load();
+        if (!model) continue;
+        const StageCosts stage = CostsOfModel(*model, {1}).value().stages[0];
+        times.insert(times.end(), {stage.forward, stage.backward_input, stage.backward_weight,
+                                   stage.step, stage.reduce, stage.unshard});
+      }
+    }
+  }
+  return times;
+}
+
+TEST_F(DeviceFile, IsAsFastAsTheDeviceThatItIsLike) {
+  int copies = 0;
+  for (const Device& device : KnownDevices()) {
+    // Files are kept by their path.
+    const std::string path = path_ + std::to_string(copies++);
+    std::ofstream(path) << "{name: another, like: " << device.name << "}";
+    const std::vector<double> times = TimesOn(device.name);
+    EXPECT_FALSE(times.empty()) << device.name;
+    EXPECT_EQ(TimesOn(path), times) << device.name;
+    std::filesystem::remove(path);
+  }
+}
+
+TEST(Device, OfTheSameChipWithMoreBandwidthIsNeverSlower) {
+  for (const auto& [slower, faster] :
+       {std::pair("h100", "h200"), {"h800", "h100"}, {"a800", "a100"}, {"h20", "h200"}}) {
+    const std::vector<double> before = TimesOn(slower), after = TimesOn(faster);
+    ASSERT_EQ(before.size(), after.size()) << faster;
+    for (std::size_t i = 0; i < before.size(); ++i) EXPECT_LE(after[i], before[i]) << faster;
+  }
 }
 
 TEST_F(DeviceFile, NamesTheFaultyKey) {

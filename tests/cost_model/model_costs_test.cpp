@@ -226,7 +226,7 @@ TEST(ModelCosts, CommunicationOfLayersMayBeHidden) {
   ModelOnCluster model = OnCluster("llama-3-70b");
   model.batch.tensor = 8;
   const auto forward = [&](double hidden) {
-    model.cluster.speeds.hidden_tensor = hidden;
+    model.cluster.speeds.hidden_communication = hidden;
     return Costs4(model).stages[1].forward;
   };
   EXPECT_NEAR(forward(0) - forward(0.5), forward(0.5) - forward(1), 1e-12);

@@ -21,12 +21,6 @@ StateFormat StateFormatOf(const Microbatch& batch) {
   return format;
 }
 
-double ReducedBytes(const Microbatch& batch) {
-  const double bytes = batch.profile.get().reduced_bytes;
-  if (batch.profile.grad_reduce_in_fp32) return kFp32StateBytes;
-  return bytes > 0 ? bytes : StateFormatOf(batch).gradient;
-}
-
 const std::vector<Implementation>& Implementations() {
   static const auto& all = *new std::vector<Implementation>(MakeImplementations());
   return all;

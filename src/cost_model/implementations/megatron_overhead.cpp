@@ -136,11 +136,12 @@ ParameterCount MegatronParameters(const ModelShape& shape, const LayerRange& sta
   return count;
 }
 
-// Gradients of bf16 weights are summed in fp32, gradients of fp16 weights in fp16 (training.py:
-// accumulate_allreduce_grads_in_fp32).
+// Gradients of bf16 weights are summed in fp32 unless grad_reduce_in_fp32 is off, gradients of fp16
+// weights in fp16 (training.py: accumulate_allreduce_grads_in_fp32).
 StateFormat MegatronStates(const Microbatch& batch) {
   StateFormat format = AdamWFormat(batch.element_bytes());
-  if (batch.precision == Precision::kFp16) format.gradient = batch.element_bytes();
+  const bool in_fp32 = batch.profile.sums_in_fp32() && batch.precision != Precision::kFp16;
+  if (!in_fp32) format.gradient = batch.element_bytes();
   return format;
 }
 

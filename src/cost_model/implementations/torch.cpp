@@ -1,5 +1,9 @@
+#include <cmath>
+
 #include "cost_model/implementations/implementations.h"
-#include "cost_model/implementations/kernel_list.h"
+#include "cost_model/implementations/torch_constants.h"
+#include "cost_model/implementations/torch_kept.h"
+#include "cost_model/implementations/torch_list.h"
 #include "cost_model/kept_tensors.h"
 #include "cost_model/rank_sizes.h"
 #include "cost_model/stage_layers.h"
@@ -9,9 +13,6 @@ namespace {
 
 constexpr double kFp32 = kFp32ElementBytes;
 
-// Whether a compiler fuses the operators of a layer.
-enum class TorchMode { kEager, kCompiled };
-
 // Adds the parts of a layer of torchtitan's models: matmuls and fused attention are kernels of
 // libraries in both modes, and all else is pointwise.
 class TorchLayer {
@@ -19,14 +20,17 @@ class TorchLayer {
   TorchLayer(const ModelShape& shape, const Microbatch& batch, TorchMode mode)
       : shape_(shape),
         batch_(batch),
-        mode_(mode),
         sizes_(shape, batch),
-        list_(batch),
+        list_(batch, mode),
         e_(list_.element()),
         tokens_(batch.tokens()),
         hidden_states_(batch.tokens_of_rank() * sizes_.dim) {}
 
   void AddAttention(std::int64_t layer) {
+    if (shape_.has_delta(layer)) {
+      list_.Append(DeltaWork(shape_, batch_));
+      return;
+    }
     if (shape_.latent) {
       list_.Append(AttentionWork(shape_, layer, batch_));
       return;
@@ -53,30 +57,13 @@ class TorchLayer {
   }
 
   void AddFeedForward(std::int64_t layer) {
-    if (shape_.has_experts(layer)) {
-      list_.Append(FeedForwardWork(shape_, layer, batch_));
-      return;
-    }
     AddNorm(hidden_states_);
     AddExchange();
-    const double inner = tokens_ * sizes_.hidden;
-    const bool is_gpt = shape_.architecture == Architecture::kGpt2;
-    list_.Within(kFeedForward);
-    list_.Linear("w1", tokens_, sizes_.dim, sizes_.hidden);
-    if (!is_gpt && shape_.gated) {
-      list_.Linear("w3", tokens_, sizes_.dim, sizes_.hidden);
-      AddSumOfGradients(1);
-    }
-    list_.Within(kFeedForward | kActivation);
-    if (is_gpt || !shape_.gated) {
-      list_.Forward("activation", inner, 2 * e_);
-      list_.Input("activation", inner, 3 * e_);
+    if (shape_.has_experts(layer)) {
+      AddExperts();
     } else {
-      AddGate(inner);
+      AddDense(sizes_.hidden, kFeedForward);
     }
-    if (is_gpt) list_.Weight("bias of w1", inner, e_);
-    list_.Within(kFeedForward);
-    list_.Linear("w2", tokens_, sizes_.hidden, sizes_.dim);
     list_.Within(0);
     AddResidual();
   }
@@ -84,7 +71,98 @@ class TorchLayer {
   Work Take() { return list_.Take(); }
 
  private:
-  bool is_compiled() const { return mode_ == TorchMode::kCompiled; }
+  bool is_compiled() const { return list_.is_compiled(); }
+  bool is_gated() const { return shape_.gated && shape_.architecture != Architecture::kGpt2; }
+
+  void AddDense(double hidden, int modules) {
+    const double inner = tokens_ * hidden;
+    list_.Within(modules);
+    list_.Linear("w1", tokens_, sizes_.dim, hidden);
+    if (is_gated()) {
+      list_.Linear("w3", tokens_, sizes_.dim, hidden);
+      AddSumOfGradients(1);
+    }
+    list_.Within(modules | kActivation);
+    AddActivation(inner);
+    if (shape_.architecture == Architecture::kGpt2) list_.Weight("bias of w1", inner, e_);
+    list_.Within(modules);
+    list_.Linear("w2", tokens_, hidden, sizes_.dim);
+  }
+
+  void AddActivation(double inner) {
+    if (is_gated()) {
+      AddGate(inner);
+    } else {
+      list_.Forward("activation", inner, 2 * e_);
+      list_.Input("activation", inner, 3 * e_);
+    }
+  }
+
+  // models/moe: the router chooses experts, the host waits for the number of rows, rows are sent,
+  // ordered by expert and padded, and come back in the reverse order.
+  void AddExperts() {
+    const ExpertShape& experts = *shape_.experts;
+    const auto count = static_cast<double>(experts.experts);
+    const auto ranks = static_cast<double>(batch_.expert);
+    const auto division = static_cast<double>(batch_.expert_division());
+    const double own = batch_.tokens_of_rank();
+    const double rows = batch_.expert_tokens() * static_cast<double>(experts.top_k);
+    const auto latent = static_cast<double>(experts.latent);
+    const double width = latent > 0 ? latent : sizes_.dim;
+    const double hidden = static_cast<double>(experts.hidden) / division;
+    list_.Within(kExpertsModule);
+    list_.PlainLinear("router", own, sizes_.dim, count);
+    constexpr double kRouterPasses = 4;  // scores, their softmax, the choice and the histogram
+    list_.Forward("choice of experts", own * count, kRouterPasses * kFp32, kRouterKernels);
+    list_.Input("choice of experts", own * count, kRouterPasses * kFp32, kRouterKernels);
+    if (latent > 0) list_.Linear("w_down", own, sizes_.dim, width);
+    AddRoute(batch_.expert_tokens() / division, width);
+    AddRowPasses(rows * width);
+    list_.GroupedLinear("experts' w1", rows, width, hidden, count / ranks, hidden);
+    if (is_gated()) list_.GroupedLinear("experts' w3", rows, width, hidden, count / ranks, hidden);
+    list_.Within(kExpertsModule | kActivation);
+    AddActivation(rows * hidden);
+    list_.Within(kExpertsModule);
+    list_.GroupedLinear("experts' w2", rows, hidden, width, count / ranks, hidden);
+    AddRoute(batch_.expert_tokens() / division, width);
+    if (latent > 0) list_.Linear("w_up", own, width, sizes_.dim);
+    if (experts.shared > 0) {
+      AddDense(RankSizes::Share(experts.shared_width(), batch_), kExpertsModule | kSharedExperts);
+    }
+    if (batch_.expert > 1) list_.Host(torch_constants::kHostExperts);
+  }
+
+  // Tokens go to the ranks of their experts, or back: once per expert, once per rank, or all of
+  // them to every rank.
+  void AddRoute(double tokens_of_expert_rank, double width) {
+    const auto ranks = static_cast<double>(batch_.expert);
+    const auto top_k = static_cast<double>(shape_.experts->top_k);
+    if (batch_.expert == 1) return;
+    const double bytes = tokens_of_expert_rank * width * e_ * (ranks - 1);
+    switch (batch_.profile.dispatcher) {
+      case Dispatcher::kAllGather:
+        list_.Route(0, bytes);
+        return;
+      case Dispatcher::kAllToAll:
+        list_.Route(bytes * top_k / ranks / transformer_engine::kAllToAllLink, 0);
+        return;
+      case Dispatcher::kDeepEp:
+      case Dispatcher::kHybridEp:
+        break;
+    }
+    list_.Route(bytes * (1 - std::pow(1 - 1 / ranks, top_k)), 0);  // each rank once
+  }
+
+  // Permutation to the order of experts and back, F a third of the passes of both directions.
+  void AddRowPasses(double elements) {
+    double passes = is_compiled() ? torch_constants::kRowPasses : torch_constants::kRowPassesEager;
+    const Dispatcher dispatcher = batch_.profile.dispatcher;
+    const bool sends_copies =
+        dispatcher == Dispatcher::kAllToAll || dispatcher == Dispatcher::kAllGather;
+    if (batch_.expert > 1 && sends_copies) passes += transformer_engine::kAllToAllPasses;
+    list_.Forward("rows of experts", elements, passes / 3 * e_, kRowKernels);
+    list_.Input("rows of experts", elements, 2 * passes / 3 * e_, kRowKernels);
+  }
 
   // RMSNorm of a decoder runs in fp32 (rms_norm_composite in ATen/native/layer_norm.cpp): a copy,
   // its square, the mean, the root, the product, the cast and the weight; LayerNorm is one kernel.
@@ -114,11 +192,7 @@ class TorchLayer {
   }
 
   void AddCoreAttention(std::int64_t layer) {
-    if (batch_.profile.attention == AttentionKernel::kUnfused) {
-      list_.UnfusedAttention(sizes_.heads, sizes_.head_dim);
-    } else {
-      list_.FlashAttention(sizes_.heads, sizes_.kv_heads, sizes_.head_dim, shape_.window_of(layer));
-    }
+    list_.Attention(sizes_.heads, sizes_.kv_heads, sizes_.head_dim, shape_.window_of(layer));
     const double queries = tokens_ * sizes_.heads * sizes_.head_dim;
     list_.Forward("order of heads", queries, 2 * e_);
     list_.Input("order of heads", queries, 2 * e_);
@@ -163,44 +237,22 @@ class TorchLayer {
     if (shape_.architecture == Architecture::kGpt2) list_.Weight("bias", hidden_states_, e_);
   }
 
-  // DTensor gathers the input of the first matmuls and scatters the sum of the last, and waits for
-  // each. The gathered input is kept, so that W does not gather it again.
   void AddExchange() {
     const auto ranks = static_cast<double>(batch_.tensor);
-    if (batch_.tensor == 1) return;
-    const double sent = 2 * tokens_ * sizes_.dim * e_ * (ranks - 1) / ranks;
-    list_.AddForward(
-        {.name = "exchange of hidden states", .sent = sent, .collectives = 2, .kernels = 0});
-    list_.AddInput(
-        {.name = "exchange of hidden states", .sent = sent, .collectives = 2, .kernels = 0});
+    list_.ExchangeTensor(tokens_ * sizes_.dim * e_ * (ranks - 1) / ranks);
   }
+
+  // Launches per layer with experts: of the router, and of the order of rows. As assumed.
+  static constexpr double kRouterKernels = 12, kRowKernels = 10;
 
   const ModelShape& shape_;
   const Microbatch& batch_;
-  TorchMode mode_;
   RankSizes sizes_;
-  KernelList list_;
+  TorchList list_;
   double e_;  // bytes of an element
   double tokens_;
   double hidden_states_;  // elements of a rank
 };
-
-void AppendKept(const KeptTensors& from, KeptTensors& to) {
-  to.insert(to.end(), from.begin(), from.end());
-}
-
-// Autograd keeps what the graph compiler does with `exact: true`, which captures its graphs.
-KeptTensors TorchKeptByLayer(const ModelShape& shape, std::int64_t layer, const Microbatch& batch) {
-  using enum LayerKind;
-  KeptTensors kept;
-  const LayerKind kind = shape.kind(layer);
-  if (kind == kBlock || kind == kAttention) AppendKept(KeptByAttention(shape, batch), kept);
-  if (kind == kMamba) AppendKept(KeptByMamba(shape, batch), kept);
-  if (kind == kBlock || kind == kFeedForward || kind == kExperts) {
-    AppendKept(KeptByFeedForward(shape, layer, batch), kept);
-  }
-  return kept;
-}
 
 template <TorchMode mode>
 StagePart TorchLayerPart(const ModelShape& shape, std::int64_t layer, const Microbatch& batch) {
@@ -210,7 +262,10 @@ StagePart TorchLayerPart(const ModelShape& shape, std::int64_t layer, const Micr
   if (kind == kBlock || kind == kAttention) list.AddAttention(layer);
   if (kind == kMamba) list.AddMamba();
   if (kind == kBlock || kind == kFeedForward || kind == kExperts) list.AddFeedForward(layer);
-  return {.work = list.Take(), .kept = TorchKeptByLayer(shape, layer, batch), .is_layer = true};
+  return {.work = list.Take(),
+          .kept = TorchKeptByLayer(shape, layer, batch, mode),
+          .is_layer = true,
+          .transient = TorchLayerTransient(shape, layer, batch)};
 }
 
 template <TorchMode mode>
@@ -250,20 +305,24 @@ StagePart TorchFinalNormPart(const ModelShape& shape, const Microbatch& batch) {
 // and all of their backwards. Compiled, the copy is part of the other kernels.
 template <TorchMode mode>
 StagePart TorchLogitsPart(const ModelShape& shape, const Microbatch& batch) {
-  const bool is_fused = mode == TorchMode::kCompiled || batch.profile.fused_loss;
+  const bool is_fused = HasCompiledLoss(batch.profile, mode);
   const RankSizes sizes(shape, batch);
-  KernelList list(batch);
+  TorchList list(batch, mode);
   const double logits = batch.tokens() * sizes.vocabulary, e = list.element();
-  list.Linear("head", batch.tokens(), sizes.dim, sizes.vocabulary);
+  list.PlainLinear("head", batch.tokens(), sizes.dim, sizes.vocabulary);
   list.Forward("cross-entropy", logits, is_fused ? 2 * e : e + 3 * kFp32, is_fused ? 2 : 3);
   list.Input("cross-entropy", logits, is_fused ? 2 * e : e + 5 * kFp32, is_fused ? 1 : 3);
+  Work work = list.Take();
   if (batch.tensor > 1) {
     const auto ranks = static_cast<double>(batch.tensor);
     const double sent = batch.tokens() * sizes.dim * e * (ranks - 1) / ranks;
-    list.AddForward({.name = "gather", .sent = sent, .collectives = 1, .kernels = 0});
-    list.AddInput({.name = "scatter", .sent = sent, .collectives = 1, .kernels = 0});
+    work.forward.push_back({.name = "gather", .sent = sent, .collectives = 1, .kernels = 0});
+    work.backward_input.push_back(
+        {.name = "scatter", .sent = sent, .collectives = 1, .kernels = 0});
   }
-  return {.work = list.Take(), .kept = KeptByLogits(shape, batch)};
+  return {.work = std::move(work),
+          .kept = TorchKeptByLogits(shape, batch, mode),
+          .transient = TorchLossTransient(shape, batch, mode)};
 }
 
 // Weights, masters and gradients of FSDP2 are fp32 and divided; compute reads copies in bf16, and
@@ -272,23 +331,33 @@ StateFormat TorchStates(const Microbatch& batch) { return AdamWFormat(batch.elem
 
 template <TorchMode mode>
 Implementation TorchOf(std::string_view name, std::string_view source) {
-  // Not fitted: what matmuls of cuBLAS and NCCL reach in general, and a launch by ATen's dispatcher
-  // and autograd.
-  Speeds speeds{.matmul = {0.65, 0.65, 0.65}};
-  speeds.device_launch = 1e-6;
-  speeds.host_launch = 8e-6;
+  Speeds speeds{.matmul = {torch_constants::kMatmulBf16, torch_constants::kMatmulBf16,
+                           torch_constants::kMatmulBf16}};
+  if (mode == TorchMode::kCompiled) {
+    speeds.matmul[static_cast<std::size_t>(Precision::kFp8)] = torch_constants::kMatmulFp8;
+  }
+  speeds.matmul_start = torch_constants::kMatmulStart;
+  speeds.device_launch = torch_constants::kDeviceLaunch;
+  speeds.host_launch = torch_constants::kHostLaunch;
+  speeds.hidden_gradients = 1 - torch_constants::kShardsExposed;
   return {.name = name,
           .source = source,
+          .quantizes = mode == TorchMode::kCompiled,  // torchao's casts are fused by Inductor
           .speeds = speeds,
           // The norm of gradients, their scaling, and fused AdamW in fp32.
           .bytes_per_step = 40,
-          .reduced_bytes = kFp32,
+          .quantized_gather_bytes = 1,  // enable_fsdp_float8_all_gather
+          .shards_exposed = torch_constants::kShardsExposed,
+          .is_fsdp = true,
+          .recomputes_by_op = true,
+          .cuts_matmuls = mode == TorchMode::kCompiled,
           .layer = &TorchLayerPart<mode>,
           .predictor = &TorchPredictorPart<mode>,
           .embedding = &TorchEmbeddingPart,
           .final_norm = &TorchFinalNormPart,
           .logits = &TorchLogitsPart<mode>,
-          .states = &TorchStates};
+          .states = &TorchStates,
+          .overhead = &TorchOverhead};
 }
 
 }  // namespace

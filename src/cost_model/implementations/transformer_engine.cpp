@@ -1,14 +1,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cost_model/device.h"
 #include "cost_model/implementations/implementations.h"
 #include "cost_model/implementations/megatron_kept.h"
 #include "cost_model/implementations/megatron_overhead.h"
 #include "cost_model/implementations/transformer_engine_constants.h"
 #include "cost_model/implementations/transformer_engine_list.h"
 #include "cost_model/rank_sizes.h"
-#include "cost_model/same_name.h"
 #include "cost_model/stage_layers.h"
 
 namespace penstock {
@@ -166,6 +164,10 @@ class Layer {
     if (window > 0) computed = std::min(computed, static_cast<double>(window));
     double efficiency = query_dim < 128 ? kSmallHeads : 1;
     if (profile_.fp8_attention && IsQuantized(batch_.precision)) efficiency *= kFp8Attention;
+    // Ranks that divide the tokens of a sample compute attention in steps, to the keys of each
+    // other.
+    const double step = sequence / static_cast<double>(batch_.context);
+    efficiency *= step / (step + kAttentionStart);
     const double products = 2 * tokens_ * reach * sizes_.heads;
     list_.Attention(products * (query_dim + value_dim), products * (3 * query_dim + 2 * value_dim),
                     1 - computed / reach, efficiency);
@@ -238,14 +240,15 @@ class Layer {
     double passes = fused ? kRowPassesFused : kRowPasses;
     if (sends_copies()) passes += kAllToAllPasses;
     list_.Passes("rows of experts", rows * width, passes);
-    list_.Linear({"experts' fc1", rows, width, (is_gated() ? 2 : 1) * hidden, local_experts, true});
+    list_.Linear(
+        {"experts' fc1", rows, width, (is_gated() ? 2 : 1) * hidden, local_experts, true, hidden});
     list_.Within(kExpertsModule | kActivation);
     double gate = is_gated() ? kExpertGatePasses : kExpertActivationPasses;
     if (fused) gate = kExpertGatePassesFused;
     list_.Passes("experts' activation", rows * hidden, gate);
     list_.Within(kExpertsModule);
     if (experts.biases) list_.Passes("experts' biases", rows * hidden, kExpertBiasPasses);
-    list_.Linear({"experts' fc2", rows, hidden, width, local_experts, true});
+    list_.Linear({"experts' fc2", rows, hidden, width, local_experts, true, hidden});
   }
 
   // Tokens go to the ranks of their experts and back, and so do gradients.
@@ -257,11 +260,18 @@ class Layer {
     const double copies = sends_copies() ? top_k : ranks * (1 - std::pow(1 - 1 / ranks, top_k));
     constexpr int kDispatchAndCombine = 2;
     KernelCost exchange{.name = "exchange of tokens"};
-    exchange.routed = kDispatchAndCombine * 2 * tokens * copies * (ranks - 1) / ranks * width;
+    // Every rank gets all tokens of the others by an all-gather, and a reduce-scatter adds the
+    // results; otherwise it gets those of its experts.
+    const double bytes = kDispatchAndCombine * 2 * tokens * width;
+    if (profile_.dispatcher == Dispatcher::kAllGather) {
+      exchange.gathered = bytes * (ranks - 1);
+    } else {
+      exchange.routed = bytes * copies * (ranks - 1) / ranks / (sends_copies() ? kAllToAllLink : 1);
+    }
     exchange.collectives = kDispatchAndCombine;
     exchange.exposed = profile_.overlapped_experts ? kExpertExposed : 1;
     if (!sends_copies()) {
-      exchange.routed_once = kDispatchAndCombine * 2 * tokens * width;
+      exchange.routed_once = bytes;
       exchange.choices = top_k;
     }
     list_.AddForward(exchange);
@@ -364,36 +374,10 @@ RankOverhead Overhead(const ModelShape& shape, const Microbatch& batch, const Ra
   return MegatronOverhead(shape, batch, place, kKernels);
 }
 
-// Measured over predicted times, by device and format: medians over the rows of NVIDIA's
-// performance pages for Megatron-Bridge 25.09 to 26.08. They stand for what no constant explains,
-// such as clocks under a limit of power.
-struct TimeFactor {
-  std::string_view device;
-  Precision precision;
-  double factor;
-};
-constexpr TimeFactor kTimeFactors[] = {
-    {"h100", Precision::kBf16, 0.87},         {"h100", Precision::kFp8, 0.93},
-    {"h100", Precision::kFp8Blockwise, 0.85}, {"b200", Precision::kBf16, 1.17},
-    {"b200", Precision::kFp8, 1.11},          {"b200", Precision::kMxfp8, 1.05},
-    {"b300", Precision::kBf16, 1.09},         {"b300", Precision::kMxfp8, 0.87},
-    {"gb200", Precision::kBf16, 1.07},        {"gb200", Precision::kFp8, 1.10},
-    {"gb200", Precision::kMxfp8, 0.96},       {"gb200", Precision::kNvfp4, 0.98},
-    {"gb300", Precision::kBf16, 0.85},        {"gb300", Precision::kFp8, 0.91},
-    {"gb300", Precision::kMxfp8, 0.83},       {"gb300", Precision::kNvfp4, 0.79},
-};
-
-// The factor of a format without rows is the mean of the device's others.
-double FactorOf(const Device& device, Precision precision) {
-  double sum = 0;
-  int count = 0;
-  for (const TimeFactor& each : kTimeFactors) {
-    if (!IsSameName(each.device, device.name)) continue;
-    if (each.precision == precision) return each.factor;
-    sum += each.factor;
-    ++count;
-  }
-  return count > 0 ? sum / count : 1;
+double CopiesBetweenNodes(const Profile& profile) {
+  constexpr std::string_view kFirstFaster = "2025-09";
+  const bool is_first = !profile.release.empty() && profile.release < kFirstFaster;
+  return is_first ? kAllToAllRack / (kAllToAllLink * kExpertLink) : 1;
 }
 
 Implementation Make() {
@@ -405,6 +389,7 @@ Implementation Make() {
   speeds.expert_link = kExpertLink;
   speeds.expert_network = kExpertNetwork;
   speeds.matmul_start = kMatmulStart;
+  speeds.hidden_tensor = 1 - kTensorExposed;
   speeds.hidden_gradients = 1 - kGradientsExposed;
   return {
       .name = "transformer-engine",
@@ -412,12 +397,12 @@ Implementation Make() {
       .quantizes = true,
       .speeds = speeds,
       .bytes_per_step = kBytesPerStep,
-      .reduced_bytes = 2,  // grad_reduce_in_fp32 is off in the recipes
+      .fp32_gradients = false,  // grad_reduce_in_fp32 is off in the recipes
       .copies_heads = true,
       .quantized_gather_bytes = 1,
       .shards_exposed = kShardsExposed,
       .offload_exposed = kOffloadExposed,
-      .time_factor = &FactorOf,
+      .has_device_factors = true,
       .layer = &LayerOf,
       .predictor = &Predictor,
       .embedding = &Embedding,
@@ -426,7 +411,8 @@ Implementation Make() {
       .states = &MegatronStates,
       .parameters = &MegatronParameters,
       .overlaps_tensor = &OverlapsTensor,
-      .overhead = &Overhead};
+      .overhead = &Overhead,
+      .copies_between_nodes = &CopiesBetweenNodes};
 }
 
 }  // namespace

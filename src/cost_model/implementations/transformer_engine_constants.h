@@ -1,9 +1,9 @@
 // What the kernels of TransformerEngine and Megatron-Core reach and cost.
 //
 // All but those marked "set" are fitted, shared by all rows, to the step times of NVIDIA's
-// performance pages for Megatron-Bridge 25.09 to 26.08 and to one layer of experts on an H100
-// (docs/measured.md, which says how well the rows determine each). "As assumed" means that the
-// rows neither contradict nor test the start of the fit.
+// performance pages for Megatron-Bridge 25.09 to 26.08, NeMo 24.07 and NVIDIA's dgxc-benchmarking
+// 25.04 and 25.05, with equal weights of models and devices (docs/measured.md). "As assumed" means
+// that the rows neither contradict nor test the start of the fit.
 #pragma once
 
 namespace penstock::transformer_engine {
@@ -17,16 +17,22 @@ inline constexpr double kMatmulNvfp4 = 0.46;
 // Length of a matmul's inner dimension whose start and end take as long as its products, at the
 // peak of bf16.
 inline constexpr double kMatmulStart = 580;
-// Efficiency of grouped matmuls relative to one, with the experts' kernels apart and fused
-// (CuteDSL's grouped MLP).
-inline constexpr double kGrouped = 0.7, kGroupedFused = 0.97;
+// Width of an expert on a rank at which grouped matmuls have half of the efficiency of a single
+// one; likewise with the experts' kernels fused (CuteDSL's grouped MLP).
+inline constexpr double kGroupedWidth = 230, kGroupedWidthFused = 52;
 // Part of the traffic of weights and their gradients that is not hidden. Set.
 inline constexpr double kWeightTraffic = 0.5;
 // Part of the memory bandwidth.
 inline constexpr double kMemory = 0.77;
 
-// Parts of bf16's peak that attention reaches; FlashAttention-3 (Shah et al. 2024) has 0.6 to 0.75.
-inline constexpr double kAttentionForward = 0.63, kAttentionBackward = 0.55;
+// Parts of bf16's peak that attention reaches on long sequences; FlashAttention-3 (Shah et al.
+// 2024) has 0.6 to 0.75.
+inline constexpr double kAttentionForward = 0.7, kAttentionBackward = 0.6;
+// The same of software from before 2025 on Hopper and later: FlashAttention-2 reaches 0.35 of an
+// H100's peak (Shah et al. 2024, section 1).
+inline constexpr double kFlash2Forward = 0.35, kFlash2Backward = 0.3;
+// Tokens of a call, which is one step of a ring, that take as long as its start and end.
+inline constexpr double kAttentionStart = 900;
 inline constexpr double kSmallHeads = 0.6;    // set: relative, of heads below 128
 inline constexpr double kFp8Attention = 1.3;  // as assumed: speedup of 8 bits
 // Part of bf16's peak: scans of Mamba-2 and of delta nets, with their convolutions.
@@ -36,41 +42,47 @@ inline constexpr double kScan = 0.021;
 inline constexpr double kQuantize = 1.3;
 inline constexpr double kQuantizeNvfp4 =
     1.5;  // as assumed: Hadamard transform, scales of two levels
-inline constexpr double kQuantizeRows = 5.2, kQuantizeRowsFused = 3.3;  // rows of experts
+inline constexpr double kQuantizeRows = 5.2, kQuantizeRowsFused = 2.4;  // rows of experts
 
 // Reads and writes of all elements of a tensor, F and I together.
-inline constexpr double kHiddenPasses = 12;     // as assumed: hidden states, per part of a block
+inline constexpr double kHiddenPasses = 14;     // as assumed: hidden states, per part of a block
 inline constexpr double kHeadPasses = 5.3;      // queries and keys: positions, norms, transposes
 inline constexpr double kAttentionPasses = 3;   // set: queries, keys, values and outputs
-inline constexpr double kGatePasses = 8;        // set: SiLU and product of a dense layer
+inline constexpr double kGatePasses = 6.7;      // set: SiLU and product of a dense layer
 inline constexpr double kActivationPasses = 5;  // set: an activation without a gate
-inline constexpr double kRowPasses = 9.6, kRowPassesFused = 8.4;  // rows of experts, in their order
-inline constexpr double kAllToAllPasses = 48;  // more of them with the all-to-all dispatcher
-inline constexpr double kExpertGatePasses = 9.3, kExpertGatePassesFused = 4.1;
+inline constexpr double kRowPasses = 7.7, kRowPassesFused = 7.1;  // rows of experts, in their order
+inline constexpr double kAllToAllPasses = 8;  // more of them with the all-to-all dispatcher
+inline constexpr double kExpertGatePasses = 8, kExpertGatePassesFused = 4.1;
 inline constexpr double kExpertActivationPasses = 33;  // the square of ReLU, not fused
 inline constexpr double kExpertBiasPasses = 120;       // biases of experts, not fused
 inline constexpr double kLogitPasses = 6;              // set: of the loss
 
 // Parts of the bandwidth of links and of the network. Set for all collectives but the experts'.
 inline constexpr double kLink = 0.8, kNetwork = 0.8;
-inline constexpr double kExpertLink = 0.96, kExpertNetwork = 0.79;
+inline constexpr double kExpertLink = 0.96, kExpertNetwork = 0.9;
+// Further factors of the all-to-alls and all-gathers of NCCL, in which every rank sends each token
+// as often as it has experts for it.
+inline constexpr double kAllToAllLink = 0.53;
+// Part of the bandwidth of links that all-to-alls of NCCL reach between the nodes of a rack in
+// software before September 2025, by DeepSeek-V3 and Grok-1 on GB200. Later rows have no such gap.
+inline constexpr double kAllToAllRack = 0.11;
 // Parts of messages that compute does not hide.
 inline constexpr double kTensorExposed = 0.46;     // 1 in NVFP4, whose recipes do not overlap them
-inline constexpr double kContextExposed = 0.5;     // set
+inline constexpr double kContextExposed = 0.38;    // set
 inline constexpr double kExpertExposed = 0.41;     // of overlapped exchanges; 1 of others
-inline constexpr double kGradientsExposed = 0.27;  // as assumed: sums of gradients
+inline constexpr double kGradientsExposed = 0.59;  // as assumed: sums of gradients
 inline constexpr double kShardsExposed = 0.25;     // of FSDP
 inline constexpr double kOffloadExposed = 0.27;    // of activations to and from the host
 
 // Seconds of the host per layer and microbatch, F, I and W together. W, which only has matmuls, has
 // this part of them.
-inline constexpr double kHostWeight = 0.2;      // set
-inline constexpr double kHostPart = 0.5e-3;     // as assumed: attention, a dense part or a scan
-inline constexpr double kHostExperts = 5.2e-3;  // a part with experts
-inline constexpr double kHostExpert = 98e-6;    // of these, per expert of the rank, if not fused
-inline constexpr double kHostCounts = 2.8e-3;   // of these, the wait for the number of rows
-inline constexpr double kHostDropping = 0.5;    // set: of these, without that wait
-inline constexpr double kHostPartialGraphs = 0.82;  // of these, that partial CUDA graphs leave
+inline constexpr double kHostWeight = 0.2;     // set
+inline constexpr double kHostPart = 0.5e-3;    // as assumed: attention, a dense part or a scan
+inline constexpr double kHostExperts = 7e-3;   // a part with experts
+inline constexpr double kHostExpert = 87e-6;   // of these, per expert of the rank, if not fused
+inline constexpr double kHostCounts = 1.8e-3;  // of these, the wait for the number of rows
+inline constexpr double kHostDropping = 0.5;   // set: of these, without that wait
+inline constexpr double kHostPartialGraphs = 0.84;  // of these, that partial CUDA graphs leave
 
 // Bytes that the optimizer moves per parameter. Set: gradient, master and moments, and weight.
 inline constexpr double kBytesPerStep = 30;

@@ -7,6 +7,13 @@ namespace {
 
 constexpr double kBf16Bytes = 2;
 
+// Kernels that were written for Hopper and later came with software of 2025.
+bool UsesFlash2(const Profile& profile) {
+  constexpr std::string_view kFirstNewer = "2025";
+  const bool is_old = !profile.release.empty() && profile.release < kFirstNewer;
+  return is_old && profile.generation != Generation::kAmpere;
+}
+
 }  // namespace
 
 KernelCost KernelList::Product(const Matmul& matmul, double depth) const {
@@ -14,7 +21,8 @@ KernelCost KernelList::Product(const Matmul& matmul, double depth) const {
   kernel.precision = precision_;
   kernel.depth = depth;
   if (matmul.is_grouped) {
-    kernel.efficiency = batch_.profile.fused_experts ? kGroupedFused : kGrouped;
+    const double width = batch_.profile.fused_experts ? kGroupedWidthFused : kGroupedWidth;
+    kernel.efficiency = matmul.width / (matmul.width + width);
   }
   return kernel;
 }
@@ -27,7 +35,9 @@ double KernelList::QuantizedBytes(const Matmul& matmul) const {
     factor *= kQuantizeNvfp4;
   }
   if (matmul.is_grouped) {
-    factor *= batch_.profile.fused_experts ? kQuantizeRowsFused : kQuantizeRows;
+    // A single expert of a rank is a linear layer like others.
+    const double rows = batch_.profile.fused_experts ? kQuantizeRowsFused : kQuantizeRows;
+    factor *= rows + (1 - rows) / matmul.matrices;
   }
   return factor * (kBf16Bytes + 2 * LinearBytes(precision_));
 }
@@ -54,14 +64,17 @@ void KernelList::Passes(std::string_view name, double elements, double passes) {
 
 void KernelList::Attention(double forward, double input, double masked, double efficiency) {
   const int outside = std::exchange(modules_, modules_ | kCoreAttention);
-  AddForward({.name = "attention",
-              .flops = forward,
-              .skipped = masked * forward,
-              .efficiency = efficiency * kAttentionForward / kMatmulBf16});
-  AddInput({.name = "attention",
-            .flops = input,
-            .skipped = masked * input,
-            .efficiency = efficiency * kAttentionBackward / kMatmulBf16});
+  const bool is_old = UsesFlash2(batch_.profile);
+  AddForward(
+      {.name = "attention",
+       .flops = forward,
+       .skipped = masked * forward,
+       .efficiency = efficiency * (is_old ? kFlash2Forward : kAttentionForward) / kMatmulBf16});
+  AddInput(
+      {.name = "attention",
+       .flops = input,
+       .skipped = masked * input,
+       .efficiency = efficiency * (is_old ? kFlash2Backward : kAttentionBackward) / kMatmulBf16});
   modules_ = outside;
 }
 

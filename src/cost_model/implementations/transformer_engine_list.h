@@ -13,6 +13,7 @@ struct Matmul {
   std::string_view name;
   double rows = 0, in = 0, out = 0, matrices = 1;
   bool is_grouped = false;  // rows of experts
+  double width = 0;         // of an expert on a rank, if it is grouped
 };
 
 class KernelList {

@@ -222,8 +222,7 @@ void Multiply(const SpeedFactors& factors, Speeds& speeds) {
   speeds.expert_link = Scaled(speeds.expert_link, factors.link);
   speeds.network = Scaled(speeds.network, factors.network);
   speeds.expert_network = Scaled(speeds.expert_network, factors.network);
-  speeds.hidden_tensor = HiddenPart(speeds.hidden_tensor, factors.exposed_communication);
-  speeds.hidden_expert = HiddenPart(speeds.hidden_expert, factors.exposed_communication);
+  speeds.exposed_factor = factors.exposed_communication;
   speeds.hidden_gradients = HiddenPart(speeds.hidden_gradients, factors.exposed_gradients);
   speeds.device_launch *= factors.device_launch;
   speeds.host_launch *= factors.host_launch;
@@ -256,12 +255,12 @@ Result<Profile> ReadProfile(const ModelRequest& request) {
                                     {&request.fused_loss, &profile.fused_loss},
                                     {&request.fused_experts, &profile.fused_experts},
                                     {&request.overlapped_experts, &profile.overlapped_experts},
-                                    {&request.grad_reduce_in_fp32, &profile.grad_reduce_in_fp32},
                                     {&request.fp8_attention, &profile.fp8_attention},
                                     {&request.linear_biases, &profile.linear_biases},
                                     {&request.grouped_experts, &profile.grouped_experts},
                                     {&request.attention_mask, &profile.attention_mask},
                                     {&request.drops_tokens, &profile.drops_tokens},
+                                    {&request.async_tensor, &profile.async_tensor},
                                     {&request.lora, &profile.lora}}) {
     *flag = given->value_or(*flag);
   }
@@ -274,6 +273,18 @@ Result<Profile> ReadProfile(const ModelRequest& request) {
     return InvalidParameter("release", "{}: YYYY-MM is needed", Quote(*request.release));
   }
   profile.release = request.release.value_or("");
+  profile.fp32_gradients = request.fp32_gradients;
+  const Implementation& implementation = profile.get();
+  if (profile.async_tensor && !implementation.cuts_matmuls) {
+    return InvalidParameter("async_tensor",
+                            ": {} does not cut matmuls into pieces; give `implementation` "
+                            "torch-compile",
+                            implementation.name);
+  }
+  if (request.fp32_gradients && !implementation.fp32_gradients) {
+    return InvalidParameter("fp32_gradients", ": {} always sums gradients in fp32; leave it out",
+                            implementation.name);
+  }
   return profile;
 }
 
@@ -295,9 +306,7 @@ Result<Speeds> ReadSpeeds(const ModelRequest& request, const Microbatch& batch) 
   if (request.bandwidth_efficiency || request.network_efficiency) speeds.expert_network = 0;
   speeds.link = request.link_efficiency.value_or(speeds.link);
   speeds.network = request.network_efficiency.value_or(speeds.network);
-  if (request.hidden_communication) {
-    speeds.hidden_tensor = speeds.hidden_expert = *request.hidden_communication;
-  }
+  speeds.hidden_communication = request.hidden_communication;
   speeds.hidden_gradients = request.hidden_gradients.value_or(speeds.hidden_gradients);
   PENSTOCK_TRY_STATUS(SetTime("device_launch", request.device_launch, speeds.device_launch));
   PENSTOCK_TRY_STATUS(SetTime("host_launch", request.host_launch, speeds.host_launch));
@@ -347,6 +356,14 @@ Status CheckPrecision(const ModelOnCluster& model) {
                             "transformer-engine",
                             name, implementation.name);
   }
+  const bool has_speed = implementation.speeds.matmul[static_cast<std::size_t>(precision)] > 0 ||
+                         !IsQuantized(precision);
+  if (!has_speed) {
+    return InvalidParameter("precision",
+                            "{}: {} computes in fp8, bf16, fp16 or f32; give `implementation` "
+                            "transformer-engine",
+                            name, implementation.name);
+  }
   const auto check = [&](const Device& device) -> Status {
     if (device.flops(precision) > 0) return {};
     return InvalidParameter("precision", "{}: {} has no units for it", name, device.name);
@@ -358,9 +375,7 @@ Status CheckPrecision(const ModelOnCluster& model) {
 // Returns the factor of all times on a device.
 double TimeFactorOf(const ModelRequest& request, const Microbatch& batch, const Device& device) {
   if (request.time_factor) return *request.time_factor;
-  const Implementation& implementation = batch.profile.get();
-  if (implementation.time_factor == nullptr) return 1;
-  return implementation.time_factor(device, batch.precision);
+  return batch.profile.get().has_device_factors ? device.time_factor(batch.precision) : 1;
 }
 
 Status CheckCountOf(const char* name, const std::optional<int>& value, int least, int most) {
@@ -450,7 +465,7 @@ Status SetMemorySavings(const ModelRequest& request, ModelOnCluster& loaded) {
     loaded.batch.profile.offloaded_modules = *parsed;
   }
   if (request.recompute) {
-    auto parsed = ParseRecompute(*request.recompute);
+    auto parsed = ParseRecompute(*request.recompute, loaded.batch.profile.get().recomputes_by_op);
     if (!parsed) {
       return tl::unexpected(About("recompute", *request.recompute, std::move(parsed).error()));
     }

@@ -38,6 +38,7 @@ constexpr ExpertField kExpertSizes[] = {
     {"shared_experts", &ModelSizes::shared_experts, &ExpertShape::shared},
     {"shared_hidden", &ModelSizes::shared_hidden, &ExpertShape::shared_hidden},
     {"dense_layers", &ModelSizes::dense_layers, &ExpertShape::dense_layers},
+    {"experts_every", &ModelSizes::experts_every, &ExpertShape::every},
 };
 
 // Reads numbers with commas between them. Errors: kInvalidArgument about the field.

@@ -22,12 +22,12 @@ double PeakOf(const MeasuredRun& run, const StepEstimate& estimate) {
 }  // namespace
 
 std::vector<std::string_view> FixedColumns() {
-  return {"model",    "layers",    "dim",           "hidden",         "heads",
-          "kv_heads", "head_dim",  "latent",        "vocabulary",     "window",
-          "experts",  "top_k",     "expert_hidden", "shared_experts", "dense_layers",
-          "tied",     "gated",     "predictors",    "device",         "nodes",
-          "sequence", "precision", "samples",       "implementation", "release",
-          "set"};
+  return {"model",         "layers",   "dim",           "hidden",         "heads",
+          "kv_heads",      "head_dim", "latent",        "vocabulary",     "window",
+          "experts",       "top_k",    "expert_hidden", "shared_experts", "dense_layers",
+          "experts_every", "tied",     "gated",         "predictors",     "device",
+          "nodes",         "sequence", "precision",     "samples",        "implementation",
+          "release",       "set"};
 }
 
 void FillOpenFields(const Scenario& open, MeasuredRun& run) {

@@ -10,16 +10,26 @@
 namespace penstock {
 namespace {
 
-// The largest part of the model that replicas gather at a time, if they divide weights: a layer, or
-// the embedding or head of a stage that has one.
-double GatheredBytes(const ModelOnCluster& model, bool has_vocabulary) {
+// What replicas gather at a time, if they divide weights: the largest layer, or the embedding or
+// head of a stage that has one. FSDP2 gathers the next layer meanwhile, and keeps embedding and
+// head, and from the head's backward on its gradient.
+double GatheredBytes(const ModelOnCluster& model, bool is_first, bool is_last) {
   const ModelShape& shape = model.shape;
-  const auto vocabulary = static_cast<double>(shape.vocabulary) * static_cast<double>(shape.dim);
-  double most = has_vocabulary ? vocabulary : 0;
-  for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
-    most = std::max(most, LayerParameters(shape, layer) - ExpertParameters(shape, layer));
+  const Implementation& implementation = model.batch.profile.get();
+  const double element = model.batch.element_bytes();
+  const auto tensor = static_cast<double>(model.batch.tensor);
+  double layer = 0;
+  for (std::int64_t i = 0; i < shape.layers; ++i) {
+    layer = std::max(layer, LayerParameters(shape, i) - ExpertParameters(shape, i));
   }
-  return most / static_cast<double>(model.batch.tensor) * model.batch.element_bytes();
+  const auto vocabulary = static_cast<double>(shape.vocabulary) * static_cast<double>(shape.dim);
+  if (!implementation.is_fsdp) {
+    return std::max(layer, is_first || is_last ? vocabulary : 0) / tensor * element;
+  }
+  const bool is_small = IsQuantized(model.batch.precision);
+  const double gathered = is_small ? implementation.quantized_gather_bytes : element;
+  const double kept = (is_first ? 1 : 0) + (is_last ? 2 : 0);
+  return (2 * layer * gathered + kept * vocabulary * element) / tensor;
 }
 
 }  // namespace
@@ -48,10 +58,10 @@ PeakBytes HeldAlways(const PricedSchedule& chosen, int rank) {
   bytes.others = overhead.others;
   bytes.context = overhead.context;
   if (model.zero == 3 && !chosen.has_collectives) {
-    const bool has_vocabulary = std::ranges::any_of(stages, [&](int stage) {
-      return placement.previous(stage) < 0 || placement.next(stage) < 0;
-    });
-    bytes.gathered = GatheredBytes(model, has_vocabulary);
+    const auto any = [&](auto&& is) { return std::ranges::any_of(stages, is); };
+    bytes.gathered =
+        GatheredBytes(model, any([&](int stage) { return placement.previous(stage) < 0; }),
+                      any([&](int stage) { return placement.next(stage) < 0; }));
   }
   return bytes;
 }

@@ -3,14 +3,15 @@
 #include <algorithm>
 
 #include "base/index.h"
+#include "cost_model/layer_work.h"
 #include "cost_model/parameters.h"
 #include "cost_model/stage_layers.h"
 
 namespace penstock {
 namespace {
 
-// The FLOPs of one sample: the forward's, and twice as many in the backward. Masked scores do not
-// count.
+// The FLOPs of one sample: the forward's, and twice as many in the backward, of which frozen
+// weights have no gradient. Masked scores do not count.
 double FlopsOfSample(const ModelOnCluster& model) {
   Microbatch sample = model.batch;
   sample.samples = sample.tensor = sample.context = sample.expert = 1;
@@ -21,11 +22,13 @@ double FlopsOfSample(const ModelOnCluster& model) {
   whole.predictors = static_cast<int>(model.shape.predictors);
   double flops = 0;
   for (const StagePart& part : PartsOfStage(model.shape, whole, sample)) {
-    for (const KernelCost& kernel : part.work.forward) {
-      flops += part.count * (kernel.flops - kernel.skipped);
-    }
+    double of_part = 0;
+    for (const KernelCost& kernel : part.work.forward)
+      of_part += 3 * (kernel.flops - kernel.skipped);
+    if (sample.profile.lora) of_part -= FlopsOf(part.work.backward_weight);
+    flops += part.count * of_part;
   }
-  return 3 * flops;
+  return flops;
 }
 
 struct UpdateTimes {

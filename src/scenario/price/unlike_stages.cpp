@@ -68,7 +68,7 @@ Result<ModelOnCluster> ModelOnStage(ModelOnCluster model, const StageDevices& st
   model.batch.tensor = stage.tensor;
   model.data = stage.data;
   if (stage.recompute.empty()) return model;
-  auto parsed = ParseRecompute(stage.recompute);
+  auto parsed = ParseRecompute(stage.recompute, model.batch.profile.get().recomputes_by_op);
   if (!parsed) return InvalidParameter("stage_recompute", ": {}", parsed.error().line());
   model.recompute = *parsed;
   return model;

@@ -97,9 +97,7 @@ ExpertShape QwenExperts(SizeReader& reader) {
   experts.shared_hidden = reader.Size("shared_expert_intermediate_size");
   experts.shared_gate = true;
   experts.normalizes = reader.Flag("norm_topk_prob", true);
-  if (reader.Size("decoder_sparse_step", 1) != 1) {
-    reader.Fault("decoder_sparse_step", "only 1 is supported");
-  }
+  experts.every = reader.Size("decoder_sparse_step", 1);
   return experts;
 }
 

@@ -30,6 +30,7 @@ Status CheckExperts(const ExpertShape& experts) {
   if (experts.dense_layers != 0) {
     PENSTOCK_TRY_STATUS(CheckSize("first_k_dense_replace", experts.dense_layers));
   }
+  PENSTOCK_TRY_STATUS(CheckSize("experts_every", experts.every));
   if (experts.top_k <= experts.experts) return {};
   return InvalidArgument("num_experts_per_tok {} is more than the {} experts", experts.top_k,
                          experts.experts);

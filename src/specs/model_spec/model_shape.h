@@ -32,6 +32,7 @@ struct ExpertShape {
   std::int64_t hidden = 0;        // width of an expert
   std::int64_t shared = 0;        // experts that process every token
   std::int64_t dense_layers = 0;  // first layers without experts
+  std::int64_t every = 1;         // of the others, every nth layer has experts
   // How the router computes weights and balances the load, which determines what it saves.
   bool normalizes = true;  // scales the weights of a token's experts to a sum of 1
   bool scales = false;     // then multiplies them by a factor
@@ -127,7 +128,10 @@ struct ModelShape {
   }
   bool has_experts(std::int64_t layer) const {
     if (!pattern.empty()) return kind(layer) == LayerKind::kExperts;
-    return experts && layer >= experts->dense_layers;
+    // A predictor is like the last layer.
+    const std::int64_t number = std::min(layer, layers - 1) + 1;
+    return experts && number > experts->dense_layers &&
+           (number - experts->dense_layers) % experts->every == 0;
   }
   bool has_delta(std::int64_t layer) const { return delta && !attends_to_all(layer); }
   // The tokens that a layer's attention reaches back; 0: all.

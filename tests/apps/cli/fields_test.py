@@ -51,7 +51,9 @@ OF_MODELS = {
     "--overlapped-experts": (None, (*DEEPSEEK, *TE, "--nodes", "2x8", "-p", 2, "--data-parallel", 8, "--expert", 8)), "--fp8-attention": (None, (*LLAMA, *TE, "--precision", "fp8")),
     "--linear-biases": (None, (*LLAMA, *MEGATRON)), "--grouped-experts": ("false", (*EXPERTS, *TE)),
     "--attention-mask": (None, (*LLAMA, *MEGATRON)), "--fragmentation": ("0.1", (*LLAMA, *MEGATRON)), "--deferred-head": ("2", (*LLAMA, *MEGATRON)),
-    "--drops-tokens": (None, (*EXPERTS, *TE)), "--lora": (None, LLAMA), "--layers-at-end-in-bf16": ("2", (*LLAMA, *TE, "--precision", "fp8")),
+    "--drops-tokens": (None, (*EXPERTS, *TE)), "--lora": (None, LLAMA),
+    "--async-tensor": (None, (*LLAMA, "--implementation", "torch-compile", "--tensor", 2)), "--fp32-gradients": ("true", (*LLAMA, *TE)),
+    "--layers-at-end-in-bf16": ("2", (*LLAMA, *TE, "--precision", "fp8")),
     "--offload-modules": ("core_attn", (*LLAMA, *TE)), "--offloaded-layers": ("4", (*LLAMA, *TE))}
 VALUES |= {option: value for option, (value, _) in OF_MODELS.items()}
 OF_JITTER = {"--seed", "--runs"}

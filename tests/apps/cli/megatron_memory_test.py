@@ -31,7 +31,7 @@ class MegatronMemoryTest(program.CommandTest):
         (predicted, *_) = self.calibrate(ROPE)["predictions"]
         (row,) = self.run_rows("simulate", "1f1b", "--model", "decoder", "--layers", 12, "--dim", 512, "--heads", 8,
                                "--hidden", 2048, "--vocabulary", 50304, "--gated=false", "--tied",
-                               "--linear-biases", "--sequence", 1024, "--micro-batch-size", 4, "-p", 2, "--data-parallel", 4,
+                               "--linear-biases", "--fp32-gradients", "--sequence", 1024, "--micro-batch-size", 4, "-p", 2, "--data-parallel", 4,
                                "-m", 2, "--device", "a100", "--implementation", "transformer-engine", "--attention",
                                "unfused", "--dropout", "--deterministic", "--attention-mask", "--memory",
                                "--release", "2025-10")

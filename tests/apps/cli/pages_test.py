@@ -39,6 +39,7 @@ PREPARED = {
     "traces.md": ["mkdir -p traces && cp $ROOT/tests/interop/data/torch_1f1b/* traces/"],
     "megatron.md": ["penstock schedule 1f1b -p 8 -m 32 -o schedule.csv"],
     "calibrate.md": ["cp -r $ROOT/examples ."],
+    "measured.md": ["cp -r $ROOT/examples ."],
 }
 # Pages whose commands run elsewhere.
 ELSEWHERE = {"tour.md": "readme_test.py runs it and compares what it prints"}

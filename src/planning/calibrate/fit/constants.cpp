@@ -31,7 +31,7 @@ double DefaultOf(const ScenarioField& field, const Scenario& scenario) {
       {"bandwidth_efficiency", speeds.memory},
       {"link_efficiency", speeds.link},
       {"network_efficiency", speeds.network},
-      {"hidden_communication", speeds.hidden_tensor},
+      {"hidden_communication", speeds.hidden_communication.value_or(speeds.hidden_tensor)},
       {"hidden_gradients", speeds.hidden_gradients},
       {"device_launch", speeds.device_launch},
       {"host_launch", speeds.host_launch},

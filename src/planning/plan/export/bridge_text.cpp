@@ -136,8 +136,7 @@ Status CheckAssumptions(const PlanJob& job, const KnownModel& known) {
   }
   // Their mixed precision is the name of one that sums in fp32, and precedes.
   if (!known.has_precision && !AssumptionsOf(job).reduces_in_fp32) {
-    return InvalidParameter("grad_reduce_in_fp32",
-                            "false: {} of {} sums gradients in fp32; give true",
+    return InvalidParameter("fp32_gradients", "false: {} of {} sums gradients in fp32; give true",
                             known.bridge_recipe, kBridge);
   }
   return {};
@@ -148,9 +147,9 @@ Status CheckAssumptions(const PlanJob& job, const KnownModel& known) {
 Result<std::string> BridgeText(const PlanJob& job) {
   PENSTOCK_TRY_STATUS(CheckOwnSchedule(job, kBridge));
   PENSTOCK_TRY_STATUS(CheckMegatronCore(job, kBridge));
-  PENSTOCK_TRY_STATUS(RefuseOtherSettings(job, kBridge,
-                                          {"context_exchange", "dispatcher", "overlapped_experts",
-                                           "cuda_graphs", "grad_reduce_in_fp32"}));
+  PENSTOCK_TRY_STATUS(RefuseOtherSettings(
+      job, kBridge,
+      {"context_exchange", "dispatcher", "overlapped_experts", "cuda_graphs", "fp32_gradients"}));
   const KnownModel* const known = FindKnownModel(job.shape());
   if (known == nullptr || known->bridge_recipe.empty()) {
     return InvalidParameter("model", "{}: no known recipe of {} has these sizes", job.shape().name,

@@ -101,7 +101,7 @@ MegatronAssumptions AssumptionsOf(const PlanJob& job) {
   assumed.overlaps_tensor = implementation.overlaps_tensor != nullptr &&
                             implementation.overlaps_tensor(batch) &&
                             job.scenario.hidden_communication.value_or(1) > 0;
-  assumed.reduces_in_fp32 = ReducedBytes(batch) == kFp32StateBytes;
+  assumed.reduces_in_fp32 = batch.profile.sums_in_fp32();
   assumed.gathers_quantized =
       IsQuantized(batch.precision) && implementation.quantized_gather_bytes > 0;
   assumed.fuses_permutation = implementation.quantizes && job.shape().experts.has_value();

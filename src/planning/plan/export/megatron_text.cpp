@@ -144,14 +144,25 @@ class MegatronOptions {
     Add("v-head-dim", latent.value_dim);
   }
 
+  // A list of one number per layer, as an expression of Python.
+  std::string LayersWithExperts() const {
+    const ModelShape& shape = job_.shape();
+    if (shape.experts->every == 1) {
+      return fmt::format("([0]*{}+[1]*{})", shape.experts->dense_layers,
+                         shape.layers - shape.experts->dense_layers);
+    }
+    std::vector<int> has(static_cast<std::size_t>(shape.layers));
+    for (std::size_t i = 0; i < has.size(); ++i) {
+      has[i] = shape.has_experts(static_cast<std::int64_t>(i)) ? 1 : 0;
+    }
+    return fmt::format("([{}])", fmt::join(has, ","));
+  }
+
   void AddExperts(const ExpertShape& experts) {
     Add("num-experts", experts.experts);
     Add("moe-router-topk", experts.top_k);
     Add("moe-ffn-hidden-size", experts.hidden);
-    if (experts.dense_layers > 0) {
-      Add("moe-layer-freq", fmt::format("([0]*{}+[1]*{})", experts.dense_layers,
-                                        job_.shape().layers - experts.dense_layers));
-    }
+    if (experts.dense_layers > 0 || experts.every > 1) Add("moe-layer-freq", LayersWithExperts());
     if (experts.shared > 0) Add("moe-shared-expert-intermediate-size", experts.shared_width());
     if (job_.model.batch.profile.grouped_experts) Flag("moe-grouped-gemm");
     if (assumed_.fuses_permutation) Flag("moe-permute-fusion");
@@ -198,7 +209,6 @@ class MegatronOptions {
     // Megatron-LM sums gradients of bf16 in fp32 unless it is told, and gradients of fp16 in fp16.
     const bool is_bf16 = precision != Precision::kFp16;
     if (is_bf16 && !assumed_.reduces_in_fp32) Flag("grad-reduce-in-bf16");
-    if (!is_bf16 && assumed_.reduces_in_fp32) Flag("accumulate-allreduce-grads-in-fp32");
     if (!IsQuantized(precision)) return;
     if (assumed_.gathers_quantized && job_.division.zero > 0) {
       Flag(precision == Precision::kNvfp4 ? "fp4-param-gather" : "fp8-param-gather");
@@ -295,8 +305,8 @@ Result<std::string> MegatronText(const PlanJob& job, const std::string& csv) {
       job, kMegatronLm,
       {"context_exchange", "attention", "dispatcher", "dropout", "deterministic", "fused_loss",
        "overlapped_experts", "linear_biases", "grouped_experts", "attention_mask",
-       "layers_at_end_in_bf16", "zero_ranks", "cuda_graphs", "grad_reduce_in_fp32",
-       "optimizer_states", "offloaded_states"}));
+       "layers_at_end_in_bf16", "zero_ranks", "cuda_graphs", "fp32_gradients", "optimizer_states",
+       "offloaded_states"}));
   if (job.model.batch.profile.graphs == CudaGraphs::kFull) {
     return InvalidParameter("cuda_graphs",
                             "full: {} needs experts of a fixed size for it; give "

@@ -12,16 +12,16 @@ namespace {
 
 // Fields that a PlanJob has, sizes of its model, and what changes its price or how it is searched.
 constexpr std::string_view kHas[] = {
-    "model",          "ranks",         "chunks",        "microbatches", "slices",
-    "nodes",          "device",        "sequence",      "precision",    "micro_batch_size",
-    "tensor",         "gather_again",  "data_parallel", "expert",       "context",
-    "expert_tensor",  "zero",          "recompute",     "layout",       "memory_limit",
-    "overlap",        "layers",        "dim",           "hidden",       "vocabulary",
-    "heads",          "kv_heads",      "head_dim",      "latent",       "window",
-    "experts",        "top_k",         "expert_hidden", "predictors",   "dense_layers",
-    "shared_experts", "shared_hidden", "pattern",       "mamba",        "positions",
-    "qk_norm",        "tied",          "gated",         "sites",        "across_sites",
-    "site_bandwidth", "site_latency"};
+    "model",         "ranks",          "chunks",        "microbatches", "slices",
+    "nodes",         "device",         "sequence",      "precision",    "micro_batch_size",
+    "tensor",        "gather_again",   "data_parallel", "expert",       "context",
+    "expert_tensor", "zero",           "recompute",     "layout",       "memory_limit",
+    "overlap",       "layers",         "dim",           "hidden",       "vocabulary",
+    "heads",         "kv_heads",       "head_dim",      "latent",       "window",
+    "experts",       "top_k",          "expert_hidden", "predictors",   "dense_layers",
+    "experts_every", "shared_experts", "shared_hidden", "pattern",      "mamba",
+    "positions",     "qk_norm",        "tied",          "gated",        "sites",
+    "across_sites",  "site_bandwidth", "site_latency"};
 constexpr std::string_view kPrices[] = {"flops_efficiency",  "bandwidth_efficiency",
                                         "link_efficiency",   "network_efficiency",
                                         "device_launch",     "host_launch",

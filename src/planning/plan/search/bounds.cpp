@@ -21,7 +21,8 @@ Result<ModelOnCluster> Load(const Scenario& scenario, const JobDivision& divisio
 
 // All layers as one stage.
 Result<StageCosts> CostsOfWhole(const ModelOnCluster& model) {
-  PENSTOCK_TRY(const ModelCosts costs, CostsOfModel(model, {.stages = 1}));
+  const PipelineDivision whole{.has_pipeline = PipelineRanks(model) > 1};
+  PENSTOCK_TRY(const ModelCosts costs, CostsOfModel(model, whole));
   return costs.stages.front();
 }
 

@@ -13,7 +13,8 @@ Status CheckModules(const DividedModel& job) {
   const std::string& form = job.division.recompute;
   PENSTOCK_TRY(const Recompute recompute, ParseRecompute(form));
   if (recompute.method != Recompute::Method::kSelective) return {};
-  const bool all_experts = job.shape.experts && job.shape.experts->dense_layers == 0;
+  const bool all_experts =
+      job.shape.experts && job.shape.experts->dense_layers == 0 && job.shape.experts->every == 1;
   if ((recompute.modules & kActivation) != 0 && !all_experts) {
     return InvalidParameter(
         "recompute", "{}: Megatron-Core recomputes activation functions of experts only", form);
