@@ -210,7 +210,7 @@ def implementation_of(row, is_old):
     bf16 = row.is_true("bf16") and not row.is_true("fp16")
     columns = {"default:implementation": "megatron" if is_local else "transformer-engine",
                "precision": "fp8" if row["fp8-format"] else "bf16" if bf16 else "fp16"}
-    if bf16:  # accumulate_allreduce_grads_in_fp32 of training.py
+    if bf16 and not row.is_true("grad-reduce-in-bf16"):  # accumulate_allreduce_grads_in_fp32 of training.py
         columns["fp32_gradients"] = "true"
     if is_old:
         columns["release"] = "2024-10" if row["platform"].startswith("lts") else "2025-10"
