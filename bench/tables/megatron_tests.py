@@ -182,7 +182,8 @@ def ranks_of(row, tensor, ranks, context, data):
         columns["expert_tensor"] = expert_tensor
     if row.is_true("overlap-moe-expert-parallel-comm"):
         columns["overlapped_experts"] = "true"
-    return columns | {"dispatcher": DISPATCHERS.get(row["moe-token-dispatcher-type"], "all-gather")}
+    dispatcher = DISPATCHERS.get(row["moe-token-dispatcher-type"], "all-gather")
+    return columns | {"dispatcher": row["moe-flex-dispatcher-backend"] or dispatcher if dispatcher == "deepep" else dispatcher}
 
 
 def modules_of(text):

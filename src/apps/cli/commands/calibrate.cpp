@@ -26,7 +26,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kAuto = "auto";
 constexpr std::size_t kListedReasons = 8;
-constexpr std::size_t kBarSteps = 1000;
+constexpr std::size_t kChoiceSteps = 1000;
 
 std::string SignedPercent(double fraction) { return WithSign(FormatPercent(fraction)); }
 
@@ -186,9 +186,9 @@ class CalibrateCommand : public Command {
   Result<Fit> FitTo(const PricedRuns& priced) const {
     const std::vector<std::string_view> per(fit_per_.begin(), fit_per_.end());
     if (fit_.size() == 1 && fit_.front() == kAuto) {
-      ProgressBar bar(kBarSteps);
+      ProgressBar bar(kChoiceSteps);
       return FitDeterminedConstants(priced, per, [&](double part) {
-        bar.Show(static_cast<std::size_t>(part * static_cast<double>(kBarSteps)));
+        bar.Show(static_cast<std::size_t>(part * static_cast<double>(kChoiceSteps)));
       });
     }
     PENSTOCK_TRY(const std::vector<FitConstant> constants, FindConstants(fit_, per));
