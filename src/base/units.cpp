@@ -85,7 +85,7 @@ Result<std::int64_t> ParseBytes(std::string_view text) {
                          text, MeantSize(text));
 }
 
-Result<double> ParseCount(std::string_view text) {
+Result<double> ParseTokens(std::string_view text) {
   static constexpr std::array kUnits = {Unit{"", 1}, Unit{"K", 1e3}, Unit{"M", 1e6}, Unit{"B", 1e9},
                                         Unit{"T", 1e12}};
   const std::optional<double> count = ParseWithUnit(text, kUnits);

@@ -203,7 +203,7 @@ Status SetLimit(const Scenario& scenario, PlanQuestion& question) {
 Result<TrainingRun> TrainingRunOf(const PlanRequest& request) {
   TrainingRun run;
   if (request.tokens) {
-    PENSTOCK_TRY(run.tokens, Of("tokens", ParseCount(*request.tokens)));
+    PENSTOCK_TRY(run.tokens, Of("tokens", ParseTokens(*request.tokens)));
   }
   if (!request.price_per_hour) return run;
   if (!request.tokens) {
