@@ -212,23 +212,28 @@ def draw(program, converted, path):
 class MeasuredRun:
     """A row of a table with its price: what kind of prediction it tests, and by how much that is off."""
 
-    kinds = {}  # by the options that determine them
+    models = {}  # whether they have experts
 
     def __init__(self, program, folder, table, row):
-        words = shlex.split(row["command"])
-        options = dict(zip(words, words[1:]))
+        options = dict(word.split("=", 1) for word in shlex.split(row["command"]) if "=" in word)
         device = options.get("--device", "h100")
         self.table, self.ratio = table, row["step_time"] / row["measured_step_time"]
         self.device = next((line.split(":")[1].strip() for line in (folder / device).read_text().splitlines() if line.startswith("like")),
                            device) if device.endswith(".yaml") else device
         self.sequence = int(options.get("--sequence", 4096))
         self.devices = math.prod(map(int, options["--nodes"].split("x"))) if "+" not in options["--nodes"] else 0
-        key = tuple(options.get(name) for name in ("--model", "--experts", "--context", "--implementation"))
-        if key not in self.kinds:
-            done = subprocess.run([program, *words[1:], "--json"], capture_output=True, text=True, cwd=folder, check=True)
-            kind = json.loads(done.stdout)["schedules"][0]["measured"]
-            self.kinds[key] = kind["implementation"], kind["experts"], kind["context"]
-        self.implementation, self.experts, self.context = self.kinds[key]
+        self.implementation = options.get("--implementation", "penstock")
+        self.context = int(options.get("--context", 1)) > 1
+        self.experts = int(options["--experts"]) > 0 if "--experts" in options else self.has_experts(program, options["--model"])
+
+    @classmethod
+    def has_experts(cls, program, model):
+        if model in ("decoder", "gpt"):
+            return False
+        if model not in cls.models:
+            done = subprocess.run([program, "simulate", "1f1b", "-p", "1", "--nodes", "1x1", "--model", model, "--json"], capture_output=True, text=True)
+            cls.models[model] = json.loads(done.stdout)["schedules"][0]["measured"]["experts"]
+        return cls.models[model]
 
 
 def public_tables(path, folder):

@@ -160,7 +160,7 @@ class PlanCommand : public Command {
         ->group(kOfModels);
     AddText(app, "--tokens", request_.tokens,
             "Tokens that a run trains (15T, 300B): adds its days to each plan")
-        ->type_name("N")
+        ->type_name("COUNT")
         ->group(kOfModels);
     app.add_option("--price-per-hour", request_.price_per_hour,
                    "Price of a device per hour, in any currency: adds what these days cost")
