@@ -70,7 +70,7 @@ UpdateTimes UpdateOf(const PricedSchedule& chosen, int rank) {
 // All devices write equal parts of masters and optimizer state.
 FailureTimes FailureTimesOf(const ModelOnCluster& model, int devices) {
   const Failures& failures = model.cluster.failures;
-  const StateFormat format = model.batch.profile.get().states(model.batch);
+  const StateFormat format = StateFormatOf(model.batch);
   const double bytes = ModelParameters(model.shape) * (format.updated() + format.optimizer);
   return {.between = failures.device / devices,
           .restart = failures.restart,
