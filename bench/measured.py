@@ -7,6 +7,9 @@ import csv
 import json
 import math
 import pathlib
+import shlex
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -206,12 +209,101 @@ def draw(program, converted, path):
     print(f"\nWrote {path}.")
 
 
+class MeasuredRun:
+    """A row of a table with its price: what kind of prediction it tests, and by how much that is off."""
+
+    models = {}  # whether they have experts
+
+    def __init__(self, program, folder, table, row):
+        options = dict(word.split("=", 1) for word in shlex.split(row["command"]) if "=" in word)
+        device = options.get("--device", "h100")
+        self.table, self.ratio = table, row["step_time"] / row["measured_step_time"]
+        self.device = next((line.split(":")[1].strip() for line in (folder / device).read_text().splitlines() if line.startswith("like")),
+                           device) if device.endswith(".yaml") else device
+        self.sequence = int(options.get("--sequence", 4096))
+        self.devices = math.prod(map(int, options["--nodes"].split("x"))) if "+" not in options["--nodes"] else 0
+        self.implementation = options.get("--implementation", "penstock")
+        self.context = int(options.get("--context", 1)) > 1
+        self.experts = int(options["--experts"]) > 0 if "--experts" in options else self.has_experts(program, options["--model"])
+
+    @classmethod
+    def has_experts(cls, program, model):
+        if model in ("decoder", "gpt"):
+            return False
+        if model not in cls.models:
+            done = subprocess.run([program, "simulate", "1f1b", "-p", "1", "--nodes", "1x1", "--model", model, "--json"], capture_output=True, text=True)
+            cls.models[model] = json.loads(done.stdout)["schedules"][0]["measured"]["experts"]
+        return cls.models[model]
+
+
+def public_tables(path, folder):
+    """Divides a file of rows of several sources, in columns of calibrate, by its column `table`."""
+    by_table = {}
+    for row in rows_of(path):
+        if row["table"] == "torchtitan" and row["implementation"] == "transformer-engine":
+            row["implementation"] = "torch-compile"  # the file names the one that had FP8 when it was written
+        by_table.setdefault(row.pop("table"), []).append(row)
+    for device in path.parent.glob("*.yaml"):
+        shutil.copy(device, folder)
+    for table, rows in by_table.items():
+        columns = [name for name in rows[0] if name not in ("source", "assumed") and any(row[name] for row in rows)]
+        with open(folder / f"{table}.csv", "w", newline="") as file:
+            writer = csv.DictWriter(file, columns, extrasaction="ignore")
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def measured_runs(program, folder):
+    for path in sorted(folder.glob("*.csv")):
+        if path.stem == "megatron_tests":  # its times are launches of tiny models
+            continue
+        done = subprocess.run([program, "calibrate", path.name, "--rows", "--json"], capture_output=True, text=True, cwd=folder)
+        if done.returncode:
+            raise SystemExit(done.stderr.strip())
+        for row in json.loads(done.stdout)["predictions"]:
+            if row["measured_step_time"]:
+                yield MeasuredRun(program, folder, path.stem, row)
+
+
+def left_out_factor(runs, rows):
+    """Returns the factor of all times that the other tables of the implementation give, of the same kind if there are such."""
+    first = rows[0]
+    others = [run for run in runs if run.table != first.table and run.implementation == first.implementation]
+    alike = [run for run in others if (run.experts, run.context) == (first.experts, first.context)]
+    return statistics.median(1 / run.ratio for run in alike or others) if others else 1
+
+
+def write_evidence(program, folder, path):
+    """Writes what the core knows of how far its prices were off, leaving out one table at a time."""
+    runs = list(measured_runs(program, folder))
+    groups = {}
+    for run in runs:
+        groups.setdefault((run.table, run.implementation, run.device, run.experts, run.context), []).append(run)
+    lines = ["// Written by `bench/run measured --tables FOLDER --evidence FILE`: rows of evidence.h, by leave-one-table-out.", ""]
+    print("\n| table | implementation | device | kind | rows | error | bias |")
+    print("| --- | --- | --- | --- | ---: | ---: | ---: |")
+    for (table, implementation, device, experts, context), rows in sorted(groups.items()):
+        factor = left_out_factor(runs, rows)
+        error = statistics.fmean(abs(factor * run.ratio - 1) for run in rows)
+        bias = statistics.fmean(run.ratio - 1 for run in rows)
+        devices, sequences = [run.devices for run in rows], [run.sequence for run in rows]
+        flags = ", ".join(str(flag).lower() for flag in (experts, context))
+        lines.append(f'MEASURED("{table}", "{implementation}", "{device}", {flags}, {len(rows)}, {error:.4f}, {bias:.4f}, '
+                     f"{{{min(devices)}, {max(devices)}}}, {{{min(sequences)}, {max(sequences)}}})")
+        kind = ("with experts" if experts else "dense") + (", context" if context else "")
+        print(f"| {table} | {implementation} | {device} | {kind} | {len(rows)} | {percent(error)} | {percent(bias)} |")
+    path.write_text("\n".join(lines) + "\n")
+    print(f"\nWrote {path}.")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", default="build/penstock")
     parser.add_argument("--tables", type=pathlib.Path, default=ROOT / "tests/planning/calibrate/tables", help="a folder with the tables")
     parser.add_argument("--picture", type=pathlib.Path, help="draw docs/pictures/measured.svg, or another file")
+    parser.add_argument("--evidence", type=pathlib.Path, help="write src/scenario/evidence/measured_tables.def, or another file")
     options = parser.parse_args()
+    options.program = str(pathlib.Path(options.program).resolve())
     with tempfile.TemporaryDirectory() as folder:
         converted = pathlib.Path(folder) / "converted"
         for _, table, *_ in SETS:
@@ -221,6 +313,10 @@ def main():
         show_memory(options.program, converted)
         show_transfer(options.program, converted, pathlib.Path(folder))
         show_expert_layer(options.program, options.tables)
+        if options.evidence:
+            if (path := options.tables / "public_rows.csv").exists():
+                public_tables(path, converted)
+            write_evidence(options.program, converted, options.evidence)
         if options.picture:
             draw(options.program, converted, options.picture)
 

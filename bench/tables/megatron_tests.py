@@ -182,7 +182,8 @@ def ranks_of(row, tensor, ranks, context, data):
         columns["expert_tensor"] = expert_tensor
     if row.is_true("overlap-moe-expert-parallel-comm"):
         columns["overlapped_experts"] = "true"
-    return columns | {"dispatcher": DISPATCHERS.get(row["moe-token-dispatcher-type"], "all-gather")}
+    dispatcher = DISPATCHERS.get(row["moe-token-dispatcher-type"], "all-gather")
+    return columns | {"dispatcher": row["moe-flex-dispatcher-backend"] or dispatcher if dispatcher == "deepep" else dispatcher}
 
 
 def modules_of(text):
@@ -210,7 +211,7 @@ def implementation_of(row, is_old):
     bf16 = row.is_true("bf16") and not row.is_true("fp16")
     columns = {"default:implementation": "megatron" if is_local else "transformer-engine",
                "precision": "fp8" if row["fp8-format"] else "bf16" if bf16 else "fp16"}
-    if bf16:  # accumulate_allreduce_grads_in_fp32 of training.py
+    if bf16 and not row.is_true("grad-reduce-in-bf16"):  # accumulate_allreduce_grads_in_fp32 of training.py
         columns["fp32_gradients"] = "true"
     if is_old:
         columns["release"] = "2024-10" if row["platform"].startswith("lts") else "2025-10"

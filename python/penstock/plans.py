@@ -56,6 +56,9 @@ def plan(**fields: Unpack[PlanFields]) -> Plan:
     for name, least in (("global_batch", 1), ("samples", 1), ("seed", 0)):
         if name in given:
             setattr(request, name, count(name, given.pop(name), least))
+    if "tokens" in given:
+        request.tokens = f"{given.pop('tokens')}"
+    request.price_per_hour = given.pop("price_per_hour", None)
     for name in ("schedule", "exclude", "precisions", "uncertainty"):
         setattr(request, name, _words(given.pop(name, ())))
     text, schedule = _core.plan(as_fields(_texts(given)), request)

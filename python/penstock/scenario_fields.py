@@ -113,6 +113,8 @@ class ModelFields(TypedDict, total=False):
     fused_loss: bool
     fused_experts: bool
     overlapped_experts: bool
+    optimizer_states: str
+    offloaded_states: float
     fp8_attention: bool
     linear_biases: bool
     grouped_experts: bool
@@ -162,6 +164,8 @@ class PlanFields(ModelFields, total=False):
     schedule: Sequence[str] | str
     exclude: Sequence[str] | str
     precisions: Sequence[str] | str
+    tokens: float | str
+    price_per_hour: float
     framework: str
     samples: int
     seed: int

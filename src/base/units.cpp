@@ -85,6 +85,15 @@ Result<std::int64_t> ParseBytes(std::string_view text) {
                          text, MeantSize(text));
 }
 
+Result<double> ParseTokens(std::string_view text) {
+  static constexpr std::array kUnits = {Unit{"", 1}, Unit{"K", 1e3}, Unit{"M", 1e6}, Unit{"B", 1e9},
+                                        Unit{"T", 1e12}};
+  const std::optional<double> count = ParseWithUnit(text, kUnits);
+  if (count && *count > 0 && *count < 1e18) return *count;
+  return InvalidArgument("'{}' is not a number; write one above 0, with K, M, B or T after it",
+                         text);
+}
+
 Result<double> ParseSeconds(std::string_view text) {
   static constexpr std::array kUnits = {Unit{"s", 1},     Unit{"ms", 1e-3},  Unit{"us", 1e-6},
                                         Unit{"ns", 1e-9}, Unit{"min", 60.0}, Unit{"h", 3600.0}};

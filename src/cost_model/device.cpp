@@ -104,20 +104,25 @@ std::vector<Device> MakeNvidiaCards() {
   };
 }
 
+Device From(const char* vendor, Device device) {
+  device.vendor = vendor;
+  return device;
+}
+
 std::vector<Device> MakeOthers() {
   constexpr int kPodOfV5p = 8960, kPodOfV6e = 256;
   // XLA computes a matmul of fp32 as six of bf16 (jax.lax.Precision.HIGHEST).
   constexpr double kPassesOfF32 = 6;
   return {
       // AMD Instinct MI300X data sheet; seven links of 128 GB/s in both directions.
-      WithTimes(kAmdTimes, {"mi300x", 1307.4e12, 163.4e12, 2614.9e12, 0, 192 * kGiB, 5.3e12, 448e9,
-                            kNdr, kPcie5}),
+      From("amd", WithTimes(kAmdTimes, {"mi300x", 1307.4e12, 163.4e12, 2614.9e12, 0, 192 * kGiB,
+                                        5.3e12, 448e9, kNdr, kPcie5})),
       // AMD Instinct MI325X data sheet.
-      WithTimes(kAmdTimes, {"mi325x", 1307.4e12, 163.4e12, 2614.9e12, 0, 256 * kGiB, 6e12, 448e9,
-                            kNdr, kPcie5}),
+      From("amd", WithTimes(kAmdTimes, {"mi325x", 1307.4e12, 163.4e12, 2614.9e12, 0, 256 * kGiB,
+                                        6e12, 448e9, kNdr, kPcie5})),
       // AMD Instinct MI355X data sheet; seven links of 153.6 GB/s in both directions.
-      WithTimes(kAmdTimes, {"mi355x", 2516.6e12, 157.3e12, 5033.2e12, 10066.3e12, 288 * kGiB, 8e12,
-                            537.6e9, kNdr, kPcie5}),
+      From("amd", WithTimes(kAmdTimes, {"mi355x", 2516.6e12, 157.3e12, 5033.2e12, 10066.3e12,
+                                        288 * kGiB, 8e12, 537.6e9, kNdr, kPcie5})),
       // docs.cloud.google.com/tpu/docs/v5p: 1200 GB/s in both directions of a torus that joins a
       // pod, 50 Gbit/s per chip between pods; four chips per host. No floating-point units of 8
       // bits that are faster than bf16's.

@@ -31,6 +31,7 @@ struct Device {
   double fp8_blockwise_time_factor = 1;
   double mxfp8_time_factor = 1;
   double nvfp4_time_factor = 1;
+  std::string vendor = "nvidia";  // whose kernels and dispatchers it runs
 
   double flops(Precision precision) const {
     switch (precision) {

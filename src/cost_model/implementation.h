@@ -37,6 +37,10 @@ enum class Dispatcher { kAllGather, kAllToAll, kDeepEp, kHybridEp };
 inline constexpr std::array<std::string_view, 4> kDispatcherNames = {"all-gather", "all-to-all",
                                                                      "deepep", "hybridep"};
 
+// The dtype of AdamW's moments.
+enum class Moments { kFp32, kBf16, kFp8 };
+inline constexpr std::array<std::string_view, 3> kMomentNames = {"fp32", "bf16", "fp8"};
+
 // NVIDIA's architectures, or what is like them: the formats of 8 and 4 bits came with the last two.
 enum class Generation { kAmpere, kHopper, kBlackwell };
 
@@ -133,6 +137,8 @@ struct Implementation {
   ParameterCount (*parameters)(const ModelShape&, const LayerRange&, const Microbatch&) = nullptr;
   // Whether ranks that divide the layers of a model can divide the tokens in between; null: always.
   bool (*divides_tokens)(const ModelShape&, const Microbatch&) = nullptr;
+  // Whether ranks that divide layers exchange tokens while matmuls run; null: never.
+  bool (*overlaps_tensor)(const Microbatch&) = nullptr;
   // Elements of the gradients that they add once per step, in one call; null: none.
   double (*summed_once)(const ModelShape&, const LayerRange&, const Microbatch&) = nullptr;
   RankOverhead (*overhead)(const ModelShape&, const Microbatch&, const RankPlace&) = nullptr;
@@ -150,8 +156,10 @@ struct Profile {
   bool dropout = false;        // after attention and feed-forward parts, and of scores
   bool deterministic = false;  // only kernels whose sums have one order
   bool fused_loss = false;
-  bool fused_experts = false;       // activation and quantization run within the grouped matmuls
-  bool overlapped_experts = false;  // exchanges run under another microbatch's compute
+  bool fused_experts = false;        // activation and quantization run within the grouped matmuls
+  bool overlapped_experts = false;   // exchanges run under another microbatch's compute
+  Moments moments = Moments::kFp32;
+  double offloaded_states = 0;  // part of masters and moments in the memory of the host
   bool fp8_attention = false;
   bool linear_biases = false;   // of a decoder
   bool grouped_experts = true;  // one call computes the matmuls of all experts of a rank
@@ -176,6 +184,9 @@ struct Profile {
     return std::min(1.0, static_cast<double>(offloaded_layers) / static_cast<double>(layers));
   }
 };
+
+// Returns what the implementation keeps of a parameter, with the moments that the run asks for.
+StateFormat StateFormatOf(const Microbatch& batch);
 
 const std::vector<Implementation>& Implementations();
 std::vector<std::string_view> ImplementationNames();

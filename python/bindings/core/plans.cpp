@@ -42,6 +42,7 @@ T Planned(Result<T> result) {
 
 Found PlanModel(const PlanRequest& request) {
   PlanQuestion question = Planned(ModelQuestionOf(request));
+  const TrainingRun run = Planned(TrainingRunOf(request));
   std::optional<OutlookQuestion> doubts = Planned(OutlookQuestionOf(request));
   const Clock::time_point begin = Clock::now();
   std::optional<PlanAnswer> answer;
@@ -55,7 +56,7 @@ Found PlanModel(const PlanRequest& request) {
     doubts->stop = question.stop;
     outlook = Planned(OutlookOf(*answer, *doubts));
   });
-  Found found{FiguresOf(*answer, seconds), {}};
+  Found found{FiguresOf(*answer, seconds, run), {}};
   if (doubts) found.figures["uncertainty"] = FiguresOf(outlook);
   found.schedule = Planned(BuildPlan(answer->best())).schedule;
   return found;
@@ -99,6 +100,8 @@ void AddPlans(nb::module_& module) {
       .def_rw("precisions", &PlanRequest::precisions)
       .def_rw("uncertainty", &PlanRequest::uncertainty)
       .def_rw("framework", &PlanRequest::framework)
+      .def_rw("tokens", &PlanRequest::tokens)
+      .def_rw("price_per_hour", &PlanRequest::price_per_hour)
       .def_rw("costs", &PlanRequest::costs);
   module.def("plan", &Plan, "fields"_a, "request"_a);
 }

@@ -36,11 +36,6 @@ Status Set(const Field& field, T* target, std::string_view text) {
                             range.automatic ? " or 'auto'" : "");
   }
   const auto number = static_cast<double>(*value);
-  // 0 stands for "auto" in memory, not in text.
-  if (range.automatic && number <= 0) {
-    return InvalidParameter(field.key, ": {} is out of range: {}, or 'auto'", text,
-                            std::is_integral_v<T> ? "at least 1" : "above 0");
-  }
   if (number < range.least || number > range.most) {
     return InvalidParameter(field.key, ": {} is out of range: {} {}", text,
                             number < range.least ? "at least" : "at most",

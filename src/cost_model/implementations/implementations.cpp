@@ -14,6 +14,13 @@ std::vector<Implementation> MakeImplementations() {
 
 }  // namespace
 
+StateFormat StateFormatOf(const Microbatch& batch) {
+  constexpr double kBytes[] = {4, 2, 1};  // by Moments
+  StateFormat format = batch.profile.get().states(batch);
+  format.optimizer *= kBytes[static_cast<std::size_t>(batch.profile.moments)] / kFp32StateBytes;
+  return format;
+}
+
 const std::vector<Implementation>& Implementations() {
   static const auto& all = *new std::vector<Implementation>(MakeImplementations());
   return all;

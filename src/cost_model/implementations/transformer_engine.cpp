@@ -39,6 +39,11 @@ struct Formats {
   Precision others, attention, latent, scan_output;
 };
 
+// TransformerEngine's matmuls send and receive parts of the sequence (--tp-comm-overlap).
+bool OverlapsTensor(const Microbatch& batch) {
+  return batch.tensor > 1 && batch.sequence_parallel && batch.precision != Precision::kNvfp4;
+}
+
 // Adds the parts of a layer.
 class Layer {
  public:
@@ -277,7 +282,7 @@ class Layer {
   void AddExchange(bool is_divided) {
     if (batch_.tensor == 1 || !is_divided) return;
     const auto ranks = static_cast<double>(batch_.tensor);
-    const double exposed = batch_.precision == Precision::kNvfp4 ? 1 : kTensorExposed;
+    const double exposed = OverlapsTensor(batch_) ? kTensorExposed : 1;
     list_.Exchange(tokens_ * sizes_.dim * 2 * (ranks - 1) / ranks, 2, 2, 1, exposed);
   }
 
@@ -405,6 +410,7 @@ Implementation Make() {
       .logits = &Logits,
       .states = &MegatronStates,
       .parameters = &MegatronParameters,
+      .overlaps_tensor = &OverlapsTensor,
       .overhead = &Overhead,
       .copies_between_nodes = &CopiesBetweenNodes};
 }

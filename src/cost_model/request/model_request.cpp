@@ -245,6 +245,11 @@ Result<Profile> ReadProfile(const ModelRequest& request) {
   PENSTOCK_TRY(profile.dispatcher,
                ReadName<Dispatcher>("dispatcher", request.dispatcher.value_or("all-to-all"),
                                     kDispatcherNames));
+  PENSTOCK_TRY(profile.moments,
+               ReadName<Moments>("optimizer_states", request.optimizer_states.value_or("fp32"),
+                                 kMomentNames));
+  profile.offloaded_states = request.offloaded_states.value_or(0);
+  PENSTOCK_TRY_STATUS(CheckPart("offloaded_states", request.offloaded_states, true));
   for (const auto& [given, flag] : {std::pair(&request.dropout, &profile.dropout),
                                     {&request.deterministic, &profile.deterministic},
                                     {&request.fused_loss, &profile.fused_loss},

@@ -73,7 +73,8 @@ ReportRun RunOf(const Simulated& simulated, std::string label, const Schedule& s
           simulated.memory,
           ShownLimit(simulated),
           &costs,
-          simulated.above_limit};
+          simulated.above_limit,
+          simulated.chosen.memory_unit};
 }
 
 ReportInput ExplainedReport(const Scenario& scenario, const std::vector<Simulated>& all) {

@@ -1,5 +1,6 @@
 #include "scenario/figures/simulated_json.h"
 
+#include "scenario/evidence/evidence.h"
 #include "scenario/price/step_figures.h"
 #include "schedule/text/text.h"
 
@@ -140,6 +141,7 @@ Json ToJson(const Simulated& simulated, bool with_steps) {
     object["peak_bytes"] = simulated.step->peak_bytes();
     object["device_bytes"] = simulated.step->device_bytes();
     object["step"] = StepJson(*simulated.step);
+    object["measured"] = ToJson(EvidenceOf(*simulated.chosen.model));
   }
   if (simulated.steady_step) object["steady_step"] = *simulated.steady_step;
   object["closed_form"] = ClosedFormJson(simulated.chosen);

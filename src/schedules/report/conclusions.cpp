@@ -125,7 +125,8 @@ std::string ComparedSentence(const ReportInput& input, const ReportRun& from, co
                        after < before ? "less" : "more", from.label, time(before));
   }
   const double held = from.result.peak_memory, holds = to.result.peak_memory;
-  if (held > 0 && holds > 0 && std::abs(holds / held - 1) >= kNoticeable) {
+  const bool comparable = from.memory_unit == to.memory_unit && held > 0 && holds > 0;
+  if (comparable && std::abs(holds / held - 1) >= kNoticeable) {
     text += fmt::format(", and holds {} times the activations", FormatNumber(holds / held, 2));
   }
   if (to.above_limit) text += ", more memory than its limit";

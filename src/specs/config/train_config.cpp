@@ -9,6 +9,7 @@
 
 #include "base/files.h"
 #include "base/text/deprecated_names.h"
+#include "base/text/numbers.h"
 #include "base/text/quote.h"
 #include "base/text/yaml_map.h"
 #include "base/units.h"
@@ -256,14 +257,25 @@ class ConfigReader {
     return tl::unexpected(In(entry.place, status.error()));
   }
 
+  // 0 stands for "auto" in memory, not in what users write for ranks, chunks and the like.
+  static Status SetText(const Field& field, std::string_view text) {
+    const bool is_count = std::holds_alternative<int*>(field.value) && field.range.automatic &&
+                          !field.key.starts_with("model.");
+    const Result<int> number = ParseInt(text);
+    if (is_count && number && *number < 1) {
+      return InvalidParameter(field.key, ": {} is out of range: at least 1, or 'auto'", text);
+    }
+    return SetField(field, text);
+  }
+
   static Status SetValue(const Field& field, const Entry& entry) {
-    if (entry.place.empty()) return SetField(field, entry.text);
+    if (entry.place.empty()) return SetText(field, entry.text);
     const YAML::Node& node = entry.node;
     if (node.IsNull()) {
       if (IsText(field)) return SetField(field, "");
       return InvalidParameter(field.key, ": a value is missing");
     }
-    if (node.IsScalar()) return SetField(field, node.Scalar());
+    if (node.IsScalar()) return SetText(field, node.Scalar());
     if (field.key == kGroups && node.IsSequence()) {
       const auto groups = ReadParameterGroups(node);
       if (!groups) return InvalidParameter(kGroups, ": {}", groups.error().line());

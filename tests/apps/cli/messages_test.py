@@ -118,7 +118,7 @@ class MessagesTest(program.CommandTest):
         def figures(path, name, *options):
             return re.sub(r"[ -]+", " ", self.run_ok("simulate", path, *options).replace(name, "a"))
 
-        whole = figures(str(TRACES), TRACES.name)
+        whole = figures(str(TRACES), str(TRACES))
 
         def with_texts(trace):
             for event in trace["traceEvents"]:

@@ -130,6 +130,7 @@ class PlanConfigsTest(program.CommandTest):
                  "--zero", rng.choice([0, 1]), "--recompute", rng.choice(["none", "full", "block:1", "selective:core_attn", "selective:norm,act"]),
                  "--schedule", "1f1b" if pipeline == 1 else schedule, "--implementation", rng.choice(["transformer-engine", "torch", "penstock"]),
                  "--precision", rng.choice(["bf16", "bf16", "f32"])]
+        words += rng.choice([[], ["--fp32-gradients"]])
         if has_experts:
             words += ["--expert", rng.choice([1, 2, 4]), "--expert-tensor", rng.choice([1, tensor])]
         return words + (["--chunks", chunks] if pipeline > 1 else [])
@@ -158,15 +159,17 @@ class PlanConfigsTest(program.CommandTest):
 
     def test_sites_divide_what_a_framework_puts_outermost(self):
         sites = ("--model", "llama-3-8b", "--nodes", "2x8", "--global-batch", 64, "--sequence", 1024, "--sites", 2, "--tensor", 2, "-p", 2,
-                 "--data-parallel", 4, "--schedule", "1f1b", "--recompute", "none", "--zero", 1, "--precision", "bf16", "--offloaded-layers", 0,
-                 "--implementation", "penstock")
-        for across, outermost in (("pipeline", {"megatron", "megatron-bridge", "torchtitan"}), ("data", {"megatron", "megatron-bridge"})):
-            _, reasons = self.plan(*sites, "--across-sites", across)
-            self.assertEqual({name for name in outermost if reasons[name] is None}, outermost, reasons)
-            megatron = " ".join(array_of(self.folder / "out" / FILES["megatron"], "MEGATRON_ARGS"))
+                 "--data-parallel", 4, "--recompute", "none", "--zero", 1, "--precision", "bf16", "--offloaded-layers", 0)
+        megatron = (*sites, "--for", "megatron", "--fp32-gradients", "--schedule", "1f1b")
+        for across in ("pipeline", "data"):
+            _, reasons = self.plan(*megatron, "--across-sites", across)
+            self.assertIsNone(reasons["megatron"])
+            self.assertIsNone(reasons["megatron-bridge"])
+            words = " ".join(array_of(self.folder / "out" / FILES["megatron"], "MEGATRON_ARGS"))
             bridge = " ".join(array_of(self.folder / "out" / FILES["megatron-bridge"], "BRIDGE_ARGS"))
-            self.assertEqual("--use-tp-pp-dp-mapping" in megatron, across == "data")
+            self.assertEqual("--use-tp-pp-dp-mapping" in words, across == "data")
             self.assertEqual("dist.use_tp_pp_dp_mapping=true" in bridge, across == "data")
+        _, reasons = self.plan(*sites, "--for", "torchtitan", "--across-sites", "data")
         self.assertIn("--across-sites data: torchtitan gives consecutive devices to the replicas of a stage", reasons["torchtitan"])
         engine = ("--model", "decoder", *SIZES, "--sequence", 64, "--device", "a100", "--nodes", "2x2", "--global-batch", 16, "--sites", 2,
                   "-p", 2, "--data-parallel", 2, "--schedule", "1f1b", "--implementation", "penstock", "--recompute", "none", "--offloaded-layers", 0)
@@ -187,6 +190,10 @@ class PlanConfigsTest(program.CommandTest):
         self.assertEqual(known["global_batch_size"], best["data"] * best["micro_batch"] * best["microbatches"])
         self.assertEqual(known["seq_length"], 1024)
         self.assertEqual(known["sequence_parallel"], best["tensor"] > 1)
+        # What the price assumes is set.
+        prices_engine = known["transformer_impl"] == "transformer_engine"
+        self.assertEqual(known["tp_comm_overlap"], prices_engine and best["tensor"] > 1)
+        self.assertEqual(known["grad_reduce_in_bf16"], prices_engine and "--fp32-gradients" not in best["command"] and best["precision"] == "bf16")
         launched = re.search(r"-m penstock[.]megatron (\S+) pretrain_gpt", path.read_text())
         if best["schedule"] == "1f1b" or (best["schedule"] == "interleaved" and best["microbatches"] % best["pipeline"] == 0):
             self.assertIsNone(launched)

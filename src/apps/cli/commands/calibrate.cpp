@@ -15,6 +15,7 @@
 #include "cli/options/option_values.h"
 #include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
+#include "cli/output/progress_bar.h"
 #include "cli/output/terminal.h"
 #include "report/table.h"
 #include "scenario/command_line.h"
@@ -26,6 +27,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kAuto = "auto";
 constexpr std::size_t kListedReasons = 8;
+constexpr std::size_t kChoiceSteps = 1000;
 
 std::string SignedPercent(double fraction) { return WithSign(FormatPercent(fraction)); }
 
@@ -140,7 +142,11 @@ class CalibrateCommand : public Command {
       auto fitted = FitTo(priced);
       if (!fitted) return tl::unexpected(In(path_, std::move(fitted).error()));
       fit = *std::move(fitted);
-      priced = PriceAgain(std::move(priced), *fit);
+      if (!fit->is_kept && !output_.empty()) {
+        return InvalidArgument("{}: {}, and --output is not written", path_, WhyNotKept(*fit));
+      }
+      before_ = ScoresOf(priced.predictions).time;
+      if (fit->is_kept) priced = PriceAgain(std::move(priced), *fit);
       if (!output_.empty()) PENSTOCK_TRY_STATUS(WriteMachine(*fit));
     }
     const Scores scores = ScoresOf(priced.predictions);
@@ -181,7 +187,10 @@ class CalibrateCommand : public Command {
   Result<Fit> FitTo(const PricedRuns& priced) const {
     const std::vector<std::string_view> per(fit_per_.begin(), fit_per_.end());
     if (fit_.size() == 1 && fit_.front() == kAuto) {
-      return FitDeterminedConstants(priced, per);
+      ProgressBar bar(kChoiceSteps);
+      return FitDeterminedConstants(priced, per, [&](double part) {
+        bar.Show(static_cast<std::size_t>(part * static_cast<double>(kChoiceSteps)));
+      });
     }
     PENSTOCK_TRY(const std::vector<FitConstant> constants, FindConstants(fit_, per));
     return FitConstants(priced, constants);
@@ -221,6 +230,9 @@ class CalibrateCommand : public Command {
                    {"within_5", IfAny(memory.rows, memory.within_5)},
                    {"within_10", IfAny(memory.rows, memory.within_10)}}},
                  {"fitted", fit ? FitJson(*fit) : Json()}};
+    if (fit) {
+      json["fitted"]["pairs_in_order_before"] = IfAny(before_.pairs, before_.pairs_in_order);
+    }
     if (rows_) json["predictions"] = PredictionsJson(priced);
     return json;
   }
@@ -237,6 +249,7 @@ class CalibrateCommand : public Command {
                            {"rows", value.rows}});
     }
     return {{"constants", std::move(constants)},
+            {"kept", fit.is_kept},
             {"rows", fit.rows},
             {"mape_before", fit.mape_before},
             {"mape", fit.mape},
@@ -269,16 +282,36 @@ class CalibrateCommand : public Command {
     if (scores.memory.rows > 0) fmt::print("\n{}", TableText(MemoryTable(scores.memory)));
     if (!scores.groups.empty()) fmt::print("\n{}", TableText(GroupTable(scores)));
     if (!fit) return;
+    if (!fit->is_kept) {
+      fmt::print("\n{}.\n", WhyNotKept(*fit));
+      return;
+    }
     fmt::print("\n{}", TableText(FitTable(*fit)));
-    fmt::print("\nThe fit to {} rows changes the mean error from {} to {}; {}.\n", fit->rows,
-               FormatPercent(fit->mape_before), FormatPercent(fit->mape),
-               fit->cross_validated ? fmt::format("of rows that it leaves out it is {}",
-                                                  FormatPercent(*fit->cross_validated))
-                                    : "there are too few rows to leave some out");
-    if (fit->cross_validated && *fit->cross_validated >= fit->mape_before) {
+    PrintGain(*fit, scores.time);
+    if (!output_.empty()) fmt::print("Wrote {}, for --machine.\n", output_);
+  }
+
+  static std::string WhyNotKept(const Fit& fit) {
+    return fmt::format(
+        "No fit is kept: the best one is {} off on rows that it leaves out, and the constants in "
+        "effect are {} off",
+        fit.cross_validated ? FormatPercent(*fit.cross_validated) : "-",
+        FormatPercent(fit.mape_before));
+  }
+
+  void PrintGain(const Fit& fit, const TimeScore& after) const {
+    fmt::print("\nThe fit to {} rows changes the mean error from {} to {}; {}.\n", fit.rows,
+               FormatPercent(fit.mape_before), FormatPercent(fit.mape),
+               fit.cross_validated ? fmt::format("of rows that it leaves out it is {}",
+                                                 FormatPercent(*fit.cross_validated))
+                                   : "there are too few rows to leave some out");
+    if (fit.cross_validated && *fit.cross_validated >= fit.mape_before) {
       fmt::print("The constants that the rows had predict rows that are left out as well.\n");
     }
-    if (!output_.empty()) fmt::print("Wrote {}, for --machine.\n", output_);
+    if (after.pairs > 0 && after.pairs_in_order < before_.pairs_in_order) {
+      fmt::print("It ranks worse than without a fit: {} of the pairs are in order, {} before.\n",
+                 FormatPercent(after.pairs_in_order), FormatPercent(before_.pairs_in_order));
+    }
   }
 
   // Rows that are refused for the same reason share a line, unless all rows are asked for.
@@ -402,6 +435,7 @@ class CalibrateCommand : public Command {
   std::vector<std::string> fit_, fit_per_, group_by_;
   std::vector<std::string_view> group_columns_;
   bool rows_ = false, json_ = false;
+  TimeScore before_ = {};  // without the fit
   ScenarioOptions options_;
 };
 

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "report/conclusions.h"
+#include "scenario/evidence/evidence.h"
 #include "scenario/figures/report_run.h"
 
 namespace penstock {
@@ -288,6 +289,9 @@ std::string UnitsText(std::span<const Simulated* const> all) {
                      : !all.empty() && all.front()->chosen.time_unit == "s"
                          ? "Times are medians of the recorded run"
                          : "Time in the unit of --cost";
+  if (!all.empty() && all.front()->chosen.model) {
+    text += ";\n" + EvidenceOf(*all.front()->chosen.model).Text();
+  }
   text += MicrobatchesText(all);
   if (!in_bytes) text += "; memory in activations of one rank's share of one microbatch";
   if (!all.empty() && all.front()->chosen.costs.message_bytes == 0) {

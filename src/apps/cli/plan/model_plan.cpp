@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/text/numbers.h"
 #include "base/units.h"
 #include "cli/command/command.h"
 #include "cli/options/scenario_options.h"
@@ -22,6 +23,7 @@
 #include "plan/uncertainty/outlook.h"
 #include "report/table.h"
 #include "scenario/command_line.h"
+#include "scenario/evidence/evidence.h"
 #include "scenario/spelling.h"
 #include "schedule/text/text.h"
 
@@ -30,9 +32,20 @@ namespace {
 
 std::string NameOf(const TrainingPlan& plan) { return WordOf(plan.scenario.schedules.front()); }
 
-const std::vector<std::string> kDivisionColumns = {"tensor",     "pipeline",  "context",
-                                                   "data",       "expert",    "zero",
-                                                   "microbatch", "recompute", "schedule"};
+const std::vector<std::string> kDivisionColumns = {
+    "tensor", "pipeline",   "context",   "data",     "expert",
+    "zero",   "microbatch", "recompute", "schedule", "priced as"};
+
+// The implementation, with the kernels of experts that were chosen.
+std::string KernelsOf(const TrainingPlan& plan) {
+  std::string text = plan.implementation();
+  if (plan.division.dispatcher) {
+    text += fmt::format(", {}", plan.scenario.dispatcher.value_or(""));
+  }
+  if (plan.division.graphs_layers) text += ", CUDA graphs";
+  if (plan.division.overlaps_experts) text += ", overlapped experts";
+  return text;
+}
 
 std::vector<std::string> DivisionCells(const TrainingPlan& plan) {
   const JobDivision& division = plan.division;
@@ -46,6 +59,13 @@ std::vector<std::string> DivisionCells(const TrainingPlan& plan) {
     cells[kContextCell] += ", " + *plan.scenario.context_exchange;
   }
   cells.push_back(division.recompute);
+  if (plan.scenario.optimizer_states) {
+    cells.back() += fmt::format(", states in {}", *plan.scenario.optimizer_states);
+  }
+  if (plan.scenario.offloaded_states) {
+    cells.back() +=
+        fmt::format(", {} of states on the host", FormatPercent(*plan.scenario.offloaded_states));
+  }
   if (division.gather_again) cells.back() += ", gathered again";
   if (division.offloaded_layers > 0) {
     cells.back() += fmt::format(", {} layers offloaded", division.offloaded_layers);
@@ -53,6 +73,7 @@ std::vector<std::string> DivisionCells(const TrainingPlan& plan) {
   cells.push_back(NameOf(plan));
   if (division.precision) cells.back() += " in " + *plan.scenario.precision;
   if (plan.scenario.across_sites) cells.back() += " across sites: " + *plan.scenario.across_sites;
+  cells.push_back(KernelsOf(plan));
   return cells;
 }
 
@@ -110,13 +131,15 @@ std::string Verdict(const Outlook& outlook) {
   return text;
 }
 
-Table FrontTable(const PlanAnswer& answer) {
+Table FrontTable(const PlanAnswer& answer, const TrainingRun& run) {
   Table table;
   table.title = "Fastest plans for the memory they need";
   table.columns = kDivisionColumns;
   for (const char* column : {"step", "tokens/s", "MFU", "bubble", "memory", "above the bound"}) {
     table.columns.emplace_back(column);
   }
+  if (run.tokens > 0) table.columns.emplace_back("days");
+  if (run.price_per_hour > 0) table.columns.emplace_back("cost");
   double longest = 0;
   for (const TrainingPlan& plan : answer.front) longest = std::max(longest, plan.step_time());
   const AmountFormat time = FormatLike(longest, "s");
@@ -128,6 +151,8 @@ Table FrontTable(const PlanAnswer& answer) {
     cells.push_back(FormatPercent(plan.bubble()));
     cells.push_back(FormatAmount(plan.bytes(), "B"));
     cells.push_back(FormatPercent(plan.step_time() / plan.lower_bound - 1));
+    if (run.tokens > 0) cells.push_back(fmt::format("{:.1f}", run.days(plan.estimate)));
+    if (run.price_per_hour > 0) cells.push_back(fmt::format("{:.0f}", run.cost(plan.estimate)));
     table.rows.push_back(std::move(cells));
   }
   return table;
@@ -168,6 +193,16 @@ void PrintCheckpoints(const StepEstimate& estimate) {
              estimate.expected_tokens_per_second());
 }
 
+void PrintRun(const TrainingRun& run, const PlanRequest& request, const StepEstimate& estimate) {
+  if (run.tokens == 0) return;
+  fmt::print("\n{} tokens take the fastest plan {:.1f} days", *request.tokens, run.days(estimate));
+  if (run.price_per_hour > 0) {
+    fmt::print(" and cost {:.0f}: {} devices at {} per hour", run.cost(estimate), estimate.devices,
+               FormatNumber(run.price_per_hour));
+  }
+  fmt::print(".\n");
+}
+
 std::string ReasonOf(const PlanFile& file, const TrainingPlan& plan) {
   return Spell(*file.reason, plan.scenario, OptionOf).line();
 }
@@ -205,6 +240,7 @@ Result<std::vector<PlanFile>> Write(const TrainingPlan& plan, const PlanOutput& 
 
 Result<int> PlanModel(const PlanRequest& request, const PlanOutput& output) {
   PENSTOCK_TRY(PlanQuestion question, ModelQuestionOf(request));
+  PENSTOCK_TRY(const TrainingRun run, TrainingRunOf(request));
   PENSTOCK_TRY(std::optional<OutlookQuestion> doubts, OutlookQuestionOf(request));
   const std::atomic<bool>& interrupt = CatchInterrupt();
   question.stop = [&] { return interrupt.load(); };
@@ -224,10 +260,10 @@ Result<int> PlanModel(const PlanRequest& request, const PlanOutput& output) {
   PENSTOCK_TRY(const PlanAnswer answer, std::move(searched));
   if (!outlook) return tl::unexpected(std::move(outlook).error());
   PENSTOCK_TRY(const std::vector<PlanFile> files, Write(answer.best(), output));
-  Json figures = FiguresOf(answer, seconds);
+  Json figures = FiguresOf(answer, seconds, run);
   if (doubts) figures["uncertainty"] = FiguresOf(*outlook);
   if (!files.empty()) figures["configs"] = ToJson(files, answer.best());
-  const Table front = FrontTable(answer), others = RunnersUpTable(answer);
+  const Table front = FrontTable(answer, run), others = RunnersUpTable(answer);
   if (!output.page.empty()) {
     PENSTOCK_TRY_STATUS(WriteModelPage(question, answer, {figures, {front, others}, output}));
   }
@@ -242,9 +278,13 @@ Result<int> PlanModel(const PlanRequest& request, const PlanOutput& output) {
   fmt::print("{}", TableText(front));
   if (!others.rows.empty()) fmt::print("\n{}", TableText(others));
   PrintCheckpoints(answer.best().estimate);
+  PrintRun(run, request, answer.best().estimate);
   fmt::print("\n{} configurations in {}; a device may need {}. The fastest:\n  {}\n",
              answer.searched, FormatSeconds(seconds), FormatAmount(answer.memory_limit, "B"),
              CommandLineOf(answer.best().scenario));
+  if (const auto model = answer.best().scenario.Load()) {
+    fmt::print("{}\n", EvidenceOf(*model).Text());
+  }
   if (*outlook) fmt::print("\n{}", OutlookText(**outlook));
   Print(files, answer.best());
   if (!output.page.empty()) fmt::print("wrote {}\n", output.page);

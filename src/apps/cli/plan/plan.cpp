@@ -79,7 +79,14 @@ Result<int> PlanSchedules(const PlanRequest& request, const PlanOutput& output) 
     fmt::print("{}", FormatTableCsv(table));
     return kExitOk;
   }
-  fmt::print("{}no schedule of these placements takes less than {}\n", TableText(table),
+  fmt::print("{}", TableText(table));
+  for (const PlannedSchedule& planned : plan.front) {
+    const int copies = planned.schedule.placement.replicas();
+    if (copies == 1) continue;
+    fmt::print("{} holds the weights of the model {} times, which is not in its peak memory\n",
+               planned.name, copies);
+  }
+  fmt::print("no schedule of these placements takes less than {}\n",
              FormatNumber(plan.lower_bound));
   if (!output.csv.empty()) fmt::print("{}: {}\n", output.csv, plan.best().name);
   if (!output.page.empty()) fmt::print("wrote {}\n", output.page);
@@ -108,8 +115,8 @@ class PlanCommand : public Command {
             "a device (default 95% of its memory)")
         ->type_name("LIMIT");
     AddText(app, "--for", request_.framework,
-            fmt::format("Only what this framework can run: {} (default penstock, unless "
-                        "--implementation is given)",
+            fmt::format("What is to run the plan: {} (default penstock, or what has the kernels of "
+                        "--implementation)",
                         fmt::join(FrameworkNames(), ", ")))
         ->type_name("FRAMEWORK");
     AddText(app, "--overlap", scenario.overlap,
@@ -151,6 +158,14 @@ class PlanCommand : public Command {
  private:
   void DefineForModels(CLI::App& app) {
     AddInt(app, "--global-batch", request_.global_batch, "Samples per step, of all replicas", {1})
+        ->group(kOfModels);
+    AddText(app, "--tokens", request_.tokens,
+            "Tokens that a run trains (15T, 300B): adds its days to each plan")
+        ->type_name("COUNT")
+        ->group(kOfModels);
+    app.add_option("--price-per-hour", request_.price_per_hour,
+                   "Price of a device per hour, in any currency: adds what these days cost")
+        ->type_name("X")
         ->group(kOfModels);
     app.add_option("--schedule", request_.schedules, "Schedules that are allowed (default: all)")
         ->delimiter(',')

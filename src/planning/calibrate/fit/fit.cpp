@@ -2,153 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 
-#include "base/system/on_all_cores.h"
+#include "calibrate/fit/fit_problem.h"
+#include "calibrate/fit/fit_runs.h"
 #include "calibrate/fit/least_squares.h"
 
 namespace penstock {
 namespace {
 
-// Runs with the constants that they share, as a problem of least squares.
-class FitProblem {
- public:
-  // Ownership: refers to all arguments.
-  FitProblem(const std::vector<MeasuredRun>& runs, const std::vector<double>& measured,
-             const std::vector<FitConstant>& constants);
-
-  // One value of a constant that some runs share.
-  struct Parameter {
-    std::size_t constant = 0;
-    std::string group;
-    std::size_t first_run = 0;  // whose columns tell the group
-    std::size_t rows = 0;
-  };
-
-  const std::vector<Parameter>& parameters() const { return parameters_; }
-  const ScenarioField& FieldOf(std::size_t parameter) const;
-  // The values that the runs have, where searches start.
-  std::vector<double> Start() const;
-  LeastSquares Problem() const;
-  // The residuals of the runs for which `wanted` is true, 0 for the others.
-  std::vector<double> Residuals(const std::vector<double>& at,
-                                const std::vector<bool>& wanted) const;
-  MeasuredRun RunWith(std::size_t run, const std::vector<double>& at) const;
-  // Returns "flops_efficiency (device a100, precision fp16)".
-  std::string NameOf(std::size_t parameter) const;
-
- private:
-  double Residual(std::size_t run, const std::vector<double>& at) const;
-  std::vector<double> Evaluate(const std::vector<double>& at, Matrix* jacobian) const;
-
-  const std::vector<MeasuredRun>& runs_;
-  const std::vector<double>& measured_;
-  const std::vector<FitConstant>& constants_;
-  std::vector<Parameter> parameters_;
-  std::vector<std::vector<std::size_t>> of_run_;  // by run and constant: the parameter
-};
-
-constexpr double kDifference = 1e-3;  // of a derivative, in a search's unit
-
-constexpr double kRefused = 10;  // the residual of a run that constants make impossible
-
-FitProblem::FitProblem(const std::vector<MeasuredRun>& runs, const std::vector<double>& measured,
-                       const std::vector<FitConstant>& constants)
-    : runs_(runs), measured_(measured), constants_(constants) {
-  std::map<std::pair<std::size_t, std::string>, std::size_t> index;
-  of_run_.resize(runs.size());
-  for (std::size_t constant = 0; constant < constants.size(); ++constant) {
-    for (std::size_t run = 0; run < runs.size(); ++run) {
-      std::string group = Describe(runs[run], constants[constant].per);
-      const auto [place, added] = index.emplace(std::pair(constant, group), parameters_.size());
-      if (added) parameters_.push_back({constant, std::move(group), run});
-      ++parameters_[place->second].rows;
-      of_run_[run].push_back(place->second);
-    }
-  }
-}
-
-const ScenarioField& FitProblem::FieldOf(std::size_t parameter) const {
-  return *constants_[parameters_[parameter].constant].field;
-}
-
-std::vector<double> FitProblem::Start() const {
-  std::vector<double> start;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const ScenarioField& field = FieldOf(i);
-    start.push_back(ToSearch(field, ConstantOf(field, runs_[parameters_[i].first_run].scenario)));
-  }
-  return start;
-}
-
-LeastSquares FitProblem::Problem() const {
-  LeastSquares problem;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const ScenarioField& field = FieldOf(i);
-    problem.least.push_back(ToSearch(field, field.fit->least));
-    problem.most.push_back(ToSearch(field, field.fit->most));
-  }
-  problem.residuals = [this](const std::vector<double>& at, Matrix* jacobian) {
-    return Evaluate(at, jacobian);
-  };
-  return problem;
-}
-
-MeasuredRun FitProblem::RunWith(std::size_t run, const std::vector<double>& at) const {
-  MeasuredRun with = runs_[run];
-  for (const std::size_t parameter : of_run_[run]) {
-    const ScenarioField& field = FieldOf(parameter);
-    SetConstant(field, FromSearch(field, at[parameter]), with.scenario);
-  }
-  return with;
-}
-
-double FitProblem::Residual(std::size_t run, const std::vector<double>& at) const {
-  const auto estimate = EstimateStep(RunWith(run, at).scenario);
-  return estimate ? std::log(estimate->step_time / measured_[run]) : kRefused;
-}
-
-std::vector<double> FitProblem::Residuals(const std::vector<double>& at,
-                                          const std::vector<bool>& wanted) const {
-  std::vector<double> residuals(runs_.size());
-  OnAllCores(runs_.size(), [&](std::size_t run) {
-    if (wanted[run]) residuals[run] = Residual(run, at);
-  });
-  return residuals;
-}
-
-std::vector<double> FitProblem::Evaluate(const std::vector<double>& at, Matrix* jacobian) const {
-  std::vector<double> residuals(runs_.size());
-  if (jacobian != nullptr) *jacobian = {runs_.size(), parameters_.size()};
-  OnAllCores(runs_.size(), [&](std::size_t run) {
-    residuals[run] = Residual(run, at);
-    if (jacobian == nullptr) return;
-    std::vector<double> moved = at;
-    for (const std::size_t parameter : of_run_[run]) {
-      const ScenarioField& field = FieldOf(parameter);
-      // Away from the upper bound.
-      const bool up = at[parameter] + kDifference <= ToSearch(field, field.fit->most);
-      moved[parameter] = at[parameter] + (up ? kDifference : -kDifference);
-      (*jacobian)(run, parameter) =
-          (Residual(run, moved) - residuals[run]) / (moved[parameter] - at[parameter]);
-      moved[parameter] = at[parameter];
-    }
-  });
-  return residuals;
-}
-
-std::string FitProblem::NameOf(std::size_t parameter) const {
-  const Parameter& each = parameters_[parameter];
-  const std::string name(FieldOf(parameter).name);
-  return each.group.empty() ? name : fmt::format("{} ({})", name, each.group);
-}
-
-constexpr double kDependent = 1e-3;     // the part of a derivative that no other constant explains
-constexpr double kWorthwhile = 0.02;    // the decrease of the error for which a constant is added
-constexpr std::size_t kMostRows = 160;  // of a choice among constants
-// A choice among constants counts one as determined if its standard error is at most this part of
-// its value, or of its range if it may be 0.
-constexpr double kDetermined = 0.25;
+constexpr double kDependent = 1e-3;  // the part of a derivative that no other constant explains
 constexpr int kMostRounds = 8;
 constexpr double kLittleGain = 1e-3;     // a relative decrease of the sum that ends the rounds
 constexpr double kSmallResidual = 1e-3;  // up to which residuals have equal weights
@@ -324,17 +186,17 @@ std::vector<ConstantValue> ValuesOf(const FitProblem& problem, const WeightedFit
   return values;
 }
 
-struct TimedRuns {
-  std::vector<MeasuredRun> runs;
-  std::vector<double> measured;
-  std::vector<double> before;  // residuals of the constants that the runs have
-};
+}  // namespace
 
-// The runs with a measured time, at most `most` of them, evenly chosen.
-TimedRuns Timed(const PricedRuns& priced, std::size_t most) {
+Result<TimedRuns> Timed(const PricedRuns& priced, std::size_t most) {
   std::vector<std::size_t> all;
   for (std::size_t i = 0; i < priced.runs.size(); ++i) {
     if (priced.predictions[i].measured_step_time) all.push_back(i);
+  }
+  if (all.empty()) {
+    return InvalidArgument(
+        "no row has a measured time, which a fit needs: give step_time or "
+        "tokens_per_second_per_device");
   }
   TimedRuns timed;
   const std::size_t count = std::min(most, all.size());
@@ -362,17 +224,29 @@ Result<Fit> FitRuns(const TimedRuns& timed, const std::vector<FitConstant>& cons
   return fit;
 }
 
-Status RequireTimes(const TimedRuns& timed) {
-  if (!timed.runs.empty()) return {};
-  return InvalidArgument(
-      "no row has a measured time, which a fit needs: give step_time or "
-      "tokens_per_second_per_device");
+double LinearError(const FitProblem& problem) {
+  const LeastSquares squares = problem.Problem();
+  const std::vector<double> start = problem.Start();
+  Matrix jacobian;
+  const std::vector<double> residuals = squares.residuals(start, &jacobian);
+  std::vector<double> left_out = residuals;
+  for (std::size_t fold = 0; fold < kFolds; ++fold) {
+    std::vector<bool> outside(residuals.size());
+    for (std::size_t row = 0; row < outside.size(); ++row) outside[row] = row % kFolds != fold;
+    const std::vector<double> change =
+        SolveLinear(jacobian, residuals, std::vector<bool>(start.size()), 0, outside);
+    for (std::size_t row = fold; row < residuals.size(); row += kFolds) {
+      for (std::size_t i = 0; i < start.size(); ++i) {
+        const double at = std::clamp(start[i] + change[i], squares.least[i], squares.most[i]);
+        left_out[row] += jacobian(row, i) * (at - start[i]);
+      }
+    }
+  }
+  return MapeOf(left_out);
 }
 
-// Sets the fitted constants in all runs, also in those without a measured time.
-void SetInRuns(const PricedRuns& priced, Fit& fit) {
-  fit.runs = priced.runs;
-  for (MeasuredRun& run : fit.runs) {
+void SetIn(std::vector<MeasuredRun>& runs, const Fit& fit) {
+  for (MeasuredRun& run : runs) {
     for (const ConstantValue& value : fit.values) {
       const bool applies = std::ranges::all_of(value.of, [&](const auto& column) {
         return ValueOf(run, column.first) == column.second;
@@ -382,70 +256,12 @@ void SetInRuns(const PricedRuns& priced, Fit& fit) {
   }
 }
 
-// Whether the rows determine all values: none is at its bound or too uncertain.
-bool AreDetermined(const Fit& fit) {
-  return std::ranges::all_of(fit.values, [](const ConstantValue& value) {
-    const ScenarioField& field = *value.field;
-    const double slope = SlopeOf(field, ToSearch(field, value.value));
-    return !value.at_bound && value.error <= kDetermined * slope;
-  });
-}
-
-struct Addition {
-  FitConstant constant;
-  double error = 0;  // of rows that are left out
-};
-
-// Returns the constant that decreases the error of rows that a fit leaves out most, if it is added.
-std::optional<Addition> BestAddition(const TimedRuns& timed, const std::vector<FitConstant>& chosen,
-                                     const std::vector<std::string_view>& per) {
-  std::optional<Addition> best;
-  for (const ScenarioField* field : MachineFields()) {
-    const bool has =
-        std::ranges::any_of(chosen, [&](const FitConstant& each) { return each.field == field; });
-    if (has) continue;
-    for (const std::vector<std::string_view>& columns :
-         per.empty() ? UsualColumns(*field) : std::vector<std::vector<std::string_view>>{per}) {
-      std::vector<FitConstant> with = chosen;
-      with.push_back({field, columns});
-      const auto fit = FitRuns(timed, with, 0);
-      if (!fit || !fit->cross_validated || !AreDetermined(*fit)) continue;
-      if (!best || *fit->cross_validated < best->error) best = {with.back(), *fit->cross_validated};
-    }
-  }
-  return best;
-}
-
-}  // namespace
-
 Result<Fit> FitConstants(const PricedRuns& priced, const std::vector<FitConstant>& constants) {
-  const TimedRuns timed = Timed(priced, priced.runs.size());
-  PENSTOCK_TRY_STATUS(RequireTimes(timed));
+  PENSTOCK_TRY(const TimedRuns timed, Timed(priced, priced.runs.size()));
   PENSTOCK_TRY(Fit fit, FitRuns(timed, constants, kMostRounds));
-  SetInRuns(priced, fit);
+  fit.runs = priced.runs;
+  SetIn(fit.runs, fit);
   return fit;
-}
-
-Result<Fit> FitDeterminedConstants(const PricedRuns& priced,
-                                   const std::vector<std::string_view>& per) {
-  const TimedRuns some = Timed(priced, kMostRows);
-  PENSTOCK_TRY_STATUS(RequireTimes(some));
-  std::vector<FitConstant> chosen;
-  double least_error = 0;
-  while (true) {
-    const std::optional<Addition> best = BestAddition(some, chosen, per);
-    if (!best) break;
-    const bool is_first = chosen.empty();
-    if (!is_first && best->error > least_error * (1 - kWorthwhile)) break;
-    least_error = best->error;
-    chosen.push_back(best->constant);
-  }
-  if (chosen.empty()) {
-    return InvalidArgument(
-        "the rows determine no constant to a quarter of its value: give more rows, or name what "
-        "to fit");
-  }
-  return FitConstants(priced, chosen);
 }
 
 }  // namespace penstock

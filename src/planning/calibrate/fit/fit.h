@@ -1,6 +1,7 @@
 // Fits constants of the machine to measured runs, by the least sum of |log(predicted / measured)|.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -19,7 +20,9 @@ struct Fit {
   double mape = 0;         // mean of |predicted / measured - 1| with the fitted ones
   // The mean error of held-out rows (five-fold cross-validation). Empty if there are too few rows.
   std::optional<double> cross_validated = {};
-  std::vector<MeasuredRun> runs = {};  // with the constants set
+  // Whether it is better than none: on rows that it leaves out, if it has chosen its constants.
+  bool is_kept = true;
+  std::vector<MeasuredRun> runs = {};  // with the constants set if it is kept
 };
 
 // Fits these constants to the runs with a measured time. Requires: every run can be priced, and
@@ -29,7 +32,10 @@ Result<Fit> FitConstants(const PricedRuns& priced, const std::vector<FitConstant
 
 // Chooses among the constants that the rows determine to a quarter of their values: takes the one
 // with the least cross-validated error, and adds others as long as it decreases by a fiftieth.
-Result<Fit> FitDeterminedConstants(const PricedRuns& priced,
-                                   const std::vector<std::string_view>& per);
+// The fit is not kept if rows that it leaves out are predicted worse than without a fit. `progress`
+// gets the part of the work that is done.
+Result<Fit> FitDeterminedConstants(
+    const PricedRuns& priced, const std::vector<std::string_view>& per,
+    const std::function<void(double)>& progress = [](double) {});
 
 }  // namespace penstock

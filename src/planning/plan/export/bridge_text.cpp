@@ -45,13 +45,33 @@ class BridgeOverrides {
     Set("model.context_parallel_size", division.context);
     if (division.context > 1) Set("model.cp_comm_type", ContextExchangeOf(job_));
     Set("model.sequence_parallel", division.tensor > 1 && job_.sequence_parallel());
-    if (known_.overlaps_tensor) Set("comm_overlap.tp_comm_overlap", false);
+    SetOverlap("tp_comm_overlap", assumed_.overlaps_tensor);
+    // The recipes' buffers have the sizes of their own division.
+    if (known_.has_overlap) Set("comm_overlap.tp_comm_overlap_cfg", "null");
     if (!job_.shape().experts) return;
     Set("model.expert_model_parallel_size", division.expert);
     Set("model.expert_tensor_parallel_size", job_.division.experts_tensor());
-    Set("model.moe_token_dispatcher_type", "alltoall");
-    Set("model.moe_flex_dispatcher_backend", "null");
+    AddExpertKernels();
+  }
+
+  void SetOverlap(std::string_view field, bool value) {
+    Set(fmt::format("{}.{}", known_.has_overlap ? "comm_overlap" : "model", field), value);
+  }
+
+  void AddExpertKernels() {
+    const Profile& profile = job_.model.batch.profile;
+    const bool is_flex =
+        profile.dispatcher == Dispatcher::kDeepEp || profile.dispatcher == Dispatcher::kHybridEp;
+    const std::string_view name = kDispatcherNames[static_cast<std::size_t>(profile.dispatcher)];
+    const bool gathers = profile.dispatcher == Dispatcher::kAllGather;
+    Set("model.moe_token_dispatcher_type", is_flex ? "flex" : gathers ? "allgather" : "alltoall");
+    SetOrNull("model.moe_flex_dispatcher_backend", is_flex ? std::string(name) : "");
     Set("model.moe_shared_expert_overlap", false);
+    Set("model.moe_permute_fusion", assumed_.fuses_permutation);
+    SetOverlap("overlap_moe_expert_parallel_comm", profile.overlapped_experts);
+    const bool has_graphs = profile.graphs == CudaGraphs::kPartial;
+    Set("model.cuda_graph_impl", has_graphs ? "transformer_engine" : "none");
+    if (has_graphs) Set("model.cuda_graph_scope", "[attn,moe_router,moe_preprocess]");
   }
 
   void AddStages() {
@@ -92,20 +112,44 @@ class BridgeOverrides {
     Set("ddp.use_distributed_optimizer", shards);
     Set("optimizer.use_distributed_optimizer", shards);
     Set("ddp.overlap_param_gather", shards);
-    Set("ddp.grad_reduce_in_fp32", true);
+    Set("ddp.overlap_grad_reduce", true);
+    Set("ddp.grad_reduce_in_fp32", assumed_.reduces_in_fp32);
+    // It replaces the setting of DDP.
+    if (known_.has_precision) {
+      Set("mixed_precision.grad_reduce_in_fp32", assumed_.reduces_in_fp32);
+    }
   }
 
   const PlanJob& job_;
   const KnownModel& known_;
+  MegatronAssumptions assumed_ = AssumptionsOf(job_);
   std::string lines_;
 };
+
+// Refuses a price of something else than what the recipe runs.
+Status CheckAssumptions(const PlanJob& job, const KnownModel& known) {
+  if (job.scenario.implementation == "megatron") {
+    return InvalidParameter("implementation", "megatron: {} runs transformer-engine", kBridge);
+  }
+  if (job.model.batch.profile.graphs == CudaGraphs::kFull) {
+    return InvalidParameter("cuda_graphs", "full: is not expressed for {}; give partial", kBridge);
+  }
+  // Their mixed precision is the name of one that sums in fp32, and precedes.
+  if (!known.has_precision && !AssumptionsOf(job).reduces_in_fp32) {
+    return InvalidParameter("fp32_gradients", "false: {} of {} sums gradients in fp32; give true",
+                            known.bridge_recipe, kBridge);
+  }
+  return {};
+}
 
 }  // namespace
 
 Result<std::string> BridgeText(const PlanJob& job) {
   PENSTOCK_TRY_STATUS(CheckOwnSchedule(job, kBridge));
   PENSTOCK_TRY_STATUS(CheckMegatronCore(job, kBridge));
-  PENSTOCK_TRY_STATUS(RefuseOtherSettings(job, kBridge, {"context_exchange"}));
+  PENSTOCK_TRY_STATUS(RefuseOtherSettings(
+      job, kBridge,
+      {"context_exchange", "dispatcher", "overlapped_experts", "cuda_graphs", "fp32_gradients"}));
   const KnownModel* const known = FindKnownModel(job.shape());
   if (known == nullptr || known->bridge_recipe.empty()) {
     return InvalidParameter("model", "{}: no known recipe of {} has these sizes", job.shape().name,
@@ -115,6 +159,7 @@ Result<std::string> BridgeText(const PlanJob& job) {
     return InvalidParameter("precision", "{}: the recipes of {} compute in bf16",
                             *job.scenario.precision, kBridge);
   }
+  PENSTOCK_TRY_STATUS(CheckAssumptions(job, *known));
   const Cluster& cluster = job.model.cluster;
   return fmt::format(
       "# A plan as overrides of a recipe of Megatron-Bridge, for bash:\n"

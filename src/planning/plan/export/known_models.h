@@ -12,7 +12,8 @@ struct KnownModel {
   std::string_view titan_name = {};  // module and flavor of torchtitan; empty: none
   std::string_view titan_flavor = {};
   std::string_view bridge_recipe = {};  // of Megatron-Bridge; empty: none
-  bool overlaps_tensor = false;  // whether the recipe's messages of `tensor` need its own sizes
+  // Whether the recipe has a CommOverlapConfig and a MixedPrecisionConfig, whose fields can be set.
+  bool has_overlap = false, has_precision = false;
 };
 
 // Returns the model of these sizes, whatever its name and however many further tokens it predicts,

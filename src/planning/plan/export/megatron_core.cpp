@@ -94,6 +94,20 @@ MegatronRecompute MegatronRecomputeOf(const PlanJob& job) {
   return chosen;
 }
 
+MegatronAssumptions AssumptionsOf(const PlanJob& job) {
+  const Microbatch& batch = job.model.batch;
+  const Implementation& implementation = batch.profile.get();
+  MegatronAssumptions assumed;
+  assumed.overlaps_tensor = implementation.overlaps_tensor != nullptr &&
+                            implementation.overlaps_tensor(batch) &&
+                            job.scenario.hidden_communication.value_or(1) > 0;
+  assumed.reduces_in_fp32 = batch.profile.sums_in_fp32();
+  assumed.gathers_quantized =
+      IsQuantized(batch.precision) && implementation.quantized_gather_bytes > 0;
+  assumed.fuses_permutation = implementation.quantizes && job.shape().experts.has_value();
+  return assumed;
+}
+
 std::string_view ContextExchangeOf(const PlanJob& job) {
   const std::string how = job.scenario.context_exchange.value_or("ring");
   return how == "ulysses" ? "a2a" : how == "all-gather" ? "all_gather" : "p2p";

@@ -26,6 +26,15 @@ struct MegatronRecompute {
 };
 MegatronRecompute MegatronRecomputeOf(const PlanJob& job);
 
+// What the price assumes of messages and dtypes, which the files must set.
+struct MegatronAssumptions {
+  bool overlaps_tensor = false;    // tp_comm_overlap
+  bool reduces_in_fp32 = true;     // grad_reduce_in_fp32
+  bool gathers_quantized = false;  // fp8_param_gather, fp4_param_gather
+  bool fuses_permutation = false;  // moe_permute_fusion
+};
+MegatronAssumptions AssumptionsOf(const PlanJob& job);
+
 // The value of cp_comm_type.
 std::string_view ContextExchangeOf(const PlanJob& job);
 

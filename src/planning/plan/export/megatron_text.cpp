@@ -52,10 +52,17 @@ class MegatronOptions {
     Add("context-parallel-size", division.context);
     if (division.context > 1) Add("cp-comm-type", ContextExchangeOf(job_));
     if (division.tensor > 1 && job_.sequence_parallel()) Flag("sequence-parallel");
+    if (assumed_.overlaps_tensor) Flag("tp-comm-overlap");
     if (job_.shape().experts) {
       Add("expert-model-parallel-size", division.expert);
       Add("expert-tensor-parallel-size", job_.division.experts_tensor());
     }
+    AddReplicas();
+    AddStates();
+  }
+
+  void AddReplicas() {
+    const JobDivision& division = job_.division;
     if (job_.division.copies() == 1) return;
     Flag("overlap-grad-reduce");
     if (division.zero == 0) return;
@@ -65,6 +72,23 @@ class MegatronOptions {
     if (sharing > 0 && sharing < job_.division.copies()) {
       Add("num-distributed-optimizer-instances", job_.division.copies() / sharing);
     }
+  }
+
+  // Both need the optimizer of TransformerEngine that takes its states' dtypes.
+  void AddStates() {
+    const Profile& profile = job_.model.batch.profile;
+    const bool is_small = profile.moments != Moments::kFp32;
+    if (!is_small && profile.offloaded_states == 0) return;
+    if (job_.division.copies() == 1 || job_.division.zero == 0) Flag("use-distributed-optimizer");
+    Flag("use-precision-aware-optimizer");
+    if (is_small) {
+      const std::string_view dtype = kMomentNames[static_cast<std::size_t>(profile.moments)];
+      Add("exp-avg-dtype", dtype);
+      Add("exp-avg-sq-dtype", dtype);
+    }
+    if (profile.offloaded_states == 0) return;
+    Flag("optimizer-cpu-offload");
+    Add("optimizer-offload-fraction", profile.offloaded_states);
   }
 
   void AddBatch() {
@@ -141,6 +165,7 @@ class MegatronOptions {
     if (experts.dense_layers > 0 || experts.every > 1) Add("moe-layer-freq", LayersWithExperts());
     if (experts.shared > 0) Add("moe-shared-expert-intermediate-size", experts.shared_width());
     if (job_.model.batch.profile.grouped_experts) Flag("moe-grouped-gemm");
+    if (assumed_.fuses_permutation) Flag("moe-permute-fusion");
     switch (experts.balance) {
       case ExpertShape::Balance::kNone:
         Add("moe-router-load-balancing-type", "none");
@@ -181,7 +206,14 @@ class MegatronOptions {
     const Precision precision = job_.model.batch.precision;
     if (precision == Precision::kFp32) return;
     Flag(precision == Precision::kFp16 ? "fp16" : "bf16");
+    // Megatron-LM sums gradients of bf16 in fp32 unless it is told, and gradients of fp16 in fp16.
+    const bool is_bf16 = precision != Precision::kFp16;
+    if (is_bf16 && !assumed_.reduces_in_fp32) Flag("grad-reduce-in-bf16");
     if (!IsQuantized(precision)) return;
+    if (assumed_.gathers_quantized && job_.division.zero > 0) {
+      Flag(precision == Precision::kNvfp4 ? "fp4-param-gather" : "fp8-param-gather");
+      if (precision == Precision::kMxfp8) Flag("reuse-grad-buf-for-mxfp8-param-ag");
+    }
     if (precision == Precision::kNvfp4) {
       Add("fp4-format", "e2m1");
     } else {
@@ -217,12 +249,20 @@ class MegatronOptions {
     if (profile.deterministic) Flag("deterministic-mode");
     if (!profile.attention_mask) Flag("no-create-attention-mask-in-dataloader");
     if (profile.overlapped_experts) Flag("overlap-moe-expert-parallel-comm");
+    if (profile.graphs == CudaGraphs::kPartial) AddGraphs();
     if (profile.dropout) return;
     Add("attention-dropout", 0);
     Add("hidden-dropout", 0);
   }
 
+  // Of all but the experts, whose numbers of tokens change.
+  void AddGraphs() {
+    Add("cuda-graph-impl", "transformer_engine");
+    AddList("cuda-graph-scope", {"attn", "moe_router", "moe_preprocess"});
+  }
+
   const PlanJob& job_;
+  MegatronAssumptions assumed_ = AssumptionsOf(job_);
   std::string lines_;
 };
 
@@ -236,11 +276,7 @@ Status CheckSchedule(const PlanJob& job) {
     return InvalidParameter("overlap", "{}: {} runs the parts of a pair one after the other",
                             job.scenario.overlap.value_or("max"), kMegatronLm);
   }
-  if (job.model.batch.profile.overlapped_experts) {
-    return InvalidParameter("overlapped_experts", "true: {} has it only with 1f1b and interleaved",
-                            kMegatronLm);
-  }
-  return {};
+  return CheckMegatron(job.divided());
 }
 
 // Returns how penstock.megatron finds the schedule: its name, if the name and the sizes of the run
@@ -269,7 +305,14 @@ Result<std::string> MegatronText(const PlanJob& job, const std::string& csv) {
       job, kMegatronLm,
       {"context_exchange", "attention", "dispatcher", "dropout", "deterministic", "fused_loss",
        "overlapped_experts", "linear_biases", "grouped_experts", "attention_mask",
-       "layers_at_end_in_bf16", "zero_ranks"}));
+       "layers_at_end_in_bf16", "zero_ranks", "cuda_graphs", "fp32_gradients", "optimizer_states",
+       "offloaded_states"}));
+  if (job.model.batch.profile.graphs == CudaGraphs::kFull) {
+    return InvalidParameter("cuda_graphs",
+                            "full: {} needs experts of a fixed size for it; give "
+                            "partial",
+                            kMegatronLm);
+  }
   const Cluster& cluster = job.model.cluster;
   return fmt::format(
       "# A plan as arguments of Megatron-LM, for bash:\n"

@@ -11,17 +11,18 @@ namespace penstock {
 namespace {
 
 struct Format {
-  std::string_view framework;
+  std::string_view name;
+  std::string_view framework;  // whose price the plan needs
   const char* file;
   Result<std::string> (*text)(const PlanJob& job, const std::string& csv);
 };
 
 constexpr Format kFormats[] = {
-    {"penstock", "train.yaml", &TrainText},
-    {"megatron", "megatron.sh", &MegatronText},
-    {"megatron-bridge", "megatron_bridge.sh",
+    {"penstock", "penstock", "train.yaml", &TrainText},
+    {"megatron", "megatron", "megatron.sh", &MegatronText},
+    {"megatron-bridge", "megatron", "megatron_bridge.sh",
      [](const PlanJob& job, const std::string&) { return BridgeText(job); }},
-    {"torchtitan", "torchtitan_plan.py", &TorchtitanText},
+    {"torchtitan", "torchtitan", "torchtitan_plan.py", &TorchtitanText},
 };
 
 // What every file of a plan begins with.
@@ -43,6 +44,16 @@ Status MakeFolder(const std::string& folder) {
   return InvalidArgument("cannot make the folder {}: {}", Quote(folder), error.message());
 }
 
+// Another framework's plan would have other kernels, and may be another one.
+Result<std::string> TextOf(const Format& format, const TrainingPlan& plan, const PlanJob& job,
+                           const std::string& csv) {
+  if (!plan.framework.empty() && plan.framework != format.framework) {
+    return InvalidParameter("for", "{}: the plan is priced for it; give {}", plan.framework,
+                            format.framework);
+  }
+  return format.text(job, csv);
+}
+
 }  // namespace
 
 Result<std::vector<PlanFile>> WritePlanFiles(const TrainingPlan& plan, const std::string& folder) {
@@ -56,8 +67,8 @@ Result<std::vector<PlanFile>> WritePlanFiles(const TrainingPlan& plan, const std
   PENSTOCK_TRY_STATUS(SaveSchedule(job.schedule, csv));
   std::vector<PlanFile> files = {{"schedule", csv}};
   for (const Format& format : kFormats) {
-    PlanFile& file = files.emplace_back(PlanFile{format.framework, path_of(format.file)});
-    const auto text = format.text(job, csv);
+    PlanFile& file = files.emplace_back(PlanFile{format.name, path_of(format.file)});
+    const auto text = TextOf(format, plan, job, csv);
     if (text) {
       PENSTOCK_TRY_STATUS(WriteFileAtomically(file.path, *text));
       continue;

@@ -32,6 +32,7 @@ struct PlanJob {
   DividedModel divided() const {
     return {.division = division,
             .chunks = chunks,
+            .algorithm = algorithm,
             .shape = model.shape,
             .precision = model.batch.precision,
             .engine_model = engine_model,

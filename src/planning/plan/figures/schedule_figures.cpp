@@ -11,6 +11,7 @@ Json FiguresOf(const PlannedSchedule& planned, double lower_bound) {
   return {{"schedule", planned.name},
           {"ranks", planned.schedule.ranks()},
           {"chunks", planned.schedule.placement.chunks()},
+          {"weight_copies", planned.schedule.placement.replicas()},
           {"microbatches", planned.schedule.microbatches},
           {"makespan", planned.makespan},
           {"peak_memory", planned.peak_memory},

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "scenario/command_line.h"
+#include "scenario/evidence/evidence.h"
 #include "scenario/price/step_figures.h"
 
 namespace penstock {
@@ -19,9 +20,11 @@ double MfuOf(const TrainingPlan& plan) {
   return peak > 0 ? plan.estimate.flops_per_device() / peak : 0;
 }
 
-Json FiguresOf(const TrainingPlan& plan) {
+Json FiguresOf(const TrainingPlan& plan, const TrainingRun& run) {
   const JobDivision& division = plan.division;
-  Json figures = {{"tensor", division.tensor},
+  Json figures = {{"framework", plan.framework.empty() ? Json() : Json(plan.framework)},
+                  {"implementation", plan.implementation()},
+                  {"tensor", division.tensor},
                   {"pipeline", division.pipeline},
                   {"chunks", plan.chunks},
                   {"context", division.context},
@@ -49,22 +52,31 @@ Json FiguresOf(const TrainingPlan& plan) {
   if (division.context > 1 && plan.scenario.context_exchange) {
     figures["context_exchange"] = *plan.scenario.context_exchange;
   }
+  const Scenario& scenario = plan.scenario;
+  if (scenario.dispatcher) figures["dispatcher"] = *scenario.dispatcher;
+  if (scenario.cuda_graphs) figures["cuda_graphs"] = *scenario.cuda_graphs;
+  if (scenario.overlapped_experts) figures["overlapped_experts"] = *scenario.overlapped_experts;
+  if (scenario.optimizer_states) figures["optimizer_states"] = *scenario.optimizer_states;
+  if (scenario.offloaded_states) figures["offloaded_states"] = *scenario.offloaded_states;
   if (plan.scenario.across_sites) figures["across_sites"] = *plan.scenario.across_sites;
   AddCheckpoints(plan.estimate, figures);
+  if (const auto model = plan.scenario.Load()) figures["measured"] = ToJson(EvidenceOf(*model));
+  if (run.tokens > 0) figures["days"] = run.days(plan.estimate);
+  if (run.price_per_hour > 0) figures["cost"] = run.cost(plan.estimate);
   return figures;
 }
 
-Json FiguresOf(const PlanAnswer& answer, double seconds) {
+Json FiguresOf(const PlanAnswer& answer, double seconds, const TrainingRun& run) {
   Json front = Json::array(), runners_up = Json::array();
-  for (const TrainingPlan& plan : answer.front) front.push_back(FiguresOf(plan));
+  for (const TrainingPlan& plan : answer.front) front.push_back(FiguresOf(plan, run));
   for (const TrainingPlan& plan : answer.runners_up) {
-    Json object = FiguresOf(plan);
+    Json object = FiguresOf(plan, run);
     object["why_not"] = WhyNot(plan, answer.best());
     object.erase("lower_bound");
     object.erase("gap");
     runners_up.push_back(std::move(object));
   }
-  return {{"best", FiguresOf(answer.best())},
+  return {{"best", FiguresOf(answer.best(), run)},
           {"front", std::move(front)},
           {"runners_up", std::move(runners_up)},
           {"lower_bound", answer.lower_bound},

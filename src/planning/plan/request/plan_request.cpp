@@ -1,10 +1,13 @@
 #include "plan/request/plan_request.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <tuple>
 
 #include "base/text/quote.h"
 #include "base/units.h"
+#include "cost_model/implementation.h"
 #include "cost_model/request/read_name.h"
 #include "plan/search/framework.h"
 #include "scenario/fields.h"
@@ -35,6 +38,8 @@ Status RefuseTraining(const PlanRequest& request) {
         {"exclude", !request.excluded.empty()},
         {"precisions", !request.precisions.empty()},
         {"samples", request.samples.has_value()},
+        {"tokens", request.tokens.has_value()},
+        {"price_per_hour", request.price_per_hour.has_value()},
         {"seed", request.seed.has_value()},
         {"uncertainty", !request.uncertainty.empty()}}) {
     if (given) return InvalidParameter(parameter, "has no effect without `model`; give one");
@@ -63,6 +68,26 @@ Status CheckNames(const PlanRequest& request) {
   return {};
 }
 
+// What only some frameworks do. The engine trains all weights and keeps its states in fp32.
+Status CheckStates(const Framework& framework, const Scenario& scenario) {
+  if (framework.name != kEngineFramework) return {};
+  for (const auto& [field, given] : {std::pair("lora", scenario.lora.value_or(false)),
+                                     {"optimizer_states", scenario.optimizer_states.has_value()},
+                                     {"offloaded_states", scenario.offloaded_states.has_value()}}) {
+    if (given) return InvalidParameter(field, ": the engine has no such training; give `for`");
+  }
+  return {};
+}
+
+// A framework's plans have the price of its kernels.
+Status SetImplementation(const Framework& framework, Scenario& scenario) {
+  const auto& names = framework.implementations;
+  if (!scenario.implementation) scenario.implementation = std::string(names.front());
+  if (std::ranges::find(names, *scenario.implementation) != names.end()) return {};
+  return InvalidParameter("implementation", "{}: is no price of what {} runs; give {}",
+                          *scenario.implementation, framework.name, fmt::join(names, " or "));
+}
+
 Status Restrict(const Framework& framework, PlanQuestion& question) {
   if (question.schedules.empty()) {
     question.schedules = framework.usual.empty() ? framework.schedules : framework.usual;
@@ -74,13 +99,10 @@ Status Restrict(const Framework& framework, PlanQuestion& question) {
     }
     return InvalidParameter("schedule", "{}: {} does not run it", name, framework.name);
   }
-  question.most_tensor = framework.most_tensor;
-  question.most_context = framework.most_context;
-  question.most_zero = framework.most_zero;
-  question.exchanges = framework.exchanges;
-  question.check = framework.check;
+  question.framework = framework;
   Scenario& scenario = question.scenario;
-  if (!scenario.implementation) scenario.implementation = std::string(framework.implementation);
+  PENSTOCK_TRY_STATUS(SetImplementation(framework, scenario));
+  PENSTOCK_TRY_STATUS(CheckStates(framework, scenario));
   for (const auto& [field, given, most] :
        {std::tuple("tensor", scenario.tensor, framework.most_tensor),
         {"context", scenario.context, framework.most_context},
@@ -90,6 +112,15 @@ Status Restrict(const Framework& framework, PlanQuestion& question) {
     }
   }
   return {};
+}
+
+// Returns the framework that is asked for: by its name, by its implementation, or the engine.
+Result<Framework> AskedFramework(const PlanRequest& request) {
+  if (request.framework) return Of("for", FindFramework(*request.framework));
+  if (!request.scenario.implementation) return FindFramework(kEngineFramework);
+  PENSTOCK_TRY(const Implementation* implementation,
+               Of("implementation", FindImplementation(*request.scenario.implementation)));
+  return FrameworkOf(implementation->name);
 }
 
 // Fields of a file of costs that a search of schedules heeds, and the unit that it leaves alone.
@@ -169,6 +200,22 @@ Status SetLimit(const Scenario& scenario, PlanQuestion& question) {
 
 }  // namespace
 
+Result<TrainingRun> TrainingRunOf(const PlanRequest& request) {
+  TrainingRun run;
+  if (request.tokens) {
+    PENSTOCK_TRY(run.tokens, Of("tokens", ParseTokens(*request.tokens)));
+  }
+  if (!request.price_per_hour) return run;
+  if (!request.tokens) {
+    return InvalidParameter("price_per_hour", "has no effect without `tokens`; give them");
+  }
+  if (!(*request.price_per_hour > 0)) {
+    return InvalidParameter("price_per_hour", "{}: more than 0 is needed", *request.price_per_hour);
+  }
+  run.price_per_hour = *request.price_per_hour;
+  return run;
+}
+
 Result<PlanQuestion> ModelQuestionOf(const PlanRequest& request) {
   PENSTOCK_TRY_STATUS(RefuseCosts(request));
   PENSTOCK_TRY_STATUS(CheckRanges(request.scenario));
@@ -187,15 +234,11 @@ Result<PlanQuestion> ModelQuestionOf(const PlanRequest& request) {
   question.global_batch = *request.global_batch;
   PENSTOCK_TRY_STATUS(SetPrecisions(request, question));
   PENSTOCK_TRY_STATUS(SetLimit(request.scenario, question));
-  if (request.framework) {
-    PENSTOCK_TRY(const Framework framework, Of("for", FindFramework(*request.framework)));
-    PENSTOCK_TRY_STATUS(Restrict(framework, question));
-  } else if (!request.scenario.implementation) {
-    const Framework engine = FindFramework(kEngineFramework).value();
-    question.check = engine.check;
-    question.exchanges = engine.exchanges;
-    question.advice =
-        "; plans are what the engine runs unless a framework or `implementation` is given";
+  PENSTOCK_TRY(const Framework framework, AskedFramework(request));
+  PENSTOCK_TRY_STATUS(Restrict(framework, question));
+  if (!request.framework) {
+    question.advice = fmt::format("; plans are what {} runs unless `for` names another framework",
+                                  framework.name);
   }
   return question;
 }

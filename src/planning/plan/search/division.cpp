@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <optional>
 
+#include "cost_model/device.h"
+#include "plan/search/framework.h"
+
 namespace penstock {
 namespace {
 
@@ -42,9 +45,9 @@ class Enumeration {
   std::vector<JobDivision> Take() {
     const std::int64_t most_tensor =
         Least(std::min<std::int64_t>(question_.linked_devices, question_.shape.heads),
-              question_.most_tensor);
+              question_.framework->most_tensor);
     const std::int64_t most_context =
-        Least(question_.sequence / kLeastTokens, question_.most_context);
+        Least(question_.sequence / kLeastTokens, question_.framework->most_context);
     for (const int tensor : PowersOfTwo(fixed_.tensor, most_tensor)) {
       for (const int context :
            PowersOfTwo(fixed_.context, std::max<std::int64_t>(most_context, 1))) {
@@ -127,7 +130,7 @@ class Enumeration {
     }
     const int divide = question_.shards_over_context ? division.copies() : division.data;
     if (divide == 1) return AddBatches(division);
-    for (const int zero : question_.zeros) {
+    for (const int zero : question_.framework->zeros) {
       division.zero = zero;
       AddBatches(division);
     }
@@ -175,19 +178,46 @@ class Enumeration {
   // What is computed again need not be moved, so that each helps without the other.
   void AddOffloads(JobDivision division) {
     division.offloaded_layers = fixed_.offloaded_layers.value_or(0);
-    divisions_.push_back(division);
+    AddExpertOptions(division);
     if (fixed_.offloaded_layers || fixed_.offload_modules || division.recompute != "none") return;
     const int layers = static_cast<int>(question_.shape.layers);
     for (const int offloaded : {layers / 2, layers}) {
       division.offloaded_layers = offloaded;
-      if (offloaded > 0) divisions_.push_back(division);
+      if (offloaded > 0) AddExpertOptions(division);
     }
+  }
+
+  // Graphs and overlap need schedules of the framework's own (framework_limits.cpp).
+  void AddExpertOptions(JobDivision division) {
+    division.graphs_layers = fixed_.cuda_graphs == "partial";
+    division.overlaps_experts = fixed_.overlapped_experts.value_or(false);
+    divisions_.push_back(division);
+    const KernelOptions& options = question_.framework->options;
+    if (!question_.shape.experts) return;
+    if (options.graphs_layers && !fixed_.cuda_graphs) {
+      division.graphs_layers = true;
+      divisions_.push_back(division);
+    }
+    if (options.overlaps_experts && !fixed_.overlapped_experts && division.expert > 1) {
+      division.overlaps_experts = true;
+      divisions_.push_back(division);
+    }
+  }
+
+  // What costs little to compute again, and what frees most.
+  static std::vector<const char*> ModulesOf(const ModelShape& shape) {
+    if (!shape.experts) return {"core_attn", "norm", "mlp", "norm,mlp"};
+    if (!shape.latent) return {"core_attn", "norm", "act", "norm,act"};
+    return {"core_attn", "norm", "mla_up_proj", "norm,mla_up_proj", "norm,act,mla_up_proj"};
   }
 
   // Blocks are parts of the layers of a rank with one stage.
   std::vector<std::string> RecomputeForms(const JobDivision& division) const {
     if (fixed_.recompute) return {*fixed_.recompute};
-    std::vector<std::string> forms = {"none", "selective:core_attn", "selective:norm,act"};
+    std::vector<std::string> forms = {"none"};
+    for (const char* modules : ModulesOf(question_.shape)) {
+      forms.push_back(std::string("selective:") + modules);
+    }
     const std::int64_t layers = question_.shape.layers / division.pipeline;
     for (const int quarter : {1, 2, 3}) {
       std::string form = "block:" + std::to_string(layers * quarter / 4);
@@ -206,6 +236,40 @@ class Enumeration {
 
 std::vector<JobDivision> JobDivisions(const DivisionQuestion& question) {
   return Enumeration(question).Take();
+}
+
+namespace {
+
+// Megatron-Bridge, flex_dispatcher_backend.py: DeepEP runs on NVIDIA's devices except for those of
+// an NVL72, HybridEP on all of them.
+bool Runs(const Device& device, Dispatcher dispatcher) {
+  switch (dispatcher) {
+    case Dispatcher::kAllGather:
+    case Dispatcher::kAllToAll:
+      return true;
+    case Dispatcher::kDeepEp:
+      return device.vendor == "nvidia" && device.linked_devices == 0;
+    case Dispatcher::kHybridEp:
+      break;
+  }
+  return device.vendor == "nvidia";
+}
+
+}  // namespace
+
+std::vector<JobDivision> KernelVariants(const DivisionQuestion& question,
+                                        const JobDivision& division) {
+  const std::vector<Dispatcher>& dispatchers = question.framework->options.dispatchers;
+  if (dispatchers.empty() || division.expert == 1 || question.scenario->dispatcher) {
+    return {division};
+  }
+  std::vector<JobDivision> variants;
+  for (const Dispatcher dispatcher : dispatchers) {
+    if (!Runs(*question.device, dispatcher)) continue;
+    variants.push_back(division);
+    variants.back().dispatcher = dispatcher;
+  }
+  return variants;
 }
 
 void SetDivision(const JobDivision& division, Scenario& scenario) {
@@ -228,6 +292,11 @@ void SetDivision(const JobDivision& division, Scenario& scenario) {
   scenario.recompute = division.recompute;
   if (division.gather_again) scenario.gather_again = true;
   if (division.offloaded_layers > 0) scenario.offloaded_layers = division.offloaded_layers;
+  if (division.dispatcher) {
+    scenario.dispatcher = kDispatcherNames[static_cast<std::size_t>(*division.dispatcher)];
+  }
+  if (division.graphs_layers) scenario.cuda_graphs = "partial";
+  if (division.overlaps_experts) scenario.overlapped_experts = true;
   if (division.precision) {
     scenario.precision = kPrecisionNames[static_cast<std::size_t>(*division.precision)];
   }

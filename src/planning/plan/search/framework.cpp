@@ -18,18 +18,19 @@ const std::vector<Framework>& Frameworks() {
       {.name = kEngineFramework,
        .exchanges = {ContextExchange::kAllGather, ContextExchange::kUlysses,
                      ContextExchange::kRing},
-       .implementation = "penstock",
+       .implementations = {"penstock"},
        .check = &CheckPenstock},
+      {.name = "torchtitan",
+       .schedules = torch,
+       .zeros = {1, 3},
+       .exchanges = {ContextExchange::kAllGather},
+       .implementations = {"torch-compile", "torch"},
+       .check = &CheckTorchtitan},
       {.name = "torch",
        .schedules = torch,
        .most_tensor = 1,
        .most_context = 1,
-       .implementation = "torch"},
-      {.name = "torchtitan",
-       .schedules = torch,
-       .exchanges = {ContextExchange::kAllGather},
-       .implementation = "torch-compile",
-       .check = &CheckTorchtitan},
+       .implementations = {"torch", "torch-compile"}},
       {.name = "megatron",
        .schedules = {"gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zb-auto",
                      "interleaved-zb", "zbv", "zbv-formatted", "v-half", "v-min", "v-1f1b",
@@ -37,7 +38,12 @@ const std::vector<Framework>& Frameworks() {
        // All together take ten times as long to search.
        .usual = {"1f1b", "interleaved", "zb-h1", "interleaved-zb", "zbv", "v-half"},
        .most_zero = 1,
-       .implementation = "transformer-engine",
+       .implementations = {"transformer-engine", "megatron"},
+       .options = {.dispatchers = {Dispatcher::kAllToAll, Dispatcher::kDeepEp,
+                                   Dispatcher::kHybridEp},
+                   .graphs_layers = true,
+                   .overlaps_experts = true,
+                   .saves_states = true},
        .check = &CheckMegatron},
   };
   return frameworks;
@@ -56,6 +62,13 @@ Result<Framework> FindFramework(std::string_view name) {
   if (found != Frameworks().end()) return *found;
   return NotFound("{} is none of {}{}", Quote(name), fmt::join(FrameworkNames(), ", "),
                   Suggestion(name, FrameworkNames()));
+}
+
+Framework FrameworkOf(std::string_view implementation) {
+  return *std::ranges::find_if(Frameworks(), [&](const Framework& framework) {
+    return std::ranges::find(framework.implementations, implementation) !=
+           framework.implementations.end();
+  });
 }
 
 }  // namespace penstock

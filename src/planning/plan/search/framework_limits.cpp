@@ -26,6 +26,28 @@ Status CheckModules(const DividedModel& job) {
   return {};
 }
 
+// TransformerConfig.__post_init__ of Megatron-Core, and schedules.py, whose own schedules create
+// the graphs and compute one microbatch's experts during another's exchange.
+Status CheckExpertOptions(const DividedModel& job) {
+  const JobDivision& division = job.division;
+  if (!division.graphs_layers && !division.overlaps_experts) return {};
+  const std::string_view option = division.overlaps_experts ? "overlapped_experts" : "cuda_graphs";
+  PENSTOCK_TRY(const Recompute recompute, ParseRecompute(division.recompute));
+  const bool is_selective = recompute.method == Recompute::Method::kSelective;
+  const bool is_layer = recompute.method != Recompute::Method::kNone && !is_selective;
+  if (is_layer || (is_selective && (recompute.modules & kExpertsModule) != 0)) {
+    return InvalidParameter("recompute", "{}: Megatron-Core has no {} with it", division.recompute,
+                            option);
+  }
+  if (division.pipeline == 1 || job.algorithm.empty()) return {};
+  const bool interleaves =
+      job.algorithm == "interleaved" && division.microbatches % division.pipeline == 0;
+  if (interleaves || (job.algorithm == "1f1b" && !division.overlaps_experts)) return {};
+  return InvalidParameter("schedule", "{}: Megatron-Core has {} only with {}", job.algorithm,
+                          option,
+                          division.overlaps_experts ? "interleaved" : "1f1b and interleaved");
+}
+
 Status RefuseOffload(const JobDivision& division, std::string_view framework) {
   if (division.offloaded_layers == 0) return {};
   return InvalidParameter("offloaded_layers", "{}: is not expressed for {}; give 0",
@@ -137,6 +159,7 @@ Status CheckMegatron(const DividedModel& job) {
                             division.zero);
   }
   PENSTOCK_TRY_STATUS(RefuseOffload(division, "Megatron-Core"));
+  PENSTOCK_TRY_STATUS(CheckExpertOptions(job));
   return CheckModules(job);
 }
 

@@ -15,6 +15,7 @@ namespace penstock {
 struct DividedModel {
   const JobDivision& division;
   int chunks = 1;
+  std::string_view algorithm = {};  // of the schedule; empty: not chosen
   const ModelShape& shape;
   Precision precision = Precision::kBf16;
   // The engine's model of this shape, or why it has none (EngineModelOf).

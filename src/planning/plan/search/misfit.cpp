@@ -57,6 +57,9 @@ class NearestFit {
   std::optional<TrainingPlan> Fit(const Scenario& scenario) const {
     PlanQuestion changed = question_;
     changed.scenario = scenario;
+    return Fit(changed);
+  }
+  std::optional<TrainingPlan> Fit(const PlanQuestion& changed) const {
     auto plan = LeastMemoryPlan(changed);
     if (!plan || plan->bytes() > limit_) return std::nullopt;
     return plan;
@@ -66,7 +69,7 @@ class NearestFit {
   std::optional<std::string> NearestChange() const {
     for (const auto change :
          {&NearestFit::MoreRecompute, &NearestFit::MoreOffload, &NearestFit::SmallerMicrobatch,
-          &NearestFit::MoreZero, &NearestFit::OtherDimension}) {
+          &NearestFit::MoreZero, &NearestFit::OtherDimension, &NearestFit::OtherFramework}) {
       if (auto text = (this->*change)()) return text;
     }
     return std::nullopt;
@@ -110,10 +113,30 @@ class NearestFit {
 
   std::optional<std::string> MoreZero() const {
     Scenario scenario = question_.scenario;
-    const int most = std::min(kMostZero, question_.most_zero);
+    const int most = std::min(kMostZero, question_.framework.most_zero);
     for (int zero = least_.division.zero + 1; zero <= most; ++zero) {
       scenario.zero = zero;
       if (const auto plan = Fit(scenario)) return Fits(fmt::format("`zero` {}", zero), *plan);
+    }
+    return std::nullopt;
+  }
+
+  // A framework that recomputes layers, or that has states in fewer bits or on the host.
+  std::optional<std::string> OtherFramework() const {
+    constexpr const char* kOther = "megatron";
+    if (question_.framework.name.empty() || question_.framework.name == kOther) return std::nullopt;
+    PlanQuestion changed = question_;
+    changed.framework = *FindFramework(kOther);
+    changed.schedules = changed.framework.usual;
+    changed.scenario.implementation = changed.framework.implementations.front();
+    if (const auto plan = Fit(changed)) return Fits(fmt::format("`for` {}", kOther), *plan);
+    for (const Scenario& scenario : StateSavings(changed.scenario)) {
+      changed.scenario = scenario;
+      const auto plan = Fit(changed);
+      if (!plan) continue;
+      const std::string change =
+          scenario.offloaded_states ? "`offloaded_states` 1" : "`optimizer_states` fp8";
+      return Fits(fmt::format("`for` {} with {}", kOther, change), *plan);
     }
     return std::nullopt;
   }

@@ -61,6 +61,22 @@ class PlanSearch {
     return Answer();
   }
 
+  // Whether Run() found no plan that fits.
+  bool fits_nothing() const { return fits_nothing_; }
+
+  // Prices what it says.
+  Error DoesNotFit() {
+    PriceLeast();
+    if (least_bytes_) return MisfitOf(question_, limit_, *least_bytes_);
+    const auto least = std::ranges::min_element(
+        divisions_, {}, [](const BoundedDivision& each) { return each.least.bytes; });
+    return {
+        ErrorCode::kInvalidArgument,
+        fmt::format(": {} devices with {} each do not fit the model: it needs at least {} there",
+                    asked_.devices, Bytes(limit_), Bytes(least->least.bytes)),
+        "nodes"};
+  }
+
  private:
   Status Prepare() {
     if (question_.global_batch < 1) {
@@ -88,20 +104,16 @@ class PlanSearch {
     asked_.sequence = model.batch.sequence;
     precision_ = model.batch.precision;
     asked_.precisions = question_.precisions;
-    asked_.most_tensor = question_.most_tensor;
-    asked_.most_context = question_.most_context;
+    asked_.framework = &question_.framework;
+    device_ = model.cluster.device;
+    asked_.device = &device_;
     asked_.may_gather_again = model.batch.profile.get().gathers_once;
     asked_.sequence_parallel = model.batch.sequence_parallel;
     asked_.shards_over_context = model.batch.profile.get().shards_over_context;
     asked_.exchanges = question_.scenario.context_exchange
                            ? std::vector{model.batch.context_exchange}
-                           : question_.exchanges;
+                           : question_.framework.exchanges;
     engine_model_ = EngineModelOf(model.shape, scenario.model.value_or(""), asked_.sequence);
-    // Gradients and weights that replicas divide move with every microbatch, which only some
-    // implementations price. Elsewhere they would look free.
-    if (model.batch.profile.get().shards_exposed > 0 && question_.most_zero >= 3) {
-      asked_.zeros.push_back(3);
-    }
     return {};
   }
 
@@ -115,7 +127,7 @@ class PlanSearch {
                               question_.global_batch, asked_.devices);
     }
     std::erase_if(divisions, [&](const JobDivision& division) {
-      const Status runs = Check(division, 1);
+      const Status runs = Check(division, {});
       if (!runs && !refused_) refused_ = runs.error();
       return !runs;
     });
@@ -124,8 +136,7 @@ class PlanSearch {
       return tl::unexpected(*refused_);
     }
     std::vector<Result<DivisionBounds>> bounds(divisions.size());
-    OnAllCores(divisions.size(),
-               [&](std::size_t i) { bounds[i] = BoundsOf(question_.scenario, divisions[i]); });
+    OnAllCores(divisions.size(), [&](std::size_t i) { bounds[i] = BoundsOfFastest(divisions[i]); });
     for (std::size_t i = 0; i < divisions.size(); ++i) {
       if (bounds[i]) {
         divisions_.push_back({divisions[i], *bounds[i]});
@@ -142,6 +153,18 @@ class PlanSearch {
     return {};
   }
 
+  // Chooses among the kernels of a division.
+  Result<DivisionBounds> BoundsOfFastest(JobDivision& division) const {
+    Result<DivisionBounds> least = tl::unexpected(Error());
+    for (const JobDivision& variant : KernelVariants(asked_, division)) {
+      auto bounds = BoundsOf(question_.scenario, variant);
+      if (least && (!bounds || bounds->time >= least->time)) continue;
+      least = std::move(bounds);
+      division = variant;
+    }
+    return least;
+  }
+
   // Bounds are of the mean of all ranks.
   static double MeanMemory(const ModelOnCluster& model) {
     const Cluster& cluster = model.cluster;
@@ -151,20 +174,21 @@ class PlanSearch {
     return sum / cluster.nodes;
   }
 
-  // Whether the framework runs the division with as many chunks.
-  Status Check(const JobDivision& division, int chunks, const Schedule* schedule = nullptr,
-               std::span<const int> layers = {}) const {
-    if (question_.check == nullptr) return {};
-    return question_.check(
+  // Whether the framework runs the division with a schedule; one without a name is not chosen.
+  Status Check(const JobDivision& division, const ScheduleChoice& choice,
+               const Schedule* schedule = nullptr) const {
+    if (question_.framework.check == nullptr) return {};
+    return question_.framework.check(
         {.division = division,
-         .chunks = chunks,
+         .chunks = choice.chunks,
+         .algorithm = choice.name,
          .shape = asked_.shape,
          .precision = division.precision.value_or(precision_),
          .engine_model = engine_model_,
          .sequence_parallel = question_.scenario.sequence_parallel.value_or(true),
          .sites = question_.scenario.sites.value_or(1),
          .schedule = schedule,
-         .layers = layers});
+         .layers = choice.layers});
   }
 
   static std::string Bytes(double bytes) { return FormatBytes(static_cast<std::int64_t>(bytes)); }
@@ -256,9 +280,8 @@ class PlanSearch {
     std::vector<ScheduleChoice> choices =
         ScheduleChoices(each.division.pipeline, static_cast<int>(asked_.shape.layers),
                         question_.schedules, question_.excluded);
-    std::erase_if(choices, [&](const ScheduleChoice& choice) {
-      return !Check(each.division, choice.chunks);
-    });
+    std::erase_if(choices,
+                  [&](const ScheduleChoice& choice) { return !Check(each.division, choice); });
     std::erase_if(choices, [&](const ScheduleChoice& choice) {
       return !question_.chunks.empty() &&
              std::ranges::find(question_.chunks, choice.chunks) == question_.chunks.end();
@@ -339,9 +362,10 @@ class PlanSearch {
       ScheduleChoice choice = job.choice;
       choice.layers = std::move(layers);
       auto plan = PriceOf(scenario, division, choice, [&](const Schedule& schedule) {
-        return Check(division, choice.chunks, &schedule, choice.layers);
+        return Check(division, choice, &schedule);
       });
       if (!plan) continue;
+      plan->framework = question_.framework.name;
       ++count;
       plans.push_back(*std::move(plan));
     }
@@ -397,17 +421,6 @@ class PlanSearch {
     }
   }
 
-  Error DoesNotFit() const {
-    if (least_bytes_) return MisfitOf(question_, limit_, *least_bytes_);
-    const auto least = std::ranges::min_element(
-        divisions_, {}, [](const BoundedDivision& each) { return each.least.bytes; });
-    return {
-        ErrorCode::kInvalidArgument,
-        fmt::format(": {} devices with {} each do not fit the model: it needs at least {} there",
-                    asked_.devices, Bytes(limit_), Bytes(least->least.bytes)),
-        "nodes"};
-  }
-
   // Prices the divisions with the lowest bounds on the memory, if none has been priced.
   void PriceLeast() {
     if (least_bytes_) return;
@@ -420,10 +433,8 @@ class PlanSearch {
   }
 
   Result<PlanAnswer> Answer() {
-    if (plans_.empty()) {
-      PriceLeast();
-      return tl::unexpected(DoesNotFit());
-    }
+    fits_nothing_ = plans_.empty();
+    if (fits_nothing_) return tl::unexpected(Error());
     for (TrainingPlan& plan : front_) {
       if (plan.step_time() <= kSlowest * fastest_) answer_.front.push_back(std::move(plan));
     }
@@ -468,6 +479,7 @@ class PlanSearch {
   const PlanQuestion& question_;
   DivisionQuestion asked_;
   Precision precision_ = Precision::kBf16;
+  Device device_;  // the first
   Result<ModelConfig> engine_model_ = ModelConfig();
   double limit_ = 0;
   std::optional<Error> refused_;  // why the first division has no price
@@ -476,13 +488,49 @@ class PlanSearch {
   std::set<JobDivision> fits_whole_;  // without recomputation and offloading
   std::vector<TrainingPlan> plans_, front_;
   double fastest_ = std::numeric_limits<double>::infinity();
-  bool stopped_ = false;
+  bool stopped_ = false, fits_nothing_ = false;
   PlanAnswer answer_;
 };
 
+// Returns the better of the plans with moments in 8 bits and with states in the memory of the host,
+// and the other's best among the runners-up. Empty if neither fits or the framework has neither.
+std::optional<PlanAnswer> WithSmallerStates(const PlanQuestion& question) {
+  if (!question.framework.options.saves_states) return std::nullopt;
+  std::vector<PlanAnswer> answers;
+  for (const Scenario& scenario : StateSavings(question.scenario)) {
+    PlanQuestion changed = question;
+    changed.scenario = scenario;
+    if (auto answer = PlanSearch(changed).Run()) answers.push_back(*std::move(answer));
+  }
+  if (answers.empty()) return std::nullopt;
+  std::ranges::stable_sort(answers, {}, [](const PlanAnswer& a) { return a.best().step_time(); });
+  PlanAnswer best = std::move(answers.front());
+  if (answers.size() > 1) best.runners_up.insert(best.runners_up.begin(), answers.back().best());
+  return best;
+}
+
 }  // namespace
 
-Result<PlanAnswer> SearchPlans(const PlanQuestion& question) { return PlanSearch(question).Run(); }
+std::vector<Scenario> StateSavings(const Scenario& scenario) {
+  std::vector<Scenario> changes;
+  if (!scenario.optimizer_states) {
+    changes.push_back(scenario);
+    changes.back().optimizer_states = kMomentNames.back();
+  }
+  if (!scenario.offloaded_states) {
+    changes.push_back(scenario);
+    changes.back().offloaded_states = 1;
+  }
+  return changes;
+}
+
+Result<PlanAnswer> SearchPlans(const PlanQuestion& question) {
+  PlanSearch search(question);
+  auto answer = search.Run();
+  if (answer || !search.fits_nothing()) return answer;
+  if (auto saved = WithSmallerStates(question)) return *std::move(saved);
+  return tl::unexpected(search.DoesNotFit());
+}
 
 std::optional<TrainingPlan> LeastMemoryPlan(const PlanQuestion& question) {
   return PlanSearch(question).LeastMemory();

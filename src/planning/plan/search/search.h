@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "plan/search/framework_limits.h"
+#include "plan/search/framework.h"
 #include "plan/search/training_plan.h"
 
 namespace penstock {
@@ -24,11 +24,8 @@ struct PlanQuestion {
   std::vector<std::string> schedules;      // that are allowed; empty: all that keep weights in step
   std::vector<std::string> excluded;       // schedules
   std::vector<Precision> precisions = {};  // that are allowed; empty: the scenario's
-  int most_tensor = 0, most_context = 0, most_zero = 3;  // of the framework; 0: no bound
-  std::vector<ContextExchange> exchanges = {ContextExchange::kRing};  // as DivisionQuestion
-  // Whether the framework runs a division; null: any.
-  Status (*check)(const DividedModel&) = nullptr;
-  std::string advice = {};  // follows the reason if the framework runs no division
+  Framework framework = {};                // that is to run the plan
+  std::string advice = {};                 // follows the reason if the framework runs no division
   std::function<void(double done)> progress = [](double) {};  // the part of the work, 0 to 1
   std::function<bool()> stop = [] { return false; };          // ends with the best so far
 };
@@ -47,9 +44,15 @@ struct PlanAnswer {
   const TrainingPlan& best() const { return front.front(); }
 };
 
-// The answer does not depend on the number of threads. Errors: kInvalidArgument about a field, and
-// if nothing fits into the memory: then by how much, from what, and which change fits (misfit.h).
+// If nothing fits and the framework can, the plans have moments in 8 bits or their states in the
+// memory of the host. The answer does not depend on the number of threads. Errors: kInvalidArgument
+// about a field, and if nothing fits into the memory: then by how much, from what, and which change
+// fits (misfit.h).
 Result<PlanAnswer> SearchPlans(const PlanQuestion& question);
+
+// Returns the question with moments in 8 bits, and with all states in the memory of the host, as
+// far as it leaves them open.
+std::vector<Scenario> StateSavings(const Scenario& scenario);
 
 // Returns the plan that needs least memory, among the divisions with the lowest bounds. Empty if
 // none can be priced.

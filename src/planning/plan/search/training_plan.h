@@ -14,6 +14,7 @@
 namespace penstock {
 
 struct TrainingPlan {
+  std::string framework;  // that is to run it; empty: any
   JobDivision division;
   std::string schedule;  // the algorithm's name
   int chunks = 1, slices = 1;
@@ -27,6 +28,8 @@ struct TrainingPlan {
   OverlapRule overlap = {};  // of pairs, which may be another schedule's
   double lower_bound = 0;  // seconds of a step, of every schedule with this division and placement
 
+  // Whose kernels the price is of.
+  std::string implementation() const { return scenario.implementation.value_or("penstock"); }
   double step_time() const { return estimate.step_time; }
   double bytes() const { return estimate.device_bytes(); }
   double busy() const;       // seconds of the rank that computes most

@@ -130,12 +130,16 @@ TEST(EnginePlans, OthersAreProposedForOtherFrameworks) {
   const auto refused = SearchPlans(ValueOf(ModelQuestionOf(request)));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().parameter, "recompute");
-  EXPECT_NE(refused.error().message.find("unless a framework"), std::string::npos);
+  EXPECT_NE(refused.error().message.find("unless `for` names"), std::string::npos);
   request.framework = "megatron";
   EXPECT_TRUE(SearchPlans(ValueOf(ModelQuestionOf(request))));
   request.framework.reset();
-  request.scenario.implementation = "penstock";
-  EXPECT_TRUE(SearchPlans(ValueOf(ModelQuestionOf(request))));
+  request.scenario.implementation = "penstock";  // whose plans the engine is to run, too
+  EXPECT_FALSE(SearchPlans(ValueOf(ModelQuestionOf(request))));
+  request.scenario.implementation = "transformer-engine";
+  const auto answer = SearchPlans(ValueOf(ModelQuestionOf(request)));
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->best().framework, "megatron");
 }
 
 }  // namespace
