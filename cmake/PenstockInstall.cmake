@@ -13,7 +13,7 @@
 set(PENSTOCK_PUBLIC_HEADERS
   base/result.h base/index.h base/mutex.h
   schedule/action.h schedule/placement.h schedule/schedule.h schedule/deps.h schedule/topology.h schedule/costs.h
-  schedule/stage_costs.h schedule/stage_costs.def schedule/update_rule.h schedule/vocabulary.h
+  schedule/stage_costs.h schedule/stage_costs.def schedule/update_rule.h schedule/vocabulary.h schedule/untrained.h
   schedule/pricing/microbatch_lengths.h schedule/pricing/collective_time.h
   schedule/timeline.h schedule/sent_message.h
   schedule/text/text.h schedule/validate/validate.h schedule/catalog.h
@@ -101,7 +101,8 @@ install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONEN
 if(PENSTOCK_CUDA)
   install(TARGETS penstock_cuda LIBRARY DESTINATION lib/penstock COMPONENT program OPTIONAL)
 endif()
-# What tools/playground has built, if it has.
+# The playground: of the released module, or what tools/playground has built, if it has.
+install(FILES "${PENSTOCK_PROGRAM_DIR}/share/penstock/playground.html" DESTINATION ${CMAKE_INSTALL_DATADIR}/penstock COMPONENT program OPTIONAL)
 install(FILES ${PROJECT_SOURCE_DIR}/build/playground.html DESTINATION ${CMAKE_INSTALL_DATADIR}/penstock COMPONENT program OPTIONAL)
 
 # penstock_install_shell_files(DATA MAN COMPONENT): installs the manual pages and completions, which the built program writes.

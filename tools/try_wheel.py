@@ -21,6 +21,7 @@ def main():
     assert "zbv" in output_of("penstock", "simulate", "zbv", "-p", "4", "-m", "8")
     output_of("penstock", "plan", "--help")
     output_of("penstock", "report", "zbv", "-p", "4", "-m", "8", "-o", "report.html")
+    output_of("penstock", "report", "zbv", "-p", "4", "-m", "8", "--playground", "-o", "playground.html")
     share = pathlib.Path(sys.prefix, "share")
     for file in ("man/man1/penstock.1", "man/man1/penstock-simulate.1", "bash-completion/completions/penstock", "zsh/site-functions/_penstock",
                  "fish/vendor_completions.d/penstock.fish"):

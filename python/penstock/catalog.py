@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from penstock import _core
 from penstock.arguments import checked, count
@@ -26,6 +27,8 @@ def schedule(
     waves: int | None = None,
     steps: int = 1,
     split: bool = False,
+    frozen: Iterable[int] | str = (),
+    adapters: Iterable[int] | str = (),
 ) -> Schedule:
     """Generates a schedule of the catalog: ``schedule("zbv", ranks=8, microbatches=32)``.
 
@@ -43,6 +46,9 @@ def schedule(
         waves: of ``hanayo``. Default: the algorithm's.
         steps: number of batches, for schedules without a flush.
         split: whether the backward is split into I and W, where an algorithm has both forms.
+        frozen: stages of the model that train nothing (``[0, 1]`` or ``"0-1"``): they have no W,
+            and no I either unless a stage before is trained.
+        adapters: stages of the model that train only adapters (LoRA): they have no W.
 
     Raises:
         Error: the name is unknown, or the algorithm has no schedule for these parameters; says
@@ -60,9 +66,18 @@ def schedule(
         "split": split,
         "objective": objective,
         "memory_limit": _limit(memory_limit, used),
+        "frozen": _stages("frozen", frozen),
+        "adapters": _stages("adapters", adapters),
     }
     given = {name: value for name, value in fields.items() if value is not None}
     return Schedule._of(_core.generate(name, as_fields(given), used._fields))
+
+
+def _stages(name: str, stages: Iterable[int] | str) -> str | None:
+    """Returns the stages as text, None if there are none."""
+    if isinstance(stages, str):
+        return stages or None
+    return ",".join(str(count(name, stage)) for stage in stages) or None
 
 
 def _limit(limit: float | str | None, costs: Costs) -> float | str | None:

@@ -16,6 +16,8 @@ class _Schedules(TypedDict, total=False):
     waves: int
     steps: int
     split: bool
+    frozen: Sequence[int] | str
+    adapters: Sequence[int] | str
     objective: str
     replicas: int
     weight_policy: str

@@ -66,6 +66,9 @@ class Schedule:
         weight_policy: ``"flush"``, ``"stashed"`` or ``"double-buffered"``.
         vocabulary: whether embedding and head are sharded over the ranks.
         shared: for each parameter that several stages hold a copy of, these stages.
+        frozen: stages of the model that train nothing: they have no W, and no I either unless a
+            stage before is trained.
+        adapters: stages of the model that train only adapters (LoRA): they have no W.
         algorithm: its name.
 
     Raises:
@@ -91,6 +94,8 @@ class Schedule:
         weight_policy: str = "flush",
         vocabulary: bool = False,
         shared: Iterable[Sequence[int]] = (),
+        frozen: Iterable[int] = (),
+        adapters: Iterable[int] = (),
         algorithm: str = "",
     ) -> None:
         arrays = [as_lane(lane, f"rank {rank}") for rank, lane in enumerate(lanes)]
@@ -106,6 +111,7 @@ class Schedule:
         shape.slices, shape.steps = count("slices", slices), count("steps", steps)
         shape.weights, shape.vocabulary = weight_policy, vocabulary
         shape.shared = [_whole_numbers("shared", stages) for stages in shared]
+        shape.frozen, shape.adapters = _stages("frozen", frozen), _stages("adapters", adapters)
         self._given = _core.build(shape, [as_bytes(lane) for lane in arrays])
         self._lanes = None
 
@@ -169,6 +175,16 @@ class Schedule:
         return self._given.shape.steps
 
     @property
+    def frozen(self) -> tuple[int, ...]:
+        """Stages of the model that train nothing: without W, or with F only."""
+        return tuple(self._given.shape.frozen)
+
+    @property
+    def adapters(self) -> tuple[int, ...]:
+        """Stages of the model that train only adapters: without W."""
+        return tuple(self._given.shape.adapters)
+
+    @property
     def weight_policy(self) -> str:
         """Which version of the weights actions read: ``"flush"`` for the same of a whole batch."""
         return self._given.shape.weights
@@ -218,6 +234,19 @@ class Schedule:
             Error: the schedule is not valid, or a pass is unknown or cannot run; names the pass.
         """
         return Schedule._of(_core.apply(self._frozen(), list(passes), (costs or Costs())._fields))
+
+    def without_backward(self, *, frozen: Iterable[int] = (), adapters: Iterable[int] = ()) -> Schedule:
+        """Returns the schedule without what these stages of the model lack.
+
+        A stage that is ``frozen`` has no W, and no I either unless a stage before it is trained. A
+        stage that trains ``adapters`` (LoRA) has no W: I computes their gradients. Messages that
+        nobody reads are removed, and no action starts later.
+
+        Raises:
+            Error: the model has no such stage, or the ranks share the vocabulary.
+        """
+        lists = _stages("frozen", frozen), _stages("adapters", adapters)
+        return Schedule._of(_core.without_backward(self._frozen(), *lists))
 
     def replicate(self, replicas: int) -> Schedule:
         """Returns the schedule of so many data-parallel replicas of the pipeline.
@@ -285,6 +314,8 @@ class Schedule:
         slices: int | None = None,
         steps: int | None = None,
         weight_policy: str | None = None,
+        frozen: Iterable[int] | None = None,
+        adapters: Iterable[int] | None = None,
     ) -> Schedule:
         """Reads a schedule from the text of a CSV or from a file.
 
@@ -302,12 +333,18 @@ class Schedule:
                 "slices": slices,
                 "steps": steps,
                 "weight_policy": weight_policy,
+                "frozen": None if frozen is None else tuple(_stages("frozen", frozen)),
+                "adapters": None if adapters is None else tuple(_stages("adapters", adapters)),
             }
             for name, value in given.items():
                 if value is not None and value != getattr(loaded, name):
                     raise _core.Error(f"{name} {value}: the file has {getattr(loaded, name)}; leave it out")
             return loaded
-        return Schedule._of(_core.parse_csv(source, microbatches, replicas, slices, steps, weight_policy))
+        lists = [
+            None if given is None else _stages(name, given)
+            for name, given in (("frozen", frozen), ("adapters", adapters))
+        ]
+        return Schedule._of(_core.parse_csv(source, microbatches, replicas, slices, steps, weight_policy, *lists))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schedule) and self._frozen().equals(other._frozen())
@@ -347,8 +384,14 @@ _SHAPE = (
     "weights",
     "vocabulary",
     "shared",
+    "frozen",
+    "adapters",
     "steps_wait_for_all",
 )
+
+
+#: What pickles of earlier versions lack.
+_LATER = ("frozen", "adapters")
 
 
 def _restore(state: dict[str, Any], lanes: tuple[bytes, ...]) -> Schedule:
@@ -356,7 +399,7 @@ def _restore(state: dict[str, Any], lanes: tuple[bytes, ...]) -> Schedule:
     try:
         shape = _core.Shape()
         for name in _SHAPE:
-            setattr(shape, name, state[name])
+            setattr(shape, name, state.get(name, []) if name in _LATER else state[name])
         arrays = [np.frombuffer(lane, np.uint8).reshape(-1, ACTION.itemsize) for lane in lanes]
         return Schedule._of(_core.build(shape, arrays))
     except _core.Error:
@@ -371,6 +414,11 @@ def _indices(lane: Records) -> int:
     if not len(lane):
         return 0
     return 1 + max(int(lane["microbatch"].max()), int(lane["microbatch2"].max()))
+
+
+def _stages(name: str, stages: Iterable[int]) -> list[int]:
+    """Returns stages of the model in ascending order."""
+    return sorted(set(_whole_numbers(name, stages)))
 
 
 def _whole_numbers(name: str, values: Iterable[Any]) -> list[int]:

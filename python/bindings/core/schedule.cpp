@@ -47,6 +47,7 @@ struct Shape {
   std::string weights = "flush";
   bool vocabulary = false;
   std::vector<std::vector<int>> shared;
+  std::vector<int> frozen, adapters;
   bool steps_wait_for_all = false;
 };
 
@@ -81,6 +82,8 @@ FrozenSchedule Build(const Shape& shape, const std::vector<BytesIn>& lanes) {
   schedule.weights = ValueOf(ParseWeights(shape.weights));
   schedule.vocabulary = shape.vocabulary;
   schedule.shared = shape.shared;
+  schedule.backward =
+      ValueOf(BackwardsOf({shape.frozen, shape.adapters}, schedule.placement.chain_length()));
   for (const BytesIn& lane : lanes) schedule.lanes.push_back(LaneOf(lane, schedule.lanes.size()));
   Require(CheckShared(schedule));
   Require(CheckCounts(schedule));
@@ -97,6 +100,8 @@ Shape ShapeOf(const FrozenSchedule& self) {
               std::string(ToText(self->weights)),
               self->vocabulary,
               self->shared,
+              UntrainedOf(*self).frozen,
+              UntrainedOf(*self).adapters,
               self.steps_wait_for_all};
   for (int stage = 0; stage < self->stages(); ++stage) {
     shape.rank_of_stage.push_back(self->placement.rank_of(stage));
@@ -114,7 +119,8 @@ bool Equal(const FrozenSchedule& a, const FrozenSchedule& b) {
   return a->algorithm == b->algorithm && a->placement == b->placement &&
          a->microbatches == b->microbatches && a->slices == b->slices && a->steps == b->steps &&
          a->weights == b->weights && a->vocabulary == b->vocabulary && a->shared == b->shared &&
-         a.steps_wait_for_all == b.steps_wait_for_all && a->lanes == b->lanes;
+         a->backward == b->backward && a.steps_wait_for_all == b.steps_wait_for_all &&
+         a->lanes == b->lanes;
 }
 
 std::vector<Fault> Faults(const FrozenSchedule& self, int most) {
@@ -160,6 +166,8 @@ void AddShape(nb::module_& module) {
       .def_rw("weights", &Shape::weights)
       .def_rw("vocabulary", &Shape::vocabulary)
       .def_rw("shared", &Shape::shared)
+      .def_rw("frozen", &Shape::frozen)
+      .def_rw("adapters", &Shape::adapters)
       .def_rw("steps_wait_for_all", &Shape::steps_wait_for_all);
 }
 
@@ -203,13 +211,22 @@ void AddScheduleTypes(nb::module_& module) {
       "parse_csv",
       [](const std::string& text, std::optional<int> microbatches, std::optional<int> replicas,
          std::optional<int> slices, std::optional<int> steps,
-         const std::optional<std::string>& weights) {
-        CsvOptions options{microbatches, replicas, slices, steps, std::nullopt};
+         const std::optional<std::string>& weights, std::optional<std::vector<int>> frozen,
+         std::optional<std::vector<int>> adapters) {
+        CsvOptions options{microbatches,      replicas,           slices, steps, std::nullopt,
+                           std::move(frozen), std::move(adapters)};
         if (weights) options.weights = ValueOf(ParseWeights(*weights));
         return Checked(ParseCsv(text, options));
       },
       "text"_a, "microbatches"_a.none(), "replicas"_a.none(), "slices"_a.none(), "steps"_a.none(),
-      "weights"_a.none(), nb::call_guard<nb::gil_scoped_release>());
+      "weights"_a.none(), "frozen"_a.none(), "adapters"_a.none(),
+      nb::call_guard<nb::gil_scoped_release>());
+  module.def(
+      "without_backward",
+      [](const FrozenSchedule& self, std::vector<int> frozen, std::vector<int> adapters) {
+        return Checked(WithoutBackward(*self, {std::move(frozen), std::move(adapters)}));
+      },
+      "schedule"_a, "frozen"_a, "adapters"_a, nb::call_guard<nb::gil_scoped_release>());
   module.def(
       "parse_actions",
       [](const std::vector<std::string>& cells) {

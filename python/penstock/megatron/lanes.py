@@ -130,6 +130,7 @@ def _require_supported(schedule: Schedule, name: str) -> None:
         f"{schedule.slices} slices of a microbatch": schedule.slices > 1,
         f"{schedule.steps} batches without a flush": schedule.steps > 1,
         f"weights that are {schedule.weight_policy}": schedule.weight_policy != "flush",
+        "stages without a part of the backward": bool(schedule.frozen or schedule.adapters),
     }
     for reason, applies in reasons.items():
         if applies:

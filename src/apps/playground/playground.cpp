@@ -211,7 +211,8 @@ Json CatalogJson() {
 }
 
 // {"name", "makespan", "bubble", "peak_memory", "above_limit"} of the question's schedule, without
-// the fields that it does not read.
+// the fields that it does not read. "one_after_other" is the makespan with overlapped pairs at F +
+// B, or null: that of the others has them at the longer of the two.
 Result<Json> FiguresJson(const Question& question) {
   Scenario scenario = question.scenario;
   if (scenario.schedules.empty()) return InvalidArgument("name a schedule");
@@ -223,7 +224,9 @@ Result<Json> FiguresJson(const Question& question) {
               {"makespan", result.makespan},
               {"bubble", result.bubble},
               {"peak_memory", result.peak_memory},
-              {"above_limit", simulated.above_limit}};
+              {"above_limit", simulated.above_limit},
+              {"one_after_other",
+               simulated.overlap_sum ? Json(simulated.overlap_sum->makespan) : Json(nullptr)}};
 }
 
 // Returns the names of the schedules of the catalog with the same lanes, of the same shape and

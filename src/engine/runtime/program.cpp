@@ -38,6 +38,13 @@ Status CheckPart(const Schedule& schedule, int rank, const ProgramEntry& entry) 
   return {};
 }
 
+// Without W, I is all of the backward: the stage runs it as one.
+Part AsRun(const Schedule& schedule, Part part) {
+  if (part.op != Op::kBackwardInput || part.stage >= schedule.stages()) return part;
+  if (schedule.backward_of(part.stage) != StageBackward::kWhole) part.op = Op::kBackward;
+  return part;
+}
+
 }  // namespace
 
 Result<Program> MakeProgram(const Schedule& schedule, int rank) {
@@ -48,16 +55,17 @@ Result<Program> MakeProgram(const Schedule& schedule, int rank) {
   for (std::size_t i = 0; i < lane.size(); ++i) {
     if (IsCommunication(lane[i].first.op) || IsWait(lane[i].first.op)) continue;
     const int position = static_cast<int>(i);
-    program.push_back({lane[i].first, position});
-    if (lane[i].is_pair()) program.push_back({lane[i].second, position, /*ends_pair=*/true});
+    program.push_back({AsRun(schedule, lane[i].first), position});
+    if (!lane[i].is_pair()) continue;
+    program.push_back({AsRun(schedule, lane[i].second), position, /*ends_pair=*/true});
   }
   for (const ProgramEntry& entry : program) {
     PENSTOCK_TRY_STATUS(CheckPart(schedule, rank, entry));
   }
-  if (!HasStepCell(schedule)) {
-    for (const int stage : schedule.placement.stages_of(rank)) {
-      program.push_back({MakeAction(Op::kStep, stage).first, -1});
-    }
+  const bool has_steps = HasStepCell(schedule);
+  for (const int stage : schedule.placement.stages_of(rank)) {
+    if (has_steps && HasGradients(schedule.backward_of(stage))) continue;
+    program.push_back({MakeAction(Op::kStep, stage).first, -1});
   }
   return program;
 }
@@ -153,8 +161,7 @@ const MessageMap::SharedMessage* MessageMap::SharedOf(int slot) const {
 }
 
 int MessageMap::Receiver(const Value& value) const {
-  return value.kind == ValueKind::kActivation ? schedule_->placement.next(value.stage)
-                                              : schedule_->placement.previous(value.stage);
+  return ReaderOf(*schedule_, value.kind, value.stage);
 }
 
 int MessageMap::Slot(const Value& value) const {

@@ -3,8 +3,9 @@
 // An overlapped pair becomes two consecutive entries that run as one. SEND and RECV actions are
 // dropped: the dependencies (schedule/deps.h) and the placement determine which messages cross
 // ranks, so a compute-only schedule and its lowered form are the same program. If the schedule has
-// no STEP at all, each of the rank's stages gets one at the end. A schedule of several batches is
-// one program over all of them.
+// no STEP at all, each of the rank's stages gets one at the end. So does a frozen stage always: its
+// rank then takes part in the update of the others. On a stage without W, I runs as B. A schedule
+// of several batches is one program over all of them.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +43,8 @@ class MessageMap {
   int slots() const { return first_norm_ + 2 * ranks(); }
   int ranks() const { return schedule_->ranks(); }
   // Returns the slot of a value that one stage produces for another, or -1 if no other stage reads
-  // it (the output of a chain's last stage, the input gradient of its first).
+  // it (the output of a chain's last stage, the input gradient of its first stage, or after stages
+  // without a backward).
   int Slot(const Value& value) const;
   // Return the slot of the message that a compute part waits for, and of the one that it sends; -1
   // for none.

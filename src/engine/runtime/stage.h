@@ -121,6 +121,10 @@ class Stage {
   // UNSHARD gathered for them.
   virtual void DropForwards();
 
+  // Discards what the F of a microbatch has kept for a backward, which the schedule's stage does
+  // not have. Called after that F.
+  virtual void DropForward(int /*microbatch*/) {}
+
   // Returns the bytes of activations alive between F and the end of B or W, in either memory.
   virtual std::int64_t ActivationBytes() const = 0;
   // Returns how many of those bytes are in the slower pool, after OFFLOAD.

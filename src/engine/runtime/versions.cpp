@@ -2,12 +2,14 @@
 
 #include <algorithm>
 
+#include "schedule/deps.h"
 #include "schedule/text/text.h"
 
 namespace penstock {
 Result<StageVersions> VersionsOf(const Schedule& schedule, int stage) {
   StageVersions rule{VersionRuleOf(schedule, stage)};
   if (schedule.weights == WeightPolicy::kFlush && schedule.steps == 1) return rule;
+  if (!HasGradients(schedule.backward_of(stage))) return rule;  // one version for ever
   const int rank = schedule.placement.rank_of(stage);
   int steps = 0;
   for (const Action& action : schedule.lanes[rank]) {
@@ -22,7 +24,7 @@ Result<StageVersions> VersionsOf(const Schedule& schedule, int stage) {
     if (action.first.op == Op::kStep && action.first.stage == stage) ++steps;
     Status early;
     ForEachPart(action, [&](const Part& part) {
-      if (part.stage != stage || !EndsMicrobatch(part.op)) return;
+      if (part.stage != stage || !AddsGradients(schedule.backward_of(stage), part.op)) return;
       if (part.microbatch / rule.microbatches_per_update == steps) return;
       early = InvalidArgument(
           "rank {}: {} is {} STEP {} of its stage: the runtime accumulates gradients of one update "

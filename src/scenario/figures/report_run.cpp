@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "scenario/figures/advice.h"
 #include "simulate/memory/memory_over_time.h"
 
 namespace penstock {
@@ -71,14 +72,33 @@ ReportRun RunOf(const Simulated& simulated, std::string label, const Schedule& s
           simulated.messages,
           simulated.memory,
           ShownLimit(simulated),
-          &costs};
+          &costs,
+          simulated.above_limit};
+}
+
+ReportInput ExplainedReport(const Scenario& scenario, const std::vector<Simulated>& all) {
+  ReportInput input = ReportOf(all.front());
+  for (const Simulated& simulated : all) {
+    // Only of the same object, the page compares single actions.
+    const Schedule& schedule =
+        simulated.measured ? *input.runs.back().schedule : simulated.chosen.schedule;
+    input.runs.push_back(
+        RunOf(simulated, all.size() > 1 ? simulated.chosen.label : "simulated", schedule));
+  }
+  input.advice = AdviceOf(scenario, all);
+  return input;
 }
 
 std::vector<KeyFigure> KeyFiguresOf(const Simulated& simulated) {
   const SimulationResult& result = simulated.result;
   const std::string& time_unit = simulated.chosen.time_unit;
-  return {{"makespan", FormatAmount(result.makespan, time_unit),
-           time_unit.empty() ? "in the unit of the costs" : "from the first action to the last"},
+  std::string note =
+      time_unit.empty() ? "in the unit of the costs" : "from the first action to the last";
+  if (simulated.overlap_sum) {
+    note = fmt::format("if pairs take the longer of F and B; {} if they take F + B",
+                       FormatAmount(simulated.overlap_sum->makespan, time_unit));
+  }
+  return {{"makespan", FormatAmount(result.makespan, time_unit), note},
           {"bubble", FormatPercent(result.bubble), "1 - ideal / makespan"},
           {"span bubble", FormatPercent(result.span_bubble), "1 - ideal / longest span of a rank"},
           PeakFigure(simulated),

@@ -21,4 +21,8 @@ ReportInput ReportOf(const Simulated& simulated);
 // The run refers to `simulated` and `schedule`, which must outlive it. Requires: as ExplanationOf.
 ReportRun RunOf(const Simulated& simulated, std::string label, const Schedule& schedule);
 
+// A report of all runs, with what to try next. A measured run belongs to the schedule before it.
+// `all` must outlive it. Requires: as ExplanationOf.
+ReportInput ExplainedReport(const Scenario& scenario, const std::vector<Simulated>& all);
+
 }  // namespace penstock

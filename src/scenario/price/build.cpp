@@ -125,6 +125,7 @@ Status SetCosts(const Scenario& scenario, Costs costs, PricedSchedule& chosen) {
   PENSTOCK_TRY_STATUS(SetCollectives(
       scenario, passes,
       {chosen.activation, !chosen.memory_unit.empty(), schedule.placement.chunks()}, costs));
+  costs = CostsWithoutBackward(schedule, std::move(costs));
   PENSTOCK_TRY_STATUS(passes.Run(schedule, costs));
   costs.ScaleMemory(chosen.activation);
   PENSTOCK_TRY_STATUS(DescribeCosts(scenario, costs, chosen));
@@ -132,7 +133,7 @@ Status SetCosts(const Scenario& scenario, Costs costs, PricedSchedule& chosen) {
   chosen.has_steps = passes.Has("optimizer");
   chosen.has_collectives = passes.Has("sharding");
   // A changed schedule is no longer the algorithm's: its closed forms do not hold.
-  if (!passes.passes.empty()) chosen.algorithm = nullptr;
+  if (!passes.passes.empty() || IsUntrained(schedule)) chosen.algorithm = nullptr;
   return {};
 }
 
@@ -194,6 +195,9 @@ Result<PricedSchedule> BuildFile(const Scenario& scenario, const std::string& pa
   PENSTOCK_TRY(LoadedFile loaded, LoadFile(scenario, path));
   Scenario with_unit = scenario;
   with_unit.file_in_bytes = !loaded.memory_unit.empty();
+  if (scenario.frozen || scenario.adapters) {
+    PENSTOCK_TRY(loaded.schedule, WithoutBackward(loaded.schedule, UntrainedOf(loaded.schedule)));
+  }
   if (Status valid = RequireValid(loaded.schedule, path); !valid) {
     valid.error().message += " ('penstock validate' shows all)";
     return tl::unexpected(std::move(valid).error());

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <tuple>
+#include <utility>
 
 #include "interop/primus/dump.h"
 #include "interop/traces/recorded_run.h"
@@ -59,6 +60,9 @@ Result<LoadedFile> LoadCsv(const Scenario& scenario, const std::string& path) {
   if (scenario.weight_policy) {
     PENSTOCK_TRY(options.weights, Of("weight_policy", ParseWeights(*scenario.weight_policy)));
   }
+  PENSTOCK_TRY(Untrained untrained, UntrainedOf(scenario));
+  if (!untrained.frozen.empty()) options.frozen = std::move(untrained.frozen);
+  if (!untrained.adapters.empty()) options.adapters = std::move(untrained.adapters);
   LoadedFile loaded;
   PENSTOCK_TRY(loaded.schedule, LoadSchedule(path, options));
   return loaded;

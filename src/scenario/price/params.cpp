@@ -116,6 +116,7 @@ Result<ScheduleParams> ParamsOf(const Scenario& scenario) {
   params.waves = scenario.waves.value_or(params.waves);
   params.steps = scenario.steps.value_or(params.steps);
   params.split = scenario.split.value_or(false);
+  PENSTOCK_TRY(params.untrained, UntrainedOf(scenario));
   PENSTOCK_TRY_STATUS(CheckTimes(scenario));
   if (scenario.comm) params.comm = scenario.comm->value;
   PENSTOCK_TRY(const Topology links, LinksOf(scenario));
@@ -165,6 +166,17 @@ Result<double> LimitOf(const Scenario& scenario, const std::string& field,
   }
   PENSTOCK_TRY(const double activation, ActivationBytes(scenario));
   return limit / activation;
+}
+
+Result<Untrained> UntrainedOf(const Scenario& scenario) {
+  Untrained untrained;
+  if (scenario.frozen) {
+    PENSTOCK_TRY(untrained.frozen, Of("frozen", ParseStages(*scenario.frozen)));
+  }
+  if (scenario.adapters) {
+    PENSTOCK_TRY(untrained.adapters, Of("adapters", ParseStages(*scenario.adapters)));
+  }
+  return untrained;
 }
 
 Result<double> ActivationBytes(const Scenario& scenario) {

@@ -36,6 +36,8 @@ Result<double> LimitOf(const Scenario& scenario, const std::string& field, const
 // Returns the bytes of a rank's activations of a microbatch. Requires: the field is given.
 Result<double> ActivationBytes(const Scenario& scenario);
 // Returns the size of a message of one slice; 0 if none is given.
+// Returns the stages without a part of the backward.
+Result<Untrained> UntrainedOf(const Scenario& scenario);
 Result<double> MessageBytes(const Scenario& scenario, int slices);
 
 // Returns the links between ranks: from `topology`, or one level with `comm` and `bandwidth`. Empty

@@ -10,7 +10,9 @@ namespace {
 constexpr int kNowhere = -1;
 constexpr double kNoMessage = -1;
 
-bool GivesGradients(Op op) { return AddsGradients(op) || op == Op::kReduceGrad; }
+bool GivesGradients(const Schedule& schedule, const Part& part) {
+  return AddsGradients(schedule.backward_of(part.stage), part.op) || part.op == Op::kReduceGrad;
+}
 
 }  // namespace
 
@@ -57,7 +59,7 @@ void ActionInputs::Note(const ActionAt& at, const Part& part) {
     if (reloaded_at_.empty()) reloaded_at_.assign(Index(schedule_.stages()) * indices_, kNowhere);
     reloaded_at_[part.stage * indices_ + Index(part.microbatch)] = at.position;
   }
-  if (GivesGradients(part.op)) gradients_.push_back(at);
+  if (GivesGradients(schedule_, part)) gradients_.push_back(at);
   if (part.op != Op::kEmbed && part.op != Op::kVocabularyInput) return;
   const auto value = part.op == Op::kEmbed ? SharedValue::kEmbedding : SharedValue::kSoftmax;
   ActionAt& last = shared_[Index(value) * indices_ + Index(part.microbatch)];
@@ -158,7 +160,7 @@ void ActionInputs::AddReduction(const ActionAt& wait, std::vector<ActionInput>& 
 
 void ActionInputs::AddMessage(const ActionAt& wait, std::vector<ActionInput>& inputs) const {
   const Value value = MessageOf(ActionOf(wait).first);
-  const int reader = ReaderOf(schedule_.placement, value.kind, value.stage);
+  const int reader = ReaderOf(schedule_, value.kind, value.stage);
   if (reader < 0) return;
   const std::size_t key = Key(value.kind, value.stage, value.microbatch);
   const ActionAt source = SourceOf(value);

@@ -15,16 +15,17 @@ constexpr double kFarthestLimit = 2.5;
 
 class FrontChart {
  public:
-  explicit FrontChart(const FrontPage& page)
-      : page_(page), scale_(page.report.memory_unit == "B" ? 0x1p-30 : 1) {
+  FrontChart(const FrontPage& page, double width)
+      : page_(page), width_(width), scale_(page.report.memory_unit == "B" ? 0x1p-30 : 1) {
+    frame_.right -= kPlotWidth - width;
     frame_.bottom = kChartHeight - 50;
     Cover();
   }
 
   std::string Draw() {
     std::string svg =
-        fmt::format(R"(<svg class="front" viewBox="0 0 {} {}" role="group" aria-label="{}">)",
-                    kPlotWidth, kChartHeight, EscapeMarkup(Description()));
+        fmt::format(R"(<svg class="front {}" viewBox="0 0 {} {}" role="group" aria-label="{}">)",
+                    ClassOfWidth(width_), width_, kChartHeight, EscapeMarkup(Description()));
     svg += XTicks(frame_) + YTicks(frame_) + Limit() + Bounds() + Steps();
     // The front lies above the others.
     for (const bool in_front : {false, true}) {
@@ -63,6 +64,7 @@ class FrontChart {
       range->low = std::max(range->low - margin, std::min(range->low, 0.0));
       range->high += margin;
     }
+    MakeRoomForTicks(frame_);
   }
 
   std::string Description() const {
@@ -76,6 +78,11 @@ class FrontChart {
     return text;
   }
 
+  // Where a text ends, if it must not begin left of the frame.
+  double EndOfText(double x, std::string_view text) const {
+    return std::max(x, frame_.left + 4 + TextWidth(text));
+  }
+
   std::string Limit() const {
     if (!page_.memory_limit) return "";
     const std::string text = "memory limit " + Memory(*page_.memory_limit);
@@ -86,7 +93,8 @@ class FrontChart {
     const double x = X(*page_.memory_limit);
     return fmt::format(R"(<line class="limit" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/>)"
                        R"(<text x="{3:.1f}" y="{4}" text-anchor="end">{5}</text>)",
-                       x, frame_.top - 14, frame_.bottom, x - 6, frame_.top - 6, text);
+                       x, frame_.top - 14, frame_.bottom, EndOfText(x - 6, text), frame_.top - 6,
+                       text);
   }
 
   // Within the memory of a bound and less, nothing is shorter.
@@ -100,9 +108,10 @@ class FrontChart {
                           frame_.Y(bound.time), end);
     }
     const double lowest = page_.bounds.back().time;
+    const std::string name = "lower bound " + Time(lowest);
     return fmt::format(R"(<path class="bound" d="{}"/><text x="{:.1f}" y="{:.1f}" )"
-                       R"(text-anchor="end">lower bound {}</text>)",
-                       path, end - 8, frame_.Y(lowest) + 14, Time(lowest));
+                       R"(text-anchor="end">{}</text>)",
+                       path, EndOfText(end - 8, name), frame_.Y(lowest) + 14, name);
   }
 
   // For each memory, the time of the best plan that fits into it.
@@ -148,6 +157,7 @@ class FrontChart {
   }
 
   const FrontPage& page_;
+  double width_;
   double scale_ = 1;  // of memory
   PlotFrame frame_;
   bool shows_limit_ = false;
@@ -156,6 +166,8 @@ class FrontChart {
 
 }  // namespace
 
-std::string FrontSvg(const FrontPage& page) { return FrontChart(page).Draw(); }
+std::string FrontSvg(const FrontPage& page) {
+  return FrontChart(page, kPlotWidth).Draw() + FrontChart(page, kNarrowPlotWidth).Draw();
+}
 
 }  // namespace penstock

@@ -7,7 +7,8 @@
 
 namespace penstock {
 
-// Returns an <svg> element of class "front". Each plan is a link to #plan=N.
+// Returns two <svg> elements of class "front", a wide and a narrow one. Each plan is a link to
+// #plan=N.
 std::string FrontSvg(const FrontPage& page);
 
 }  // namespace penstock

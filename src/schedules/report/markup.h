@@ -14,8 +14,9 @@ namespace penstock {
 // The text with & < > " replaced by their entities.
 std::string EscapeMarkup(std::string_view text);
 
-// A plot as an <svg> element of class "plot". Its attribute data-scale has the values of x at the
-// left and right edges, then the positions of these edges in the picture.
+// A plot as two <svg> elements of class "plot", a wide and a narrow one. Their attribute data-scale
+// has the values of x at the left and right edges, then the positions of these edges in the
+// picture.
 std::string PlotSvg(const Plot& plot);
 
 // "makespan 117, bubble 17.9%, peak memory 8"

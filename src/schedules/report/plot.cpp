@@ -64,7 +64,13 @@ std::string Line(const PlotFrame& frame, const Series& series, const SeriesStyle
                      points, Hex(style.color), style.dashes);
 }
 
-double TextWidth(std::string_view text) { return 7.0 * static_cast<double>(text.size()); }
+// The beginning of a text that is wider than that.
+std::string Shortened(const std::string& text, double width) {
+  if (TextWidth(text) <= width) return text;
+  auto size = static_cast<std::size_t>(std::max(1.0, width / TextWidth(".")) - 1);
+  while (size > 0 && (static_cast<unsigned char>(text[size]) >> 6) == 2) --size;  // whole letters
+  return text.substr(0, size) + "…";
+}
 
 // Names above the plot, next to samples of their lines. Empty if they do not fit.
 std::string NamesAbove(const PlotFrame& frame, const Plot& plot) {
@@ -88,7 +94,7 @@ std::string NamesBelow(const PlotFrame& frame, const Plot& plot, double& height)
   std::string text;
   double x = frame.left, y = height + 10;
   for (std::size_t i = 0; i < plot.series.size(); ++i) {
-    const std::string& name = plot.series[i].name;
+    const std::string name = Shortened(plot.series[i].name, frame.right - frame.left - kLine - 6);
     const double width = kLine + 6 + TextWidth(name) + 18;
     if (x > frame.left && x + width > frame.right) {
       x = frame.left;
@@ -125,8 +131,9 @@ struct DrawnPlot {
   double height = 0;
 };
 
-DrawnPlot Draw(const Plot& plot) {
+DrawnPlot Draw(const Plot& plot, double width) {
   PlotFrame frame;
+  frame.right -= kPlotWidth - width;
   for (const Series& series : plot.series) {
     for (const auto& [x, y] : series.points) {
       frame.x.Cover(x);
@@ -149,6 +156,7 @@ DrawnPlot Draw(const Plot& plot) {
   frame.y.low -= margin;
   frame.y.high += margin;
 
+  MakeRoomForTicks(frame);
   std::string inside = XTicks(frame, plot.x_labels) + YTicks(frame);
   for (std::size_t i = plot.series.size(); i-- > 0;) {
     const SeriesStyle style = StyleOf(i);
@@ -158,24 +166,27 @@ DrawnPlot Draw(const Plot& plot) {
   double height = kPlotHeight;
   std::string names = NamesAbove(frame, plot);
   if (names.empty()) names = NamesBelow(frame, plot, height);
-  const std::string svg = fmt::format(
-      R"(<svg class="plot" viewBox="0 0 {} {}" role="img" aria-label="{}" )"
-      R"(data-scale="{} {} {} {}">{})"
-      R"(<line class="cross" y1="{}" y2="{}" x1="0" x2="0"/>)"
-      R"(<text x="{}" y="{}" text-anchor="middle">{}</text>)"
-      R"(<text x="{}" y="12">{}</text></svg>)",
-      kPlotWidth, height, EscapeMarkup(Description(plot)), frame.x.low, frame.x.high, frame.left,
-      frame.right, inside + names, frame.top, frame.bottom, (frame.left + frame.right) / 2,
-      kPlotHeight - 8, EscapeMarkup(plot.x_name), 4, EscapeMarkup(plot.y_name));
+  const std::string svg =
+      fmt::format(R"(<svg class="plot {}" viewBox="0 0 {} {}" role="img" aria-label="{}" )"
+                  R"(data-scale="{} {} {} {}">{})"
+                  R"(<line class="cross" y1="{}" y2="{}" x1="0" x2="0"/>)"
+                  R"(<text x="{}" y="{}" text-anchor="middle">{}</text>)"
+                  R"(<text x="{}" y="12">{}</text></svg>)",
+                  ClassOfWidth(width), width, height, EscapeMarkup(Description(plot)), frame.x.low,
+                  frame.x.high, frame.left, frame.right, inside + names, frame.top, frame.bottom,
+                  (frame.left + frame.right) / 2, kPlotHeight - 8, EscapeMarkup(plot.x_name), 4,
+                  EscapeMarkup(plot.y_name));
   return {svg, height};
 }
 
 }  // namespace
 
-std::string PlotSvg(const Plot& plot) { return Draw(plot).svg; }
+std::string PlotSvg(const Plot& plot) {
+  return Draw(plot, kPlotWidth).svg + Draw(plot, kNarrowPlotWidth).svg;
+}
 
 std::string RenderPlot(const Plot& plot) {
-  const auto [svg, height] = Draw(plot);
+  const auto [svg, height] = Draw(plot, kPlotWidth);
   // What page.css says of a plot, for a picture that stands alone.
   return fmt::format(
       R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1}" viewBox="0 0 {0} {1}" )"

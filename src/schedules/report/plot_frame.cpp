@@ -10,9 +10,25 @@
 namespace penstock {
 namespace {
 
+constexpr double kTickGap = 8;  // between the frame and the figures left of it
+
+std::vector<double> TicksOf(const PlotRange& range, int most = 5) {
+  std::vector<double> ticks;
+  const double step = TickStep(range.width(), most);
+  for (double tick = std::ceil(range.low / step); tick * step <= range.high; ++tick) {
+    ticks.push_back(tick * step);
+  }
+  return ticks;
+}
+
+constexpr double kTickMargin = 18;  // right of the frame, for half of the last tick's name
+
 std::string XTick(const PlotFrame& frame, double x, std::string_view text) {
-  return fmt::format(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>)", frame.X(x),
-                     frame.bottom + 18, EscapeMarkup(text));
+  const double most = frame.right + kTickMargin;
+  const bool fits = frame.X(x) + TextWidth(text) / 2 <= most;
+  return fmt::format(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>)",
+                     fits ? frame.X(x) : most, frame.bottom + 18, fits ? "middle" : "end",
+                     EscapeMarkup(text));
 }
 
 }  // namespace
@@ -25,6 +41,10 @@ void PlotRange::Cover(double value) {
 
 void PlotRange::MakeSound(double share) {
   if (!(low <= high)) low = high = 0;
+  if (low == high && share > 0) {
+    low = std::min(low, 0.0);
+    high = std::max(high, 0.0);
+  }
   const double least = share * std::max(std::abs(low), std::abs(high));
   const double missing = (low == high ? std::max(least, 1.0) : least) - width();
   if (missing <= 0) return;
@@ -33,31 +53,39 @@ void PlotRange::MakeSound(double share) {
 }
 
 std::string XTicks(const PlotFrame& frame, const std::vector<std::string>& labels) {
-  constexpr int kMostTicks = 7;
+  constexpr double kBetweenNumbers = 90, kBetweenLabels = 16;
+  const double width = frame.right - frame.left;
   std::string text;
   if (!labels.empty()) {
-    const std::size_t every = (labels.size() + kMostTicks - 1) / kMostTicks;
+    double longest = 0;
+    for (const std::string& label : labels) longest = std::max(longest, TextWidth(label));
+    const double all = static_cast<double>(labels.size()) * (longest + kBetweenLabels);
+    const auto every = static_cast<std::size_t>(std::max(1.0, std::ceil(all / width)));
     for (std::size_t i = 0; i < labels.size(); i += every) {
       text += XTick(frame, static_cast<double>(i), labels[i]);
     }
     return text;
   }
-  const double step = TickStep(frame.x.width(), kMostTicks);
-  for (double tick = std::ceil(frame.x.low / step); tick * step <= frame.x.high; ++tick) {
-    text += XTick(frame, tick * step, FormatNumber(tick * step, 6));
+  for (const double tick : TicksOf(frame.x, static_cast<int>(width / kBetweenNumbers))) {
+    text += XTick(frame, tick, FormatNumber(tick, 6));
   }
   return text;
 }
 
+void MakeRoomForTicks(PlotFrame& frame) {
+  for (const double tick : TicksOf(frame.y)) {
+    frame.left = std::max(frame.left, TextWidth(FormatNumber(tick, 6)) + kTickGap);
+  }
+}
+
 std::string YTicks(const PlotFrame& frame) {
   std::string text;
-  const double step = TickStep(frame.y.width(), 5);
-  for (double tick = std::ceil(frame.y.low / step); tick * step <= frame.y.high; ++tick) {
-    const double y = frame.Y(tick * step);
+  for (const double tick : TicksOf(frame.y)) {
+    const double y = frame.Y(tick);
     text += fmt::format(R"(<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>)"
                         R"(<text x="{}" y="{:.1f}" text-anchor="end">{}</text>)",
-                        frame.left, frame.right, y, y, frame.left - 8, y + 4,
-                        FormatNumber(tick * step, 6));
+                        frame.left, frame.right, y, y, frame.left - kTickGap, y + 4,
+                        FormatNumber(tick, 6));
   }
   return text;
 }

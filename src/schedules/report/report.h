@@ -37,6 +37,7 @@ struct ReportRun {
   std::vector<RankMemory> memory_by_kind = {};
   std::optional<double> memory_limit = {};  // of a rank, of what the page shows
   const Costs* costs = nullptr;             // where set, the page says what actions send and hold
+  bool above_limit = false;                 // whether some rank needs more memory than it has
 };
 
 // A line over x, such as the loss over steps. A series of one point is drawn as a dot.
@@ -60,10 +61,16 @@ struct KeyFigure {
   std::string note;
 };
 
-// Plain text: what the model generated, or the configuration.
+// Plain text: what the model generated, the configuration, or a command, which can be copied.
 struct Passage {
   std::string title;
   std::string text;
+  bool is_command = false;
+};
+
+// What the reader may try next, and the command that shows it.
+struct Advice {
+  std::string text, command;
 };
 
 struct ReportInput {
@@ -81,7 +88,8 @@ struct ReportInput {
   const Schedule* schedule = nullptr;  // of all runs that have none of their own
   std::vector<ReportRun> runs;         // predicted first, then measured; at least one
   std::vector<KeyFigure> figures;
-  std::vector<Plot> overview;  // shown above the timelines
+  std::optional<Advice> advice;  // shown below the conclusions (conclusions.h)
+  std::vector<Plot> overview;    // shown above the timelines
   std::vector<Plot> plots;
   std::vector<Table> tables;  // shown before the tables per rank, which the report adds
   std::vector<Passage> passages;

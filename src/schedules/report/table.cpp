@@ -8,14 +8,19 @@
 #include "base/from_chars.h"
 #include "base/index.h"
 #include "base/units.h"
+#include "report/table_fit.h"
 
 namespace penstock {
 namespace {
 
-// Width of a cell in a terminal: its number of code points.
-std::size_t WidthOf(std::string_view text) {
-  return Index(std::count_if(text.begin(), text.end(),
-                             [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; }));
+// A line of a cell of several lines; empty after the last one.
+std::string_view LineOf(std::string_view cell, std::size_t line) {
+  for (; line > 0; --line) {
+    const std::size_t end = cell.find('\n');
+    if (end == std::string_view::npos) return "";
+    cell.remove_prefix(end + 1);
+  }
+  return cell.substr(0, cell.find('\n'));
 }
 
 // A number, perhaps with its sign, optionally followed by a percent sign, an x (a ratio) or a unit.
@@ -88,36 +93,84 @@ std::vector<bool> FigureColumns(const Table& table) {
   return figures;
 }
 
-std::string FormatTable(const Table& table, TableStyle style) {
-  const std::vector<bool> figures = FigureColumns(table);
-  const std::vector<std::vector<std::string>> rows = MarkedRows(table, figures);
-  std::vector<std::size_t> widths;
-  for (const std::string& name : table.columns) widths.push_back(WidthOf(name));
-  for (const auto& row : rows) {
-    for (std::size_t column = 0; column < std::min(row.size(), widths.size()); ++column) {
-      widths[column] = std::max(widths[column], WidthOf(row[column]));
+std::size_t WidthOf(std::string_view text) {
+  const auto begins = [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; };
+  std::size_t width = 0;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view line = text.substr(at, end - at);
+    width = std::max(width, Index(std::count_if(line.begin(), line.end(), begins)));
+    at = end + 1;
+  }
+  return width;
+}
+
+namespace {
+
+// Aligns cells, which may have several lines.
+class AlignedTable {
+ public:
+  AlignedTable(const Table& table, TableStyle style)
+      : table_(table),
+        style_(style),
+        figures_(FigureColumns(table)),
+        rows_(MarkedRows(table, figures_)) {
+    for (const std::string& name : table.columns) widths_.push_back(WidthOf(name));
+    for (const auto& row : rows_) {
+      for (std::size_t column = 0; column < std::min(row.size(), widths_.size()); ++column) {
+        widths_[column] = std::max(widths_[column], WidthOf(row[column]));
+      }
     }
   }
-  const auto line_of = [&](const std::vector<std::string>& cells, const auto& is_bold) {
-    std::string line;
-    for (std::size_t column = 0; column < std::min(cells.size(), widths.size()); ++column) {
-      if (column > 0) line += "  ";
-      AppendCell(line, cells[column], {widths[column], figures[column], is_bold(column)});
+
+  std::string Format() const {
+    std::string text = table_.title.empty() ? "" : table_.title + '\n';
+    const auto never = [](std::size_t /*column*/) { return false; };
+    text += Lines(table_.columns, never);
+    std::vector<std::string> rule;
+    for (const std::size_t width : widths_) rule.emplace_back(width, '-');
+    text += Lines(rule, never);
+    for (std::size_t row = 0; row < rows_.size(); ++row) {
+      text += Lines(rows_[row], [&](std::size_t column) {
+        return style_ == TableStyle::kTerminal && table_.best.contains({row, column});
+      });
     }
-    line.erase(line.find_last_not_of(' ') + 1);
-    return line + '\n';
-  };
-  const auto never = [](std::size_t /*column*/) { return false; };
+    return text;
+  }
+
+ private:
+  template <class IsBold>
+  std::string Lines(const std::vector<std::string>& cells, const IsBold& is_bold) const {
+    std::ptrdiff_t last = 0;
+    for (const std::string& cell : cells) last = std::max(last, std::ranges::count(cell, '\n'));
+    std::string text;
+    for (std::size_t i = 0; i <= static_cast<std::size_t>(last); ++i) {
+      std::string line;
+      for (std::size_t column = 0; column < std::min(cells.size(), widths_.size()); ++column) {
+        if (column > 0) line += "  ";
+        AppendCell(line, LineOf(cells[column], i),
+                   {widths_[column], figures_[column], is_bold(column)});
+      }
+      line.erase(line.find_last_not_of(' ') + 1);
+      text += line + '\n';
+    }
+    return text;
+  }
+
+  const Table& table_;
+  TableStyle style_;
+  std::vector<bool> figures_;
+  std::vector<std::vector<std::string>> rows_;
+  std::vector<std::size_t> widths_;
+};
+
+}  // namespace
+
+std::string FormatTable(const Table& table, TableStyle style, std::size_t width) {
   std::string text;
-  if (!table.title.empty()) text += table.title + '\n';
-  text += line_of(table.columns, never);
-  std::vector<std::string> rule;
-  for (const std::size_t width : widths) rule.emplace_back(width, '-');
-  text += line_of(rule, never);
-  for (std::size_t row = 0; row < rows.size(); ++row) {
-    text += line_of(rows[row], [&](std::size_t column) {
-      return style == TableStyle::kTerminal && table.best.contains({row, column});
-    });
+  for (const Table& part : FitTable(table, width)) {
+    if (!text.empty()) text += '\n';
+    text += AlignedTable(part, style).Format();
   }
   return text;
 }
@@ -162,7 +215,12 @@ std::string WithSign(const std::string& figure) {
 }
 
 std::string FormatAmount(double value, const std::string& unit) {
-  if (unit == "s") return value == 0 ? "0 s" : FormatSeconds(value);
+  if (unit == "s") {
+    constexpr double kLeast = 0.99995, kMost = 59.95;  // in between, tables have four digits, too
+    const double size = std::abs(value);
+    if (size >= kLeast && size < kMost) return FormatLike(value, unit)(value);
+    return value == 0 ? "0 s" : FormatSeconds(value);
+  }
   if (unit == "B") {
     constexpr double kMostBytes = 9e18;  // limit of std::int64_t
     if (std::abs(value) > kMostBytes) return FormatNumber(value / 0x1p40, 1) + " TiB";
@@ -171,44 +229,68 @@ std::string FormatAmount(double value, const std::string& unit) {
   return unit.empty() ? FormatNumber(value) : FormatNumber(value) + " " + unit;
 }
 
+AmountFormat FormatLike(double largest, const std::string& unit) {
+  using Scales = std::vector<std::pair<double, const char*>>;
+  static const Scales kSeconds = {{1, "s"}, {1e-3, "ms"}, {1e-6, "us"}, {1e-9, "ns"}};
+  static const Scales kBytes = {
+      {0x1p40, "TiB"}, {0x1p30, "GiB"}, {0x1p20, "MiB"}, {0x1p10, "KiB"}, {1, "B"}};
+  if (unit != "s" && unit != "B") {
+    return [unit](double value) { return FormatAmount(value, unit); };
+  }
+  const Scales& scales = unit == "s" ? kSeconds : kBytes;
+  constexpr double kRounds = 0.99995;  // to 1.000
+  const double size = std::abs(largest);
+  const auto fits = [size](const auto& scale) { return size >= kRounds * scale.first; };
+  const auto found = std::ranges::find_if(scales, fits);
+  const auto [scale, name] = found == scales.end() ? scales.back() : *found;
+  const double shown = size / scale;
+  const bool is_whole = unit == "B" && scale == 1;  // bytes
+  const int digits = is_whole ? 0 : shown < 9.9995 ? 3 : shown < 99.995 ? 2 : 1;
+  return [scale = scale, name = name, digits](double value) -> std::string {
+    if (!std::isfinite(value)) return "-";
+    if (value == 0) return fmt::format("0 {}", name);
+    return fmt::format("{:.{}f} {}", value / scale, digits, name);
+  };
+}
+
 Table RankTable(const SimulationResult& result, const std::string& time_unit,
                 const std::string& memory_unit) {
+  const AmountFormat time = FormatLike(result.makespan, time_unit);
+  const AmountFormat memory = FormatLike(result.peak_memory, memory_unit);
   Table table;
   table.columns = {"rank", "busy", "first start", "last end", "idle", "peak activations"};
   for (std::size_t r = 0; r < result.ranks.size(); ++r) {
     const RankResult& rank = result.ranks[r];
-    table.rows.push_back({fmt::format("{}", r), FormatAmount(rank.busy, time_unit),
-                          FormatAmount(rank.first_start, time_unit),
-                          FormatAmount(rank.last_end, time_unit),
-                          FormatPercent(IdleShare(rank, result.makespan)),
-                          FormatAmount(rank.peak_memory, memory_unit)});
+    table.rows.push_back({fmt::format("{}", r), time(rank.busy), time(rank.first_start),
+                          time(rank.last_end), FormatPercent(IdleShare(rank, result.makespan)),
+                          memory(rank.peak_memory)});
   }
   return table;
 }
 
 Table PredictedMeasuredTable(const SimulationResult& predicted, const SimulationResult& measured,
                              const std::string& time_unit, const std::string& memory_unit) {
+  const AmountFormat time = FormatLike(std::max(predicted.makespan, measured.makespan), time_unit);
+  const AmountFormat memory =
+      FormatLike(std::max(predicted.peak_memory, measured.peak_memory), memory_unit);
   Table table;
   table.title = "Predicted and measured";
   table.columns = {"rank",     "busy: predicted",   "measured", "ratio", "bubble: predicted",
                    "measured", "memory: predicted", "measured", "ratio"};
   const auto add = [&](const std::string& name, const RankResult& p, const RankResult& m) {
-    table.rows.push_back(
-        {name, FormatAmount(p.busy, time_unit), FormatAmount(m.busy, time_unit),
-         Ratio(m.busy, p.busy), FormatPercent(IdleShare(p, predicted.makespan)),
-         FormatPercent(IdleShare(m, measured.makespan)), FormatAmount(p.peak_memory, memory_unit),
-         FormatAmount(m.peak_memory, memory_unit), Ratio(m.peak_memory, p.peak_memory)});
+    table.rows.push_back({name, time(p.busy), time(m.busy), Ratio(m.busy, p.busy),
+                          FormatPercent(IdleShare(p, predicted.makespan)),
+                          FormatPercent(IdleShare(m, measured.makespan)), memory(p.peak_memory),
+                          memory(m.peak_memory), Ratio(m.peak_memory, p.peak_memory)});
   };
   const std::size_t ranks = std::min(predicted.ranks.size(), measured.ranks.size());
   for (std::size_t r = 0; r < ranks; ++r) {
     add(fmt::format("{}", r), predicted.ranks[r], measured.ranks[r]);
   }
-  table.rows.push_back({"step", FormatAmount(predicted.makespan, time_unit),
-                        FormatAmount(measured.makespan, time_unit),
+  table.rows.push_back({"step", time(predicted.makespan), time(measured.makespan),
                         Ratio(measured.makespan, predicted.makespan),
                         FormatPercent(predicted.bubble), FormatPercent(measured.bubble),
-                        FormatAmount(predicted.peak_memory, memory_unit),
-                        FormatAmount(measured.peak_memory, memory_unit),
+                        memory(predicted.peak_memory), memory(measured.peak_memory),
                         Ratio(measured.peak_memory, predicted.peak_memory)});
   return table;
 }

@@ -157,7 +157,7 @@ class TraceWriter {
     const ComputeTimes times(schedule, *run.timeline);
     for (const SentMessage& message : run.messages) {
       const bool forward = message.kind == ValueKind::kActivation;
-      const int reader = ReaderOf(schedule.placement, message.kind, message.stage);
+      const int reader = ReaderOf(schedule, message.kind, message.stage);
       const Span& computed = times.Of(message.kind, message.stage, Index(message.microbatch));
       const Span& read = times.Of(message.kind, Index(reader), Index(message.microbatch));
       const std::string name =

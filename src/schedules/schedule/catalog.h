@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "schedule/costs.h"
 #include "schedule/schedule.h"
+#include "schedule/untrained.h"
 
 namespace penstock {
 
@@ -48,11 +49,12 @@ struct ScheduleParams {
   std::optional<double> memory_limit = {};     // activations of one rank's share of one microbatch
   MemoryUnit memory_unit = {};                 // in messages about memory_limit
   Objective objective = Objective::kMakespan;  // of a search
-  int group = 0;       // interleaved group size; 0 is the algorithm's default
-  int slices = 1;      // pieces of a microbatch along the sequence
-  int waves = 0;       // hanayo; 0 is the algorithm's default
-  int steps = 1;       // number of batches, for schedules without a flush
-  bool split = false;  // split the backward into I and W, if the algorithm has both forms
+  int group = 0;             // interleaved group size; 0 is the algorithm's default
+  int slices = 1;            // pieces of a microbatch along the sequence
+  int waves = 0;             // hanayo; 0 is the algorithm's default
+  int steps = 1;             // number of batches, for schedules without a flush
+  bool split = false;        // split the backward into I and W, if the algorithm has both forms
+  Untrained untrained = {};  // stages that lack a part of the backward; every algorithm reads them
 };
 
 // Closed-form figures of one schedule. An empty field has no closed form for these parameters.
@@ -127,7 +129,9 @@ ClosedForm ClosedFormOf(const Algorithm& algorithm, const ScheduleParams& params
 // options can compare several algorithms.
 ScheduleParams DropUnsupported(const Algorithm& algorithm, ScheduleParams params);
 
-// Finds the algorithm, checks the parameters and generates. Sets Schedule::algorithm.
+// Finds the algorithm, checks the parameters and generates. Sets Schedule::algorithm. With
+// untrained stages it is the schedule of a trained model without what they lack, or, if that is
+// shorter, what the algorithm makes of costs without it.
 Result<Schedule> Generate(std::string_view name, const ScheduleParams& params);
 
 }  // namespace penstock

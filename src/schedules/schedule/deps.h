@@ -77,9 +77,27 @@ inline void ForEachDependency(const ChainShape& shape, const Part& part, Visit&&
 }
 
 // The stage that reads a value of its neighbor: the next one an activation, the previous one a
-// gradient. -1 if there is none.
-inline int ReaderOf(const Placement& placement, ValueKind kind, int stage) {
-  return kind == ValueKind::kActivation ? placement.next(stage) : placement.previous(stage);
+// gradient, if it has a backward. -1 if there is none.
+inline int ReaderOf(const Schedule& schedule, ValueKind kind, int stage) {
+  if (kind == ValueKind::kActivation) return schedule.placement.next(stage);
+  const int previous = schedule.placement.previous(stage);
+  const bool reads = previous >= 0 && schedule.backward_of(previous) != StageBackward::kNone;
+  return reads ? previous : -1;
+}
+
+// Whether the op is the last reader of a microbatch's activations on a stage with such a backward.
+constexpr bool EndsMicrobatch(StageBackward backward, Op op) {
+  if (backward == StageBackward::kWhole) return EndsMicrobatch(op);
+  return backward == StageBackward::kNone ? op == Op::kForward : MakesInputGradient(op);
+}
+// Whether the op adds a microbatch's share to the gradients of what the stage trains.
+constexpr bool AddsGradients(StageBackward backward, Op op) {
+  if (backward == StageBackward::kWhole) return AddsGradients(op);
+  return backward == StageBackward::kAdapters && MakesInputGradient(op);
+}
+// Whether the stage has gradients, and so STEPs.
+constexpr bool HasGradients(StageBackward backward) {
+  return backward == StageBackward::kWhole || backward == StageBackward::kAdapters;
 }
 
 // The value that F, I or B produces: F the activation, I and B the gradient.

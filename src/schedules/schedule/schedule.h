@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,14 @@ enum class WeightPolicy {
   kDoubleBuffered,  // PipeDream-2BW: batch t reads W(t-1)
 };
 
+// What a stage runs of the backward (untrained.h).
+enum class StageBackward : std::uint8_t {
+  kWhole,     // I and W, or B: it trains its weights
+  kAdapters,  // I, which also computes the gradients of its adapters
+  kInput,     // I: nothing of it is trained, but a stage before it is
+  kNone,      // F only: nothing of it or before it is trained
+};
+
 struct Schedule {
   std::string algorithm;  // name in the catalog, or the file's
   Placement placement;
@@ -35,10 +44,16 @@ struct Schedule {
   // For each parameter that several stages of a chain hold a copy of: these stages, in ascending
   // order. Their gradients are added up before they step.
   std::vector<std::vector<int>> shared = {};
+  // By stage of the model. Empty: kWhole.
+  std::vector<StageBackward> backward = {};
   std::vector<Lane> lanes;  // one per rank
 
   int ranks() const { return placement.ranks(); }
   int stages() const { return placement.stages(); }
+  StageBackward backward_of(int stage) const {
+    if (backward.empty()) return StageBackward::kWhole;
+    return backward[static_cast<std::size_t>(placement.model_stage(stage))];
+  }
   // Number of microbatch indices in one chain: Part::microbatch is 0 to indices()-1.
   int indices() const { return microbatches / placement.replicas() * slices * steps; }
   std::size_t action_count() const {

@@ -37,10 +37,14 @@ inline std::vector<int> VocabularyStages(const Schedule& schedule) {
   return stages;
 }
 
-// By stage: the actions per microbatch index that add to the gradients of its weights: W or B, and
-// T and EMBED_GRAD on the first stage of a rank.
+// By stage: the actions per microbatch index that add to the gradients of its weights: W or B (I,
+// if it trains only adapters; none, if it is frozen), and T and EMBED_GRAD on the first stage of a
+// rank.
 inline std::vector<int> GradientShares(const Schedule& schedule) {
-  std::vector<int> shares(static_cast<std::size_t>(schedule.stages()), 1);
+  std::vector<int> shares;
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    shares.push_back(HasGradients(schedule.backward_of(stage)) ? 1 : 0);
+  }
   if (!schedule.vocabulary) return shares;
   for (const int stage : VocabularyStages(schedule)) {
     if (stage >= 0) shares[static_cast<std::size_t>(stage)] += 2;

@@ -83,7 +83,8 @@ bool SideWork::SharesPoolLinks(const Schedule& schedule, const Costs& costs) {
 }
 
 SideWork::SideWork(const Schedule& schedule, const Costs& costs)
-    : costs_(costs),
+    : schedule_(schedule),
+      costs_(costs),
       holdings_(schedule, costs),
       indices_(schedule.indices()),
       indices_per_update_(
@@ -143,7 +144,7 @@ void SideWork::Begin(std::size_t rank, const Part& part, double start) {
 bool SideWork::End(std::size_t rank, const Part& part, double end) {
   const double freed = holdings_.Freed(part);
   if (freed != 0) ledgers_[rank].Free(end, freed);
-  if (!AddsGradients(part.op)) return false;
+  if (!AddsGradients(schedule_.backward_of(part.stage), part.op)) return false;
   return Complete(part.stage, Index(part.microbatch) / indices_per_update_, end);
 }
 

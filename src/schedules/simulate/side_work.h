@@ -115,6 +115,7 @@ class SideWork {
   bool Complete(std::size_t stage, std::size_t update, double time);
   std::size_t Key(const Part& part) const { return part.stage * indices_ + Index(part.microbatch); }
 
+  const Schedule& schedule_;
   const Costs& costs_;
   const Holdings holdings_;
   const std::size_t indices_, indices_per_update_, updates_;

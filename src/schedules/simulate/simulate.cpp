@@ -10,6 +10,7 @@
 #include "schedule/deps.h"
 #include "schedule/reserve.h"
 #include "schedule/text/text.h"
+#include "schedule/untrained.h"
 #include "schedule/vocabulary.h"
 #include "simulate/arrivals.h"
 #include "simulate/checks.h"
@@ -129,13 +130,10 @@ class Engine {
     const Placement& placement = schedule_.placement;
     StageEntry& entry = stages_[stage];
     entry.rank = placement.rank_of(stage);
-    const int next = placement.next(stage);
-    const int previous = placement.previous(stage);
-    if (next >= 0 && placement.rank_of(next) != entry.rank) {
-      entry.consumer[static_cast<int>(ValueKind::kActivation)] = placement.rank_of(next);
-    }
-    if (previous >= 0 && placement.rank_of(previous) != entry.rank) {
-      entry.consumer[static_cast<int>(ValueKind::kGradient)] = placement.rank_of(previous);
+    for (const ValueKind kind : {ValueKind::kActivation, ValueKind::kGradient}) {
+      const int reader = ReaderOf(schedule_, kind, stage);
+      if (reader < 0 || placement.rank_of(reader) == entry.rank) continue;
+      entry.consumer[static_cast<int>(kind)] = placement.rank_of(reader);
     }
   }
 
@@ -587,14 +585,20 @@ class Engine {
   std::optional<SideWork> side_;   // set once the run has reached an action that needs it
 };
 
-}  // namespace
-
-Result<SimulationResult> Simulate(const Schedule& schedule, const Costs& costs,
-                                  const SimulateOptions& options) {
-  PENSTOCK_TRY_STATUS(CheckInput(schedule, costs));
+Result<SimulationResult> Run(const Schedule& schedule, const Costs& costs,
+                             const SimulateOptions& options) {
   Engine engine(schedule, costs, options);
   PENSTOCK_TRY_STATUS(engine.Run());
   return engine.Collect();
+}
+
+}  // namespace
+
+Result<SimulationResult> Simulate(const Schedule& schedule, const Costs& given,
+                                  const SimulateOptions& options) {
+  PENSTOCK_TRY_STATUS(CheckInput(schedule, given));
+  if (IsUntrained(schedule)) return Run(schedule, CostsWithoutBackward(schedule, given), options);
+  return Run(schedule, given, options);
 }
 
 }  // namespace penstock

@@ -3,17 +3,20 @@
 #include <algorithm>
 
 #include "base/index.h"
+#include "schedule/deps.h"
 
 namespace penstock {
 
 std::size_t CountMessages(const Schedule& schedule) {
   std::size_t edges = 0;
   for (int stage = 0; stage < schedule.stages(); ++stage) {
-    const int next = schedule.placement.next(stage);
-    if (next < 0) continue;
-    if (schedule.placement.rank_of(next) != schedule.placement.rank_of(stage)) ++edges;
+    for (const ValueKind kind : {ValueKind::kActivation, ValueKind::kGradient}) {
+      const int reader = ReaderOf(schedule, kind, stage);
+      if (reader < 0) continue;
+      if (schedule.placement.rank_of(reader) != schedule.placement.rank_of(stage)) ++edges;
+    }
   }
-  return 2 * edges * Index(schedule.indices());
+  return edges * Index(schedule.indices());
 }
 
 void FillTotals(const Schedule& schedule, SimulationResult& result) {

@@ -12,6 +12,7 @@
 #include "schedule/data_parallel.h"
 #include "schedule/passes/passes.h"
 #include "schedule/text/text.h"
+#include "schedule/untrained.h"
 #include "schedule/validate/validate.h"
 
 namespace penstock {
@@ -105,6 +106,7 @@ Status CheckTrainable(const Schedule& schedule, const TrainConfig& config) {
   const bool flush = schedule.weights == WeightPolicy::kFlush;
   if (schedule.steps > 1 && flush) refused = "several steps with a flush";
   if (schedule.slices > 1 && !flush) refused = "slices along the sequence without a flush";
+  if (IsUntrained(schedule)) refused = "stages without a part of the backward";
   if (refused != nullptr) {
     return InvalidParameter(ScheduleKey(config.pipeline),
                             ": schedule '{}' has {}, which training does not support",

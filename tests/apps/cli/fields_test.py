@@ -9,7 +9,7 @@ from python_keywords import python_keywords
 
 # A valid value of each option that has no need of --model; None: a flag.
 VALUES = {"--ranks": "4", "--chunks": "1", "--microbatches": "8", "--group": "2", "--slices": "2", "--waves": "2", "--steps": "2", "--split": None,
-          "--objective": "span", "--replicas": "1", "--weight-policy": "flush", "--iteration": "0", "--trace-rule": "rule.yaml", "--cost": "1,2,3",
+          "--frozen": "0", "--adapters": "1", "--objective": "span", "--replicas": "1", "--weight-policy": "flush", "--iteration": "0", "--trace-rule": "rule.yaml", "--cost": "1,2,3",
           "--comm": "0.5", "--bandwidth": "1048576", "--overlap": "sum", "--transfers": "batched", "--offload-sharing": "2", "--launch": "0.1",
           "--slow-rank": "1=1.5", "--microbatch-lengths": "1,2", "--jitter": "0.1", "--seed": "1", "--runs": "3", "--memory-limit": "3",
           "--activation-bytes": "1GiB", "--message-bytes": "1MiB", "--price": "step=2", "--repeat": "3", "--time-unit": "s",
@@ -41,14 +41,14 @@ OF_MODELS = {
     "--layers": ("16", LLAMA), "--dim": ("2048", LLAMA), "--hidden": ("8192", LLAMA), "--vocabulary": ("32000", LLAMA),
     "--heads": ("16", (*LLAMA, "--head-dim", 128)), "--kv-heads": ("4", LLAMA), "--head-dim": ("64", LLAMA), "--latent": ("0,512,128,64,64", DEEPSEEK),
     "--window": ("512", LLAMA), "--experts": ("32", DEEPSEEK), "--top-k": ("4", DEEPSEEK), "--expert-hidden": ("1024", DEEPSEEK),
-    "--shared-experts": ("1", DEEPSEEK), "--shared-hidden": ("1024", DEEPSEEK), "--dense-layers": ("2", DEEPSEEK),
+    "--shared-experts": ("1", DEEPSEEK), "--shared-hidden": ("1024", DEEPSEEK), "--dense-layers": ("2", DEEPSEEK), "--experts-every": ("2", DEEPSEEK),
     "--predictors": ("1", LLAMA), "--pattern": ("M-" * 16, (*LLAMA, "--mamba", "64,64,128,8")), "--mamba": ("32,64,128,8", ("--model", "nemotron-h-8b")),
     "--positions": ("4096", LLAMA), "--qk-norm": (None, LLAMA), "--tied": (None, (*LLAMA, "--nodes", "1x1", "-p", 1)), "--gated": ("false", LLAMA),
     "--implementation": ("megatron", LLAMA), "--attention": ("flash", (*LLAMA, *MEGATRON)), "--cuda-graphs": ("full", (*LLAMA, *TE, "--sequence", 64)),
     "--dispatcher": ("deepep", (*EXPERTS, *TE)), "--release": ("2021-01", (*LLAMA, *MEGATRON, "--tensor", 2)),
     "--expert-imbalance": ("1.5", (*EXPERTS,)), "--dropout": (None, (*LLAMA, *MEGATRON)), "--deterministic": (None, (*LLAMA, *MEGATRON, "--device", "a100")),
     "--fused-loss": (None, (*LLAMA, *TE)), "--fused-experts": (None, (*EXPERTS, *TE)),
-    "--overlapped-experts": (None, (*DEEPSEEK, *TE, "--nodes", "2x8", "-p", 2, "--data-parallel", 8, "--expert", 8)), "--fp8-attention": (None, (*LLAMA, *TE, "--precision", "fp8")),
+    "--overlapped-experts": (None, (*DEEPSEEK, *TE, "--cuda-graphs", "full", "--nodes", "2x8", "-p", 2, "--data-parallel", 8, "--expert", 8)), "--fp8-attention": (None, (*LLAMA, *TE, "--precision", "fp8")),
     "--linear-biases": (None, (*LLAMA, *MEGATRON)), "--grouped-experts": ("false", (*EXPERTS, *TE)),
     "--attention-mask": (None, (*LLAMA, *MEGATRON)), "--fragmentation": ("0.1", (*LLAMA, *MEGATRON)), "--deferred-head": ("2", (*LLAMA, *MEGATRON)),
     "--drops-tokens": (None, (*EXPERTS, *TE)), "--lora": (None, LLAMA),
@@ -65,7 +65,7 @@ OF_FILES = {"--replicas", "--weight-policy", "--iteration", "--trace-rule"}
 PRICES = {"--cost", "--comm", "--bandwidth", "--overlap", "--transfers", "--offload-sharing", "--launch", "--slow-rank", "--microbatch-lengths",
           "--memory-limit", "--activation-bytes", "--message-bytes", "--price"}
 ADDED = {"--overlap", "--price", "--offload-sharing"}  # read after some pass only
-OF_RUNS = {"--slices", "--steps", "--replicas", "--weight-policy"}
+OF_RUNS = {"--slices", "--steps", "--replicas", "--weight-policy", "--frozen", "--adapters"}
 MANY = ("seq1f1b", "pipedream", "hanayo", "interleaved", "chimera", "dualpipev", "v-auto")
 # The options that no command reads for these sources.
 UNREAD = {

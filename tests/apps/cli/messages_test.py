@@ -67,11 +67,11 @@ class MessagesTest(program.CommandTest):
             with open("/dev/full", "w") as full:
                 done = subprocess.run([program.PROGRAM, *words.split()], cwd=self.folder, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
             self.assertEqual((done.returncode, done.stderr), (1, "penstock: error: cannot write to stdout: No space left on device\n"), words)
-        for name in ("a.csv", "a.html", "a.svg"):
+        for name in ("full.csv", "full.html", "full.svg"):
             (self.folder / name).symlink_to("/dev/full")
-        for words in ("schedule 1f1b -o a.csv", "plan -p 2 -m 2 -o a.csv", "report 1f1b -o a.html", "report 1f1b -o a.svg", "plan -p 2 -m 2 --report a.html",
-                      "simulate --sweep schedule=1f1b ranks=2,4 -o a.html"):
-            self.assertRegex(self.error_of(*words.split()), r"^cannot write a\.\w+: No space left on device$", words)
+        for words in ("schedule 1f1b -o full.csv", "plan -p 2 -m 2 -o full.csv", "report 1f1b -o full.html", "report 1f1b -o full.svg",
+                      "plan -p 2 -m 2 --report full.html", "simulate --sweep schedule=1f1b ranks=2,4 -o full.html"):
+            self.assertRegex(self.error_of(*words.split()), r"^cannot write full\.\w+: No space left on device$", words)
         self.assertTrue(pathlib.Path("/dev/full").is_char_device())
 
     def test_values_of_flags_follow_an_equals_sign(self):
@@ -83,7 +83,7 @@ class MessagesTest(program.CommandTest):
     def test_a_limit_is_said_once(self):
         for command in ("simulate 1f1b", "plan", "schedule 1f1b", "schedules"):
             for option in ("-p", "-m"):
-                errors = {re.sub(r"-?\d+", "N", self.error_of(*command.split(), option, value).replace(value, "V", 1)) for value in ("-4", "0")}
+                errors = {self.error_of(*command.split(), option, value).replace(value, "V", 1) for value in ("-4", "0")}
                 self.assertEqual(len(errors), 1, errors)
                 self.assertIn("at least 1", self.error_of(*command.split(), option, "-4"))
 
@@ -100,7 +100,7 @@ class MessagesTest(program.CommandTest):
         (self.folder / "llama").mkdir()
         shutil.copy(self.folder / "config.json", self.folder / "llama")
         self.assertEqual(self.error_of("simulate", "config.json"), "config.json is the configuration of a model, not a schedule; give it as --model config.json")
-        self.assertEqual(self.error_of("simulate", "llama"), "llama is the folder of a model, not a schedule; give it as --model llama")
+        self.assertIn("give it as --model llama/config.json", self.error_of("simulate", "llama"))
         (self.folder / "empty").mkdir()
         self.assertIn("empty is a folder without traces", self.error_of("show", "empty"))
 
@@ -115,7 +115,10 @@ class MessagesTest(program.CommandTest):
 
     def test_traces_as_other_programs_write_them(self):
         """Event arrays without their end, trailing commas, and times as texts, as the format allows or Ascend's profiler writes them."""
-        whole = self.run_ok("simulate", str(TRACES))
+        def figures(path, name, *options):
+            return re.sub(r"[ -]+", " ", self.run_ok("simulate", path, *options).replace(name, "a"))
+
+        whole = figures(str(TRACES), TRACES.name)
 
         def with_texts(trace):
             for event in trace["traceEvents"]:
@@ -132,7 +135,7 @@ class MessagesTest(program.CommandTest):
             for path in sorted(TRACES.iterdir()):
                 text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text()
                 (folder / path.name.removesuffix(".gz")).write_text(form(json.loads(text)))
-            self.assertEqual(self.run_ok("simulate", name).replace(name, TRACES.name), whole)
+            self.assertEqual(figures(name, name), whole)
         events = [{"ph": "X", "name": f"stage0 {what} {i}", "ts": str(10 * i + at), "dur": 4, "pid": rank, "tid": 0}
                   for rank in range(2) for i in range(3) for at, what in ((0, "fwd"), (5, "bwd"))]
         for event in events:
@@ -142,7 +145,7 @@ class MessagesTest(program.CommandTest):
         array, texts = json.dumps(events), set()
         for name, text in {"closed": array, "open": array[:-1], "comma": array[:-1] + ",", "lines": array[:-1] + ",\n"}.items():
             (self.folder / f"{name}.json").write_text(text)
-            texts.add(self.run_ok("simulate", f"{name}.json", "--trace-rule", "rule.yaml").replace(name, "a").replace(" ", ""))
+            texts.add(figures(f"{name}.json", name, "--trace-rule", "rule.yaml"))
         self.assertEqual(len(texts), 1, texts)
         for cut in (array[:-3], array[:60]):
             (self.folder / "cut.json").write_text(cut)

@@ -25,9 +25,10 @@ EXEMPT = {
     r"\bpenstock (train|eval|generate|graph|compile|export|check-device|profile|checkpoint|watch|launch)\b": "needs the engine, which readme_test.py and "
                                                                                                            "the tests of the engine run",
     r"runs/|^python|tensorboard|^kill|^curl": "reads a training run",
-    r"machine\.yaml|my\.yaml": "reads what 'penstock profile' or a user's configuration says",
+    r"my\.yaml|zbv --machine machine\.yaml": "reads what 'penstock profile' or a user's configuration says",
     r"^penstock tokenize FILES|FOLDER|NAME|CONFIG\.yaml": "has a placeholder",
     r"man -l|compinit|fish": "needs another program",
+    r"--chunks 2 |--trace-rule": "reads traces of another schedule or program than the prepared ones",
     r"--playground": "needs the page that tools/playground builds, which playground_test.py opens",
     r"tables/": "reads tables that bench/run downloads",
     r"model/config\.json|run_train\.sh": "a model of the reader's own, and another framework",
@@ -37,7 +38,9 @@ EXEMPT = {
 # What a page presumes, as commands: a file of the reader's own.
 PREPARED = {
     "traces.md": ["mkdir -p traces && cp $ROOT/tests/interop/data/torch_1f1b/* traces/"],
-    "megatron.md": ["penstock schedule 1f1b -p 8 -m 32 -o schedule.csv"],
+    "megatron.md": ["mkdir recorded && cp $ROOT/tests/interop/data/torch_1f1b/* recorded/",
+                    "printf 'time_unit: s\ncomm: 0.001\nlayer_costs:\n  - {layers: 32, forward: 0.01, backward_input: 0.01, backward_weight: 0.01}\n'"
+                    " >recorded/measured.yaml"],
     "calibrate.md": ["cp -r $ROOT/examples ."],
     "measured.md": ["cp -r $ROOT/examples ."],
 }

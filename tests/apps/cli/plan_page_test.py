@@ -150,7 +150,7 @@ class PlanPageTest(program.CommandTest):
     def test_the_chart_has_the_bound_and_the_limit(self):
         plans, answer = self.plan(*MODEL, "--memory-limit", "4GiB")
         self.open()
-        at = self.browser.evaluate("""Object.fromEntries([...document.querySelectorAll('svg.front a')].map((e) => [
+        at = self.browser.evaluate("""Object.fromEntries([...document.querySelectorAll('svg.front.wide a')].map((e) => [
             e.getAttribute('href').slice(6), [+e.querySelector('.dot').getAttribute('cx'), +e.querySelector('.dot').getAttribute('cy')]]))""")
         self.assertEqual(len(at), len(plans))
         fast, slow = plans[0], max(plans, key=lambda plan: plan["step_time"])
@@ -200,7 +200,7 @@ class PlanPageTest(program.CommandTest):
         self.open()
         self.check_shown(1, plans[0])
         text = self.browser.evaluate("document.querySelector('div.plan:not([hidden])').innerText")
-        self.assertIn("The timelines of a page have at most 300000 actions, and this one has 320", text)
+        self.assertIn("The timelines of a page take at most 11 MB; this one has no room with its 320", text)
         words = shlex.split(text[text.index("penstock report"):])
         self.assertEqual(words[2:-2], shlex.split(plans[0]["command"])[2:])
         self.assertEqual(self.browser.evaluate("document.querySelectorAll('canvas').length"), 0)

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import subprocess
 import time
 import unittest
 
@@ -10,6 +11,7 @@ import program
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PAGE = ROOT / "build" / "playground.html"
+RELEASED = ROOT / "src" / "apps" / "playground" / "release" / "playground_module.wasm.gz"
 MISSING = browser.MISSING or (None if PAGE.exists() else "needs build/playground.html: tools/playground builds it")
 MUTATED = int(os.environ.get("PENSTOCK_MUTATED", "1000"))
 LEFT, RIGHT, AXIS = 66, 108, 22  # view.js
@@ -210,6 +212,67 @@ class PlaygroundTest(program.CommandTest):
         self.assertLess(after["makespan"], before["makespan"])
         self.wait("document.getElementById('compared').textContent.includes('v-auto')")
         self.wait("document.getElementById('compare-stop').hidden")
+
+    def ask_all(self):
+        """What the page's module answers about all schedules."""
+        fields = {"ranks": "4", "microbatches": "8", "cost": "1,1.3,0.7", "comm": "0.1"}
+        names = self.browser.evaluate("penstock.ask({ask: 'catalog'})")
+        answers = [self.browser.evaluate(f"penstock.ask({json.dumps({'ask': ask, 'schedule': each['name'], 'fields': fields})})")
+                   for each in names["schedules"] for ask in ("figures", "show")]
+        return [names, *answers]
+
+    def test_the_released_module_answers_as_its_sources(self):
+        """Where this fails, `tools/playground --release` puts a newer module into the tree."""
+        if not RELEASED.exists():
+            self.skipTest("no module is released")
+        ours = self.ask_all()
+        assemble = ROOT / "src" / "apps" / "playground" / "page" / "assemble.py"
+        subprocess.run(["python3", "-B", assemble, RELEASED, self.folder / "a.html"], check=True)
+        self.open(page=self.folder / "a.html")
+        self.assertEqual(self.ask_all(), ours)
+
+    def test_no_bound_is_above_a_makespan_without_a_word(self):
+        for limit in ("1", "2", "3", "4", "8"):
+            for name in ("zb-h1", "1f1b", "gpipe", "zbv", "dualpipe"):
+                self.set(memory_limit=limit)
+                self.choose(name)
+                self.wait("penstock.isShown() || document.getElementById('error').textContent")
+                if self.text("error"):
+                    continue
+                bound, exact = self.browser.evaluate("penstock.answer().bound"), self.answer()
+                if bound is not None and bound > exact["makespan"] * (1 + 1e-9):
+                    self.assertIn("of schedules within the memory limit, which this one exceeds", self.text("figures"), (name, limit))
+
+    def test_pairs_at_the_longer_of_two_times_are_marked(self):
+        self.wait("document.querySelector('[data-choose=dualpipe]')")
+        row = "[...document.querySelectorAll('#compared tr')].find((row) => row.cells[0].textContent === %s).cells"
+        longer, both = (self.browser.evaluate(f"{row % json.dumps('dualpipe')}[{cell}].textContent") for cell in (1, 2))
+        self.assertRegex(longer, r"^[\d.]+\*$")
+        self.assertGreater(float(both), float(longer[:-1]))
+        self.assertEqual(self.browser.evaluate(f"{row % json.dumps('1f1b')}[2].textContent"), "")
+        self.assertIn("take the longer of the two times", self.text("compared"))
+
+    def test_slow_schedules_leave_room_for_the_others(self):
+        self.wait("document.querySelector('[data-choose=naive]') && document.querySelector('[data-choose=zb-h1]')")
+        heights = self.browser.evaluate("""Object.fromEntries([...document.querySelectorAll('svg.all g[data-choose]')].map(
+            (e) => [e.dataset.choose, e.querySelector('.dot').getBoundingClientRect().top]))""")
+        ranked = sorted(heights, key=heights.get)
+        self.assertEqual(ranked[0], "naive")
+        self.assertGreater(max(heights.values()) - heights[ranked[1]], 100)
+
+    def test_a_schedule_of_the_catalog_has_one_name(self):
+        for name in ("1f1b", "gpipe", "interleaved", "zbv"):
+            self.choose(name)
+            self.wait("penstock.isShown()")
+            csv = self.browser.evaluate("penstock.answer().csv")
+            time.sleep(0.6)  # until it is named
+            self.browser.evaluate("penstock.ask({ask: 'catalog'})")
+            self.assertEqual(self.text("named"), "", name)
+            if name == "zbv":  # a search, whose lanes may be those of another one
+                continue
+            self.after(lambda: self.type_csv(csv.replace(",", ", ", 1)))
+            self.wait("document.getElementById('named').textContent")
+            self.assertEqual(self.text("named"), f"These are the lanes of {name}.")
 
     def test_the_schedule_is_recognized(self):
         csv = self.start("schedule", "zb-h1", "-p", 4, "-m", 8).stdout

@@ -173,7 +173,7 @@ TEST(TransformerEngine, DevicesHaveFactorsThatAFileOrOptionReplaces) {
   EXPECT_NEAR(SecondsOf(request), seconds / usual, 1e-9 * seconds);
   request.time_factor.reset();
   request.device = "mi355x";
-  EXPECT_EQ(request.Load()->cluster.time_factor, 1);
+  EXPECT_GT(request.Load()->cluster.time_factor, 1);
   request.device = "gb300";
   request.implementation = "penstock";
   request.precision = "bf16";

@@ -29,7 +29,7 @@ TEST(Table, FiguresOfAnySizeAreReadable) {
       {0, "0"},      {-0.0, "0"},         {117, "117"},      {-11.5, "-11.5"}, {1e-17, "0"},
       {-1e-17, "0"}, {1.5e-6, "1.5e-06"}, {-2e-5, "-2e-05"}, {5e-5, "0.0001"}, {1e20, "1e+20"}};
   for (const auto& [value, text] : figures) EXPECT_EQ(FormatNumber(value), text);
-  EXPECT_EQ(FormatAmount(-1.392216597, "s"), "-1.4 s");
+  EXPECT_EQ(FormatAmount(-1.392216597, "s"), "-1.392 s");
   EXPECT_EQ(FormatAmount(-3 * 0x1p30, "B"), "-3.00 GiB");
   EXPECT_EQ(WithSign("3 ms"), "+3 ms");
   for (const char* as_it_is : {"-3 ms", "0 ms", "0.0 s", "-"})
@@ -87,6 +87,40 @@ TEST(Table, ComparesPredictedAndMeasured) {
                                                      "1.00 KiB", "1.00 KiB", "1"}));
   EXPECT_EQ(table.rows[1].back(), "-");  // without a prediction there is no ratio
   EXPECT_EQ(table.rows[2][3], "1.5");
+}
+
+TEST(AmountFormatTest, AllAmountsOfATableHaveTheUnitOfTheLargest) {
+  const AmountFormat seconds = FormatLike(2.7855, "s");
+  EXPECT_EQ(seconds(2.7855), "2.786 s");
+  EXPECT_EQ(seconds(0.0031), "0.003 s");
+  EXPECT_EQ(seconds(0), "0 s");
+  EXPECT_EQ(FormatLike(0.0124, "s")(0.0124), "12.40 ms");
+  EXPECT_EQ(FormatLike(0.99996, "s")(0.99996), "1.000 s");
+  EXPECT_EQ(FormatLike(3e-10, "s")(3e-10), "0.300 ns");
+  EXPECT_EQ(FormatLike(512, "B")(512), "512 B");
+  EXPECT_EQ(FormatLike(3.0 * 0x1p30, "B")(0x1p20), "0.001 GiB");
+  EXPECT_EQ(FormatLike(117, "")(11.5), "11.5");
+}
+
+std::size_t WidestLine(const std::string& text) { return WidthOf(text); }
+
+TEST(FitTableTest, NoTableIsWiderThanTheTerminalAndNoFigureIsLost) {
+  Table table;
+  table.title = "Title";
+  table.columns = {"schedule", "peak activations", "tokens per second", "why it loses", "bytes"};
+  table.rows = {{"1f1b", "12", "4711", "a reason of several words that takes much room", "1 GiB"},
+                {"zbv", "8", "815", "short", "23.5 GiB"}};
+  table.best = {{1, 1}};
+  const std::string whole = FormatTable(table);
+  EXPECT_EQ(FormatTable(table, TableStyle::kPlain, 200), whole);
+  for (std::size_t width = WidestLine(whole); width >= 34; --width) {
+    const std::string text = FormatTable(table, TableStyle::kPlain, width);
+    EXPECT_LE(WidestLine(text), width) << text;
+    for (const char* const word : {"Title", "12", "8*", "4711", "815", "reason", "room", "1 GiB",
+                                   "23.5 GiB", "activations", "bytes"}) {
+      EXPECT_NE(text.find(word), std::string::npos) << word << " at " << width << "\n" << text;
+    }
+  }
 }
 
 }  // namespace

@@ -37,6 +37,22 @@ ScheduleParams DrawParams(const Algorithm& algorithm, Random& random) {
   return params;
 }
 
+// Draws stages of a model with so many that are frozen or train only adapters; perhaps none.
+template <class Random>
+Untrained DrawUntrained(int stages, Random& random) {
+  Untrained untrained;
+  const int frozen_up_to = Draw(random, 0, stages);  // as encoders are
+  const int others = Draw(random, 0, 2);
+  for (int stage = 0; stage < stages; ++stage) {
+    if (stage < frozen_up_to || (others > 0 && Draw(random, 0, 3) == 0)) {
+      untrained.frozen.push_back(stage);
+    } else if (others == 2 && Draw(random, 0, 1) == 0) {
+      untrained.adapters.push_back(stage);
+    }
+  }
+  return untrained;
+}
+
 // Draws costs with which every pass can change a schedule.
 template <class Random>
 Costs DrawPassCosts(const Schedule& schedule, Random& random) {

@@ -44,6 +44,7 @@ inline void ExpectRoundTrip(const Schedule& schedule) {
   EXPECT_EQ(back.steps, schedule.steps);
   EXPECT_EQ(back.weights, schedule.weights);
   EXPECT_EQ(back.vocabulary, schedule.vocabulary);
+  EXPECT_EQ(back.backward, schedule.backward);
 }
 
 // Splits every B into adjacent I and W.

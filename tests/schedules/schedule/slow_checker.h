@@ -78,30 +78,66 @@ class SlowChecker {
     return used_.count(Op::kStep) > 0 || schedule_.weights != WeightPolicy::kFlush;
   }
 
+  // What stages of a model run of the backward.
+  StageBackward BackwardOf(int stage) const {
+    if (stage < 0 || schedule_.backward.empty()) return StageBackward::kWhole;
+    return schedule_.backward[stage % schedule_.placement.chain_length()];
+  }
+  bool HasBackward(int stage) const { return BackwardOf(stage) != StageBackward::kNone; }
+  bool Trains(int stage) const {
+    return BackwardOf(stage) == StageBackward::kWhole ||
+           BackwardOf(stage) == StageBackward::kAdapters;
+  }
+
+  bool BackwardRunsOnce(int stage, int microbatch) {
+    const int whole = Count(Op::kBackward, stage, microbatch);
+    const int input = Count(Op::kBackwardInput, stage, microbatch);
+    const int weight = Count(Op::kBackwardWeight, stage, microbatch);
+    switch (BackwardOf(stage)) {
+      case StageBackward::kWhole:
+        return whole == 1 ? input == 0 && weight == 0 : whole == 0 && input == 1 && weight == 1;
+      case StageBackward::kAdapters:
+      case StageBackward::kInput:
+        return whole == 0 && input == 1 && weight == 0;
+      case StageBackward::kNone:
+        break;
+    }
+    for (const Op op : {Op::kOffload, Op::kReload, Op::kRecompute}) {
+      if (Count(op, stage, microbatch) != 0) return false;
+    }
+    return whole == 0 && input == 0 && weight == 0;
+  }
+
+  bool UpdatesRunOnce(int stage) {
+    const int updates = Trains(stage) ? updates_ : 0;
+    if (Count(Op::kStep, stage) != (Steps() ? updates : 0)) return false;
+    if (Count(Op::kReduceGrad, stage) != (used_.count(Op::kReduceGrad) > 0 ? updates : 0)) {
+      return false;
+    }
+    const int waits = Count(Op::kWaitReduceGrad, stage);
+    return waits == (used_.count(Op::kWaitReduceGrad) > 0 ? updates : 0);
+  }
+
   bool EachRunsOnce() {
     for (int stage = 0; stage < schedule_.stages(); ++stage) {
-      if (Steps() && Count(Op::kStep, stage) != updates_) return false;
-      if (used_.count(Op::kReduceGrad) > 0 && Count(Op::kReduceGrad, stage) != updates_) {
-        return false;
-      }
-      const int waits = Count(Op::kWaitReduceGrad, stage);
-      if (waits != 0 && waits != Count(Op::kReduceGrad, stage)) return false;
-      if (waits == 0 && used_.count(Op::kWaitReduceGrad) > 0) return false;
-      const int next = communicates_ && OtherRank(stage, schedule_.placement.next(stage));
-      const int previous = communicates_ && OtherRank(stage, schedule_.placement.previous(stage));
+      if (!UpdatesRunOnce(stage)) return false;
+      const Placement& placement = schedule_.placement;
+      const int next = communicates_ && OtherRank(stage, placement.next(stage));
+      const int previous = communicates_ && OtherRank(stage, placement.previous(stage));
+      const int to_previous = previous && HasBackward(placement.previous(stage));
+      const int from_next = next && HasBackward(stage);
       for (int microbatch = 0; microbatch < schedule_.indices(); ++microbatch) {
         if (Count(Op::kForward, stage, microbatch) != 1) return false;
-        const int whole = Count(Op::kBackward, stage, microbatch);
-        const int halves = 1 - whole;
-        if (whole > 1 || Count(Op::kBackwardInput, stage, microbatch) != halves) return false;
-        if (Count(Op::kBackwardWeight, stage, microbatch) != halves) return false;
+        if (!BackwardRunsOnce(stage, microbatch)) return false;
         if (Count(Op::kSendForward, stage, microbatch) != next) return false;
-        if (Count(Op::kRecvBackward, stage, microbatch) != next) return false;
-        if (Count(Op::kSendBackward, stage, microbatch) != previous) return false;
+        if (Count(Op::kRecvBackward, stage, microbatch) != from_next) return false;
+        if (Count(Op::kSendBackward, stage, microbatch) != to_previous) return false;
         if (Count(Op::kRecvForward, stage, microbatch) != previous) return false;
         const bool waits = used_.count(Op::kWaitSendForward) + used_.count(Op::kWaitSendBackward);
         if (Count(Op::kWaitSendForward, stage, microbatch) != (waits ? next : 0)) return false;
-        if (Count(Op::kWaitSendBackward, stage, microbatch) != (waits ? previous : 0)) return false;
+        if (Count(Op::kWaitSendBackward, stage, microbatch) != (waits ? to_previous : 0)) {
+          return false;
+        }
       }
     }
     for (int rank = 0; rank < schedule_.ranks() && schedule_.vocabulary; ++rank) {
@@ -162,7 +198,7 @@ class SlowChecker {
   // are: with a flush W(j); stashed, W(j) and what microbatches in flight have read;
   // double-buffered, W(j) and W(j-1).
   bool VersionReady(int stage, int microbatch) const {
-    if (!Steps()) return true;
+    if (!Steps() || !Trains(stage)) return true;
     const int steps = Times(Op::kStep, stage);
     const int batch = microbatch / (schedule_.indices() / schedule_.steps);
     const int in_chain = schedule_.placement.model_stage(stage);
@@ -183,8 +219,10 @@ class SlowChecker {
   bool GradientsReady(int stage, int update) {
     for (int microbatch = update * microbatches_per_update_;
          microbatch < (update + 1) * microbatches_per_update_; ++microbatch) {
+      const bool in_input = BackwardOf(stage) == StageBackward::kAdapters;
       const bool ended =
-          Done(Op::kBackwardWeight, stage, microbatch) || Done(Op::kBackward, stage, microbatch);
+          Done(in_input ? Op::kBackwardInput : Op::kBackwardWeight, stage, microbatch) ||
+          Done(Op::kBackward, stage, microbatch);
       if (!ended) return false;
       const bool has_share =
           schedule_.vocabulary && stage == FirstStageOf(schedule_.placement.rank_of(stage));

@@ -46,6 +46,8 @@ Json CaseJson(const Case& one) {
           {"comm", one.costs.comm},
           {"act", first.activation},
           {"act_after_i", first.activation > 0 ? first.activation_after_i / first.activation : 1},
+          {"frozen", UntrainedOf(one.schedule).frozen},
+          {"adapters", UntrainedOf(one.schedule).adapters},
           {"overlap", one.costs.overlap.kind == OverlapRule::Kind::kMax}};
 }
 
@@ -114,6 +116,13 @@ void ExpectRefereeAgrees(const std::vector<Case>& cases) {
   }
 }
 
+// Makes half of the schedules those of models with untrained stages.
+Schedule PerhapsUntrained(Schedule schedule, std::mt19937& random) {
+  if (random() % 2 == 0) return schedule;
+  const int length = schedule.placement.chain_length();
+  return ValueOf(WithoutBackward(schedule, testing::DrawUntrained(length, random)));
+}
+
 TEST(Referee, AgreesOnRandomOrders) {
   std::mt19937 random(20240607);
   std::vector<Case> cases;
@@ -121,7 +130,7 @@ TEST(Referee, AgreesOnRandomOrders) {
     RandomShape shape = DrawShape(5, random);
     shape.pairs = random() % 2 == 0;
     shape.communication = random() % 2 == 0;
-    Schedule schedule = RandomSchedule(shape, random);
+    Schedule schedule = PerhapsUntrained(RandomSchedule(shape, random), random);
     Costs costs = RandomCosts(shape.placement, random);
     cases.push_back({std::move(schedule), std::move(costs)});
   }
@@ -155,7 +164,8 @@ std::vector<Case> DrawCatalogCases(int count, std::mt19937& random) {
         schedule = Generate(algorithm.name, params);
         if (!schedule) continue;  // these costs exceed the memory limit
       }
-      cases.push_back({WithoutSteps(std::move(*schedule)), std::move(costs)});
+      cases.push_back(
+          {PerhapsUntrained(WithoutSteps(std::move(*schedule)), random), std::move(costs)});
       --left;
     }
     EXPECT_EQ(left, 0) << algorithm.name;

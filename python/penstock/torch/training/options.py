@@ -115,6 +115,19 @@ def check_optimizer(given: Any) -> None:
         raise Error("lr_scheduler needs an optimizer, which is None: leave lr_scheduler out")
 
 
+def check_untrained(given: Any, schedule: Schedule) -> None:
+    """Raises Error for a trained weight of a stage that the schedule says is frozen."""
+    for index in schedule.frozen:
+        stage = given.stages[index]
+        named = stage.named_parameters() if isinstance(stage, torch.nn.Module) else ()
+        for name, parameter in named:
+            if parameter.requires_grad:
+                raise Error(
+                    f"stage {index} is frozen in schedule {schedule.algorithm!r}, but its parameter {name!r} is trained: freeze it "
+                    "(requires_grad_(False)), or take a schedule in which the stage is not frozen"
+                )
+
+
 def check_schedule(given: Any, schedule: Schedule) -> None:
     """Raises Error for arguments about a whole batch if the schedule updates weights within it."""
     for name in ("loss_weight", "clip_grad_norm", "skip_nonfinite"):

@@ -165,6 +165,7 @@ class Pipeline(Views):
         plane = None if mesh is None else plane_of(mesh)
         self.schedule = schedule_of_stages(given)
         options.check_schedule(given, self.schedule)
+        options.check_untrained(given, self.schedule)
         options.check_mesh(given, plane, self.schedule)
         plans.divide(given.stages, given.tensor, mesh)
         if plane is None:

@@ -16,6 +16,7 @@
 #include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
 #include "cli/output/progress_bar.h"
+#include "cli/output/terminal.h"
 #include "report/table.h"
 #include "scenario/command_line.h"
 
@@ -276,16 +277,16 @@ class CalibrateCommand : public Command {
     fmt::print("{} rows in {}: {} priced, {} refused\n", all_rows_, path_, priced.runs.size(),
                priced.refused.size());
     PrintRefused(priced.refused);
-    if (rows_) fmt::print("\n{}", FormatTable(RowTable(priced)));
-    if (scores.time.rows > 0) fmt::print("\n{}", FormatTable(TimeTable(scores.time)));
-    if (scores.memory.rows > 0) fmt::print("\n{}", FormatTable(MemoryTable(scores.memory)));
-    if (!scores.groups.empty()) fmt::print("\n{}", FormatTable(GroupTable(scores)));
+    if (rows_) fmt::print("\n{}", TableText(RowTable(priced)));
+    if (scores.time.rows > 0) fmt::print("\n{}", TableText(TimeTable(scores.time)));
+    if (scores.memory.rows > 0) fmt::print("\n{}", TableText(MemoryTable(scores.memory)));
+    if (!scores.groups.empty()) fmt::print("\n{}", TableText(GroupTable(scores)));
     if (!fit) return;
     if (!fit->is_kept) {
       fmt::print("\n{}.\n", WhyNotKept(*fit));
       return;
     }
-    fmt::print("\n{}", FormatTable(FitTable(*fit)));
+    fmt::print("\n{}", TableText(FitTable(*fit)));
     PrintGain(*fit, scores.time);
     if (!output_.empty()) fmt::print("Wrote {}, for --machine.\n", output_);
   }

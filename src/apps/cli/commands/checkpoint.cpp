@@ -13,6 +13,7 @@
 #include "cli/command/command.h"
 #include "cli/help/offered_values.h"
 #include "cli/output/print_json.h"
+#include "cli/output/terminal.h"
 #include "monitor/run_names.h"
 #include "report/table.h"
 
@@ -181,7 +182,7 @@ class CheckpointCommand final : public Command {
                             FormatBytes(static_cast<std::int64_t>(each.bytes)),
                             std::to_string(each.files), AgeText(now - each.written), each.path});
     }
-    fmt::print("{}", FormatTable(table));
+    fmt::print("{}", TableText(table));
     for (const ListedCheckpoint& each : listed_) {
       if (!each.reason.empty()) fmt::print("{}: {}\n", NameOf(each.state), each.reason);
     }

@@ -6,6 +6,7 @@
 #include "cli/options/option_values.h"
 #include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
+#include "cli/output/terminal.h"
 #include "explain/difference.h"
 #include "report/table.h"
 #include "report/time_use.h"
@@ -78,6 +79,7 @@ class DiffCommand : public Command {
     if (json_) {
       PrintObject(ToJson(all, difference));
     } else {
+      fmt::print("{}", ConclusionsText(options_.scenario, all));
       Print(all, difference);
     }
     return kExitOk;
@@ -95,7 +97,8 @@ class DiffCommand : public Command {
   }
 
   Table UseTable(const std::vector<Simulated>& all, const Difference& difference) const {
-    const auto text = [&](double time) { return TimeText(all[0].chosen, time); };
+    const TableUnits units = UnitsOf(all);
+    const auto text = [&](double time) { return units.Time(all[0].chosen, time); };
     Table table = TimeUseTable({all[0].chosen.label, all[1].chosen.label},
                                {difference.a, difference.b}, text);
     table.rows.push_back(
@@ -108,27 +111,28 @@ class DiffCommand : public Command {
     table.title = "Moved farthest";
     table.columns = {"action", "rank", "start: " + all[0].chosen.label, all[1].chosen.label,
                      "difference"};
-    const PricedSchedule& chosen = all[0].chosen;
+    const TableUnits units = UnitsOf(all);
+    const auto text = [&](double time) { return units.Time(all[0].chosen, time); };
     for (std::size_t i = 0; i < Listed(difference); ++i) {
       const Moved& moved = difference.common[i];
       const std::string rank = moved.rank_a == moved.rank_b
                                    ? fmt::format("{}", moved.rank_a)
                                    : fmt::format("{} -> {}", moved.rank_a, moved.rank_b);
       const double by = moved.start_b - moved.start_a;
-      table.rows.push_back({ToText(moved.part), rank, TimeText(chosen, moved.start_a),
-                            TimeText(chosen, moved.start_b), WithSign(TimeText(chosen, by))});
+      table.rows.push_back(
+          {ToText(moved.part), rank, text(moved.start_a), text(moved.start_b), WithSign(text(by))});
     }
     return table;
   }
 
   void Print(const std::vector<Simulated>& all, const Difference& difference) const {
-    fmt::print("{}\n", FormatTable(UseTable(all, difference)));
+    fmt::print("{}\n", TableText(UseTable(all, difference)));
     fmt::print("{} actions are in both, {} of them after another action than before",
                difference.common.size(), difference.reordered);
     if (difference.other_rank > 0) fmt::print(", {} on another rank", difference.other_rank);
     fmt::print(".\nOnly in {}: {}. Only in {}: {}.\n", all[0].chosen.label,
                CountsText(difference.only_a), all[1].chosen.label, CountsText(difference.only_b));
-    if (Listed(difference) > 0) fmt::print("\n{}", FormatTable(MovesTable(all, difference)));
+    if (Listed(difference) > 0) fmt::print("\n{}", TableText(MovesTable(all, difference)));
   }
 
   static Json UseJson(const TimeUse& use) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/files.h"
+#include "base/text/shell_word.h"
 #include "cli/command/command.h"
 #include "cli/command/command_line.h"
 #include "cli/figures/comparison.h"
@@ -72,17 +73,12 @@ Plot MemoryOfAll(const std::vector<Simulated>& all) {
 }
 
 // One schedule with its figures, or several below each other on the same time axis.
-ReportInput InputOf(const std::vector<Simulated>& all) {
+ReportInput InputOf(const Scenario& scenario, const std::vector<Simulated>& all) {
   const Simulated& first = all.front();
-  ReportInput input = ReportOf(first);
+  ReportInput input = ExplainedReport(scenario, all);
   for (const Simulated& simulated : all) {
     if (!input.title.empty()) input.title += ", ";
     input.title += simulated.chosen.label;
-    // Only of the same object, the page compares single actions.
-    const Schedule& schedule =
-        simulated.measured ? *input.runs.back().schedule : simulated.chosen.schedule;
-    input.runs.push_back(
-        RunOf(simulated, all.size() > 1 ? simulated.chosen.label : "simulated", schedule));
   }
   if (all.size() == 1) {
     input.subtitle = ShapeText(first.chosen.schedule);
@@ -105,7 +101,8 @@ ReportInput InputOf(const std::vector<Simulated>& all) {
 Result<std::string> ReadPlayground() {
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  for (const char* const name : {"playground.html", "../share/penstock/playground.html",
+  for (const char* const name : {"playground.html", "share/penstock/playground.html",
+                                 "../share/penstock/playground.html",
                                  "../../../../share/penstock/playground.html"}) {
     const std::string path = (program.parent_path() / name).lexically_normal().string();
     if (!error && std::filesystem::exists(path)) return ReadFile(path);
@@ -145,7 +142,8 @@ class ReportCommand : public Command {
     PENSTOCK_TRY(std::vector<Simulated> all, options_.Simulate());
     all = WithMeasured(std::move(all));
     AddMemory(all);
-    PENSTOCK_TRY_STATUS(playground_ ? WritePlayground(all) : WriteInput(InputOf(all)));
+    PENSTOCK_TRY_STATUS(playground_ ? WritePlayground(all)
+                                    : WriteInput(InputOf(options_.scenario, all)));
     if (json_) {
       PrintObject({{"files", {output_}}, {"schedules", SchedulesJson(all, false)}});
     } else {
@@ -181,7 +179,15 @@ class ReportCommand : public Command {
 
   // What made the report.
   Status AddSources(ReportInput& input) const {
-    input.passages.push_back({"Command", CommandLine(Name(), *app_)});
+    const std::string command = CommandLine(Name(), *app_);
+    input.passages.push_back({"Command", command, true});
+    const std::string file = " --output " + ShellWord(output_);
+    const std::size_t at = command.find(file);
+    if (at != std::string::npos) {
+      std::string opens = command;
+      opens.replace(at, file.size(), " --output playground.html --playground");
+      input.passages.push_back({"Change the first schedule by hand in the playground", opens, true});
+    }
     if (options_.config.empty()) return {};
     PENSTOCK_TRY(std::string config, ReadFile(options_.config));
     input.passages.push_back({options_.config, std::move(config)});

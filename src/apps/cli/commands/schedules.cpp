@@ -17,6 +17,7 @@
 #include "cli/options/pass_text.h"
 #include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
+#include "cli/output/terminal.h"
 #include "report/report.h"
 #include "report/table.h"
 #include "scenario/figures/simulated_json.h"
@@ -419,7 +420,7 @@ class SchedulesCommand : public Command {
       if (at.refused.empty()) priced.push_back(std::move(at.simulated));
     }
     const Table table = ComparisonTable(priced);
-    fmt::print("{}", format == OutputFormat::kCsv ? FormatTableCsv(table) : FormatTable(table));
+    fmt::print("{}", format == OutputFormat::kCsv ? FormatTableCsv(table) : TableText(table));
     if (format == OutputFormat::kCsv) return;
     fmt::print("\n{}", UnitsText(priced));
     for (const AtSize& at : sized) {

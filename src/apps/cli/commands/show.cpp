@@ -1,7 +1,4 @@
 // penstock show: draws schedules in the terminal.
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
@@ -11,10 +8,12 @@
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
 #include "cli/command/command.h"
+#include "cli/figures/comparison.h"
 #include "cli/help/offered_values.h"
 #include "cli/options/option_values.h"
 #include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
+#include "cli/output/terminal.h"
 #include "report/table.h"
 #include "report/terminal.h"
 #include "report/terminal_colors.h"
@@ -22,15 +21,6 @@
 
 namespace penstock {
 namespace {
-
-// Whether standard output is a terminal with colors and bold text: one that is not dumb, unless
-// NO_COLOR is set (no-color.org).
-bool OutputHasColor() {
-  const char* const refused = std::getenv("NO_COLOR");
-  const char* const terminal = std::getenv("TERM");
-  return isatty(STDOUT_FILENO) == 1 && (refused == nullptr || *refused == '\0') &&
-         terminal != nullptr && std::string_view(terminal) != "dumb";
-}
 
 // The colors of that terminal, by COLORTERM.
 ColorDepth TerminalDepth() {
@@ -58,9 +48,8 @@ constexpr int kMostWidth = 10000;
 // Columns of the terminal; 100 if the output is not a terminal.
 int TerminalWidth() {
   constexpr int kDefault = 100;
-  winsize size{};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  return kDefault;
+  const std::size_t columns = OutputColumns();
+  return columns > 0 ? static_cast<int>(columns) : kDefault;
 }
 
 class ShowCommand : public Command {
@@ -106,6 +95,7 @@ class ShowCommand : public Command {
     const TerminalStyle style{width_ ? *width_ : TerminalWidth(),
                               color ? TerminalDepth() : ColorDepth::kNone,
                               color && OutputHasUnicode()};
+    if (explain_) fmt::print("{}", ConclusionsText(options_.scenario, all));
     for (const Simulated& simulated : all) {
       const SimulationResult& result = simulated.result;
       PENSTOCK_TRY(const std::string picture,

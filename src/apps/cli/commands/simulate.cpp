@@ -19,11 +19,13 @@
 #include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
 #include "cli/output/progress_bar.h"
+#include "cli/output/terminal.h"
 #include "cli/signals/interrupt.h"
 #include "cli/sweep/sweep_output.h"
 #include "cli/sweep/sweep_page.h"
 #include "interop/primus/dump.h"
 #include "report/table.h"
+#include "report/time_use.h"
 #include "scenario/price/simulated.h"
 #include "scenario/sweep/plan.h"
 #include "scenario/sweep/run_sweep.h"
@@ -62,14 +64,18 @@ Table StepTable(const std::vector<Simulated>& all) {
       table.columns.emplace_back(column);
     }
   }
+  double longest = 0, most = 0;
+  for (const Simulated& simulated : all) {
+    longest = std::max(longest, simulated.step->step_time);
+    most = std::max(most, simulated.step->device_bytes());
+  }
+  const AmountFormat time = FormatLike(longest, "s"), memory = FormatLike(most, "B");
   for (const Simulated& simulated : all) {
     const StepEstimate& step = *simulated.step;
-    table.rows.push_back({simulated.chosen.label, FormatSeconds(step.step_time),
-                          FormatSeconds(step.reduce), FormatSeconds(step.update),
-                          FormatSeconds(step.gather),
-                          fmt::format("{:.0f}", step.tokens_per_second()),
-                          fmt::format("{:.1f}", step.flops_per_device() / 1e12),
-                          FormatBytes(static_cast<std::int64_t>(step.device_bytes()))});
+    table.rows.push_back(
+        {simulated.chosen.label, time(step.step_time), time(step.reduce), time(step.update),
+         time(step.gather), fmt::format("{:.0f}", step.tokens_per_second()),
+         fmt::format("{:.1f}", step.flops_per_device() / 1e12), memory(step.device_bytes())});
     if (fails) AddCheckpointCells(step, table.rows.back());
   }
   return table;
@@ -137,23 +143,48 @@ Table TimeStepTable(const Simulated& simulated) {
   return table;
 }
 
+// The idle share and the peak of the activations of each rank, next to each other for all
+// schedules.
+Table RanksTable(const std::vector<Simulated>& all) {
+  const TableUnits units = UnitsOf(all);
+  std::size_t ranks = 0;
+  Table table;
+  table.columns = {"rank"};
+  for (const Simulated& each : all) {
+    table.columns.push_back("idle: " + each.chosen.label);
+    table.columns.emplace_back("peak activations");
+    ranks = std::max(ranks, each.result.ranks.size());
+  }
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    std::vector<std::string>& row = table.rows.emplace_back();
+    row.push_back(fmt::format("{}", rank));
+    for (const Simulated& each : all) {
+      const bool has = rank < each.result.ranks.size();
+      const double makespan = each.result.makespan;
+      row.push_back(has && makespan > 0 ? FormatPercent(1 - each.result.ranks[rank].busy / makespan)
+                                        : "-");
+      row.push_back(has ? units.Memory(each.chosen, each.result.ranks[rank].peak_memory) : "-");
+    }
+  }
+  return table;
+}
+
 // The time of a step in steady state, next to a single step's. No rows if no schedule has one.
 Table SteadyTable(const std::vector<Simulated>& all) {
   Table table;
   table.columns = {"schedule", "makespan", "steady step", kRatioColumn};
   std::optional<double> first;
+  const TableUnits units = UnitsOf(all);
   for (const Simulated& simulated : all) {
     if (!simulated.steady_step) continue;
     const double steady = *simulated.steady_step;
     if (!first) first = steady;
     table.rows.push_back({simulated.chosen.label,
-                          TimeText(simulated.chosen, simulated.result.makespan),
-                          TimeText(simulated.chosen, steady), RatioText(steady, *first)});
+                          units.Time(simulated.chosen, simulated.result.makespan),
+                          units.Time(simulated.chosen, steady), RatioText(steady, *first)});
   }
   return table;
 }
-
-TableStyle OutputStyle() { return OutputHasColor() ? TableStyle::kTerminal : TableStyle::kPlain; }
 
 OfferedValues OfferedAxes() {
   OfferedValues offered;
@@ -217,7 +248,7 @@ class SimulateCommand : public Command {
           "--output has no effect without --sweep; 'penstock report' writes the "
           "page of schedules");
     }
-    PENSTOCK_TRY(std::vector<Simulated> all, SimulateAll(std::move(primus)));
+    PENSTOCK_TRY(std::vector<Simulated> all, SimulateAll(std::move(primus), format));
     const Status one_latency = RefuseLinks(all);
     if (!one_latency) return tl::unexpected(options_.AsGiven(one_latency.error()));
     if (memory_) AddMemory(all);
@@ -243,10 +274,13 @@ class SimulateCommand : public Command {
   }
 
  private:
-  Result<std::vector<Simulated>> SimulateAll(std::optional<PrimusSchedules> primus) {
+  Result<std::vector<Simulated>> SimulateAll(std::optional<PrimusSchedules> primus,
+                                             OutputFormat format) {
     PENSTOCK_TRY(PrimusSchedules choice, options_.Build(std::move(primus)));
     if (dump_.empty()) dump_ = choice.output_dir;
-    auto all = SimulateEach(std::move(choice.schedules), time_steps_ || memory_ || !dump_.empty());
+    const bool compares = format == OutputFormat::kTable && choice.schedules.size() > 1;
+    auto all = SimulateEach(std::move(choice.schedules),
+                            compares || time_steps_ || memory_ || !dump_.empty());
     if (!all) return tl::unexpected(options_.AsGiven(std::move(all).error()));
     return all;
   }
@@ -303,8 +337,7 @@ class SimulateCommand : public Command {
       fmt::print("{}", FormatTableCsv(TableOf(SweptJson(plan, swept))));
     } else if (page_.empty()) {
       const Table table = SweepTable(plan, swept);
-      fmt::print("{}\n{}{}", FormatTable(table, OutputStyle()), LegendText(plan, swept, table),
-                 SkippedText(swept));
+      fmt::print("{}\n{}{}", TableText(table), LegendText(plan, swept, table), SkippedText(swept));
     } else {
       fmt::print("wrote {}\n{}", page_, SkippedText(swept));
     }
@@ -348,26 +381,42 @@ class SimulateCommand : public Command {
     fmt::print("{}", FormatTableCsv(table));
   }
 
+  // Why ranks wait, and what each rank does, of several schedules.
+  static void PrintCauses(const std::vector<Simulated>& all) {
+    const TableUnits units = UnitsOf(all);
+    std::vector<std::string> labels;
+    std::vector<TimeUse> uses;
+    for (const Simulated& each : all) {
+      labels.push_back(each.chosen.label);
+      const Explanation explanation = ExplanationOf(each);
+      uses.push_back(TimeUseOf({each.chosen.schedule, each.timeline, explanation.bubbles}));
+    }
+    const auto time = [&](double value) { return units.Time(all.front().chosen, value); };
+    fmt::print("\n{}\n{}", TableText(TimeUseTable(labels, uses, time)), TableText(RanksTable(all)));
+  }
+
   void PrintTables(const std::vector<Simulated>& all, const std::vector<EmulatedRun>& runs) const {
     const Table comparison = RankedTable(all);
-    fmt::print("{}", FormatTable(comparison, OutputStyle()));
+    if (all.size() > 1) fmt::print("{}", ConclusionsText(options_.scenario, all));
+    fmt::print("{}", TableText(comparison));
+    if (all.size() > 1) PrintCauses(all);
     if (all.size() == 1)
-      fmt::print("\n{}", FormatTable(RankTable(all.front().result, all.front().chosen.time_unit,
-                                               all.front().chosen.memory_unit)));
-    if (HaveSteps(all)) fmt::print("\n{}", FormatTable(StepTable(all)));
+      fmt::print("\n{}", TableText(RankTable(all.front().result, all.front().chosen.time_unit,
+                                             all.front().chosen.memory_unit)));
+    if (HaveSteps(all)) fmt::print("\n{}", TableText(StepTable(all)));
     const Table steady = SteadyTable(all);
-    if (!steady.rows.empty()) fmt::print("\n{}", FormatTable(steady));
+    if (!steady.rows.empty()) fmt::print("\n{}", TableText(steady));
     if (memory_) {
       for (const Simulated& simulated : all) {
-        fmt::print("\n{}", FormatTable(MemoryTable(simulated)));
+        fmt::print("\n{}", TableText(MemoryTable(simulated)));
       }
     }
     if (time_steps_) {
       for (const Simulated& simulated : all) {
-        fmt::print("\n{}", FormatTable(TimeStepTable(simulated)));
+        fmt::print("\n{}", TableText(TimeStepTable(simulated)));
       }
     }
-    if (!runs.empty()) fmt::print("\n{}", FormatTable(EmulatedTable(all, runs)));
+    if (!runs.empty()) fmt::print("\n{}", TableText(EmulatedTable(all, runs)));
     fmt::print("\n{}{}{}{}", EmulatedText(all, runs), MarksText(comparison), UnitsText(all),
                memory_ ? MemoryText(all) : "");
     if (!dump_.empty()) fmt::print("Primus's dumps are in {}.\n", dump_);

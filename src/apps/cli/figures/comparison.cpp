@@ -8,7 +8,9 @@
 #include <limits>
 #include <set>
 
+#include "report/conclusions.h"
 #include "scenario/evidence/evidence.h"
+#include "scenario/figures/report_run.h"
 
 namespace penstock {
 namespace {
@@ -18,8 +20,8 @@ std::string BytesText(const PricedSchedule& chosen, double messages) {
   return bytes ? FormatAmount(*bytes, "B") : FormatNumber(WholeMessages(chosen, messages)) + " S";
 }
 
-std::string PeakText(const Simulated& simulated) {
-  return FormatAmount(simulated.result.peak_memory, simulated.chosen.memory_unit) +
+std::string PeakText(const Simulated& simulated, const TableUnits& units) {
+  return units.Memory(simulated.chosen, simulated.result.peak_memory) +
          (simulated.above_limit ? " > limit" : "");
 }
 
@@ -36,36 +38,42 @@ double OfJitter(const Simulated& simulated) {
                             : std::numeric_limits<double>::infinity();
 }
 template <double Spread::*kFigure>
-std::string OfJitterText(const Simulated& simulated) {
+std::string OfJitterText(const Simulated& simulated, const TableUnits& units) {
   if (!simulated.jittered) return "-";
-  return TimeText(simulated.chosen, simulated.jittered->makespan.*kFigure);
+  return units.Time(simulated.chosen, simulated.jittered->makespan.*kFigure);
 }
 
 constexpr std::size_t kFiguresOfJitter = 3;  // the last ones
 constexpr std::array kFigures = {
-    RankedFigure{"makespan", [](const Simulated& s) { return s.result.makespan; },
-                 [](const Simulated& s) { return TimeText(s.chosen, s.result.makespan); }, NoUnit,
-                 true},
-    RankedFigure{"bubble", [](const Simulated& s) { return s.result.bubble; },
-                 [](const Simulated& s) { return FormatPercent(s.result.bubble); }, NoUnit, false},
-    RankedFigure{"span bubble", [](const Simulated& s) { return s.result.span_bubble; },
-                 [](const Simulated& s) { return FormatPercent(s.result.span_bubble); }, NoUnit,
-                 false},
+    RankedFigure{
+        "makespan", [](const Simulated& s) { return s.result.makespan; },
+        [](const Simulated& s, const TableUnits& u) { return u.Time(s.chosen, s.result.makespan); },
+        NoUnit, true},
+    RankedFigure{
+        "bubble", [](const Simulated& s) { return s.result.bubble; },
+        [](const Simulated& s, const TableUnits&) { return FormatPercent(s.result.bubble); },
+        NoUnit, false},
+    RankedFigure{
+        "span bubble", [](const Simulated& s) { return s.result.span_bubble; },
+        [](const Simulated& s, const TableUnits&) { return FormatPercent(s.result.span_bubble); },
+        NoUnit, false},
     RankedFigure{"peak memory", [](const Simulated& s) { return s.result.peak_memory; }, PeakText,
                  [](const Simulated& s) { return s.chosen.memory_unit; }, true},
-    RankedFigure{"messages", Messages,
-                 [](const Simulated& s) { return fmt::format("{}", s.result.messages); }, NoUnit,
-                 false},
-    RankedFigure{"bytes/microbatch",
-                 [](const Simulated& s) {
-                   return BytesAMicrobatch(s.chosen, Messages(s))
-                       .value_or(WholeMessages(s.chosen, Messages(s)));
-                 },
-                 [](const Simulated& s) { return BytesText(s.chosen, Messages(s)); },
-                 [](const Simulated& s) -> std::string {
-                   return BytesAMicrobatch(s.chosen, Messages(s)) ? "B" : "S";
-                 },
-                 false},
+    RankedFigure{
+        "messages", Messages,
+        [](const Simulated& s, const TableUnits&) { return fmt::format("{}", s.result.messages); },
+        NoUnit, false},
+    RankedFigure{
+        "bytes/microbatch",
+        [](const Simulated& s) {
+          return BytesAMicrobatch(s.chosen, Messages(s))
+              .value_or(WholeMessages(s.chosen, Messages(s)));
+        },
+        [](const Simulated& s, const TableUnits&) { return BytesText(s.chosen, Messages(s)); },
+        [](const Simulated& s) -> std::string {
+          return BytesAMicrobatch(s.chosen, Messages(s)) ? "B" : "S";
+        },
+        false},
     RankedFigure{"mean", OfJitter<&Spread::mean>, OfJitterText<&Spread::mean>, NoUnit, true},
     RankedFigure{"median", OfJitter<&Spread::median>, OfJitterText<&Spread::median>, NoUnit, false},
     RankedFigure{"p95", OfJitter<&Spread::p95>, OfJitterText<&Spread::p95>, NoUnit, false}};
@@ -73,7 +81,7 @@ constexpr std::array kFigures = {
 const std::vector<std::string> kShapeColumns = {"schedule", "ranks", "chunks", "microbatches",
                                                 "actions"};
 
-std::vector<std::string> SimulatedRow(const Simulated& simulated,
+std::vector<std::string> SimulatedRow(const Simulated& simulated, const TableUnits& units,
                                       std::span<const RankedFigure> figures) {
   const PricedSchedule& chosen = simulated.chosen;
   std::vector<std::string> row = {chosen.label, fmt::format("{}", chosen.params.ranks),
@@ -81,38 +89,39 @@ std::vector<std::string> SimulatedRow(const Simulated& simulated,
                                   fmt::format("{}", chosen.params.microbatches)};
   row.push_back(simulated.ran() ? fmt::format("{}", simulated.result.actions) : "-");
   for (const RankedFigure& figure : figures) {
-    row.push_back(simulated.ran() ? figure.text(simulated) : "-");
+    row.push_back(simulated.ran() ? figure.text(simulated, units) : "-");
   }
   return row;
 }
 
 // The two rows below SimulatedRow, in the same columns.
-std::vector<std::string> OverlapSumRow(const PricedSchedule& chosen,
-                                       const SimulationResult& result) {
+std::vector<std::string> OverlapSumRow(const PricedSchedule& chosen, const SimulationResult& result,
+                                       const TableUnits& units) {
   return {"  --overlap sum",
           "",
           "",
           "",
           "",
-          TimeText(chosen, result.makespan),
+          units.Time(chosen, result.makespan),
           FormatPercent(result.bubble),
           FormatPercent(result.span_bubble),
-          FormatAmount(result.peak_memory, chosen.memory_unit),
+          units.Memory(chosen, result.peak_memory),
           "",
           ""};
 }
 
-std::vector<std::string> ClosedFormRow(const PricedSchedule& chosen, const ClosedForm& form) {
-  const std::string none = "-";
+std::vector<std::string> ClosedFormRow(const PricedSchedule& chosen, const ClosedForm& form,
+                                       const TableUnits& units) {
+  const std::string none;
   return {"  closed form",
           "",
           "",
           "",
           "",
-          form.makespan ? TimeText(chosen, *form.makespan) : none,
+          form.makespan ? units.Time(chosen, *form.makespan) : none,
           form.bubble ? FormatPercent(*form.bubble) : none,
           "",
-          form.peak_memory ? FormatAmount(*form.peak_memory, chosen.memory_unit) : none,
+          form.peak_memory ? units.Memory(chosen, *form.peak_memory) : none,
           form.messages ? fmt::format("{}", *form.messages) : none,
           form.messages ? BytesText(chosen, static_cast<double>(*form.messages)) : none};
 }
@@ -131,19 +140,20 @@ std::vector<const Simulated*> PointersTo(const std::vector<Simulated>& all) {
 
 Comparison Compare(const std::vector<Simulated>& all) {
   Comparison comparison;
+  const TableUnits units = UnitsOf(all);
   Table& table = comparison.table;
   table.columns = kShapeColumns;
   comparison.figures = RankedFigures(AnyJitter(PointersTo(all)));
   for (const RankedFigure& figure : comparison.figures) table.columns.emplace_back(figure.column);
   for (const Simulated& simulated : all) {
     comparison.rows.push_back(table.rows.size());
-    table.rows.push_back(SimulatedRow(simulated, comparison.figures));
+    table.rows.push_back(SimulatedRow(simulated, units, comparison.figures));
     if (simulated.overlap_sum) {
-      table.rows.push_back(OverlapSumRow(simulated.chosen, *simulated.overlap_sum));
+      table.rows.push_back(OverlapSumRow(simulated.chosen, *simulated.overlap_sum, units));
     }
     const ClosedForm form = ClosedFormOf(simulated.chosen);
-    if (form.messages || form.makespan || form.peak_memory) {
-      table.rows.push_back(ClosedFormRow(simulated.chosen, form));
+    if (form.makespan || form.peak_memory) {
+      table.rows.push_back(ClosedFormRow(simulated.chosen, form, units));
     }
   }
   for (auto& row : table.rows) row.resize(table.columns.size());
@@ -176,9 +186,24 @@ std::string MicrobatchesText(std::span<const Simulated* const> all) {
 
 }  // namespace
 
-std::string TimeText(const PricedSchedule& chosen, double time) {
-  return chosen.time_unit == "s" ? FormatNumber(time * 1e3, 1) + " ms" : FormatNumber(time);
+std::string TableUnits::Time(const PricedSchedule& chosen, double time) const {
+  return FormatLike(longest, chosen.time_unit)(time);
 }
+
+std::string TableUnits::Memory(const PricedSchedule& chosen, double amount) const {
+  return FormatLike(most, chosen.memory_unit)(amount);
+}
+
+TableUnits UnitsOf(std::span<const Simulated* const> all) {
+  TableUnits units;
+  for (const Simulated* const each : all) {
+    units.longest = std::max(units.longest, each->result.makespan);
+    units.most = std::max(units.most, each->result.peak_memory);
+  }
+  return units;
+}
+
+TableUnits UnitsOf(const std::vector<Simulated>& all) { return UnitsOf(PointersTo(all)); }
 
 std::span<const RankedFigure> RankedFigures(bool with_jitter) {
   const std::span<const RankedFigure> all = kFigures;
@@ -246,6 +271,14 @@ std::string WhoseActivations(const PricedSchedule& chosen) {
 }
 
 }  // namespace
+
+std::string ConclusionsText(const Scenario& scenario, const std::vector<Simulated>& all) {
+  const ReportInput input = ExplainedReport(scenario, all);
+  std::string text;
+  for (const std::string& sentence : Conclusions(input, input.runs)) text += sentence + '\n';
+  if (input.advice) text += fmt::format("{}:\n  {}\n", input.advice->text, input.advice->command);
+  return text.empty() ? text : text + '\n';
+}
 
 std::string UnitsText(std::span<const Simulated* const> all) {
   const bool in_bytes = !all.empty() && !all.front()->chosen.memory_unit.empty();

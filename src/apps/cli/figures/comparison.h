@@ -18,8 +18,19 @@ Table ComparisonTable(const std::vector<Simulated>& all);
 // first schedule. A single schedule has neither.
 Table RankedTable(const std::vector<Simulated>& all);
 
-// A time of the schedule. All times of a table are in one unit, so that they compare at a glance.
-std::string TimeText(const PricedSchedule& chosen, double time);
+// The largest time and memory of a table, in whose units all others are written.
+struct TableUnits {
+  double longest = 0, most = 0;
+
+  std::string Time(const PricedSchedule& chosen, double time) const;
+  std::string Memory(const PricedSchedule& chosen, double amount) const;
+};
+TableUnits UnitsOf(std::span<const Simulated* const> all);
+TableUnits UnitsOf(const std::vector<Simulated>& all);
+
+// Sentences that say what the figures mean, and what to try next with its command, as lines above
+// them. Requires: as ExplanationOf.
+std::string ConclusionsText(const Scenario& scenario, const std::vector<Simulated>& all);
 
 // The lines below a comparison that give its units.
 std::string UnitsText(std::span<const Simulated* const> all);
@@ -36,7 +47,7 @@ std::string MarksText(const Table& table, bool has_groups = false);
 struct RankedFigure {
   const char* column;
   double (*value)(const Simulated& simulated);
-  std::string (*text)(const Simulated& simulated);
+  std::string (*text)(const Simulated& simulated, const TableUnits& units);
   // Figures in different units are not comparable.
   std::string (*unit)(const Simulated& simulated);
   bool ratio;  // whether tables have its ratio to the first schedule's

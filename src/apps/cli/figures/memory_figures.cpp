@@ -48,18 +48,21 @@ Table MemoryTable(const Simulated& simulated) {
   Table table;
   table.title = "Memory of " + chosen.label;
   table.columns = {"rank", "peak", "at", "action", "in flight"};
+  double most = 0;
+  for (const RankMemory& rank : simulated.memory) most = std::max(most, rank.peak.amount);
+  const AmountFormat memory = FormatLike(most, chosen.memory_unit);
+  const AmountFormat time = FormatLike(simulated.result.makespan, chosen.time_unit);
   const std::vector<std::size_t> kinds = KindsHeld(simulated);
   for (const std::size_t kind : kinds) {
     table.columns.emplace_back(NameOf(static_cast<MemoryKind>(kind)));
   }
   for (std::size_t rank = 0; rank < simulated.memory.size(); ++rank) {
     const MemoryPeak& peak = simulated.memory[rank].peak;
-    std::vector<std::string> row = {fmt::format("{}", rank),
-                                    FormatAmount(peak.amount, chosen.memory_unit),
-                                    TimeText(chosen, peak.time), ActionText(simulated, rank),
+    std::vector<std::string> row = {fmt::format("{}", rank), memory(peak.amount), time(peak.time),
+                                    ActionText(simulated, rank),
                                     fmt::format("{}", fmt::join(peak.in_flight, " + "))};
     for (const std::size_t kind : kinds) {
-      row.push_back(FormatAmount(peak.by_kind[kind], chosen.memory_unit));
+      row.push_back(memory(peak.by_kind[kind]));
     }
     table.rows.push_back(std::move(row));
   }

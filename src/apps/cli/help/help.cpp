@@ -126,18 +126,20 @@ std::vector<Example> ExamplesOf(std::string_view command) {
 // Options whose value may be empty.
 constexpr std::array<std::string_view, 2> kMayBeEmpty = {"prompt", "document-separator"};
 
-bool IsWhole(std::string_view text) {
+bool IsCount(std::string_view text) {
   std::uint64_t value = 0;
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   return error == std::errc() && stop == end;
 }
 
-// The types that CLI11 names as C++ does; others check their values themselves. No whole number of
-// an option is negative.
+// The types that CLI11 names as C++ does, none of which is negative; others check their values
+// themselves, such as the least whole number of an option of type N.
 std::string NeededValue(std::string_view type, const std::string& text) {
-  if ((type == "UINT" || type == "INT" || type == "N") && !IsWhole(text))
-    return "a whole number of at least 0";
+  if ((type == "UINT" || type == "INT") && !IsCount(text)) return "a whole number of at least 0";
+  const std::string_view digits = std::string_view(text).substr(text.starts_with('-') ? 1 : 0);
+  const bool is_whole = !digits.empty() && digits.find_first_not_of("0123456789") == digits.npos;
+  if (type == "N" && !is_whole) return "a whole number";
   if (type == "FLOAT" && !ParseNumber(text)) return "a finite number";
   return "";
 }

@@ -12,6 +12,7 @@
 #include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
 #include "cli/output/progress_bar.h"
+#include "cli/output/terminal.h"
 #include "cli/plan/plan_page.h"
 #include "cli/signals/interrupt.h"
 #include "plan/export/plan_files.h"
@@ -139,9 +140,12 @@ Table FrontTable(const PlanAnswer& answer, const TrainingRun& run) {
   }
   if (run.tokens > 0) table.columns.emplace_back("days");
   if (run.price_per_hour > 0) table.columns.emplace_back("cost");
+  double longest = 0;
+  for (const TrainingPlan& plan : answer.front) longest = std::max(longest, plan.step_time());
+  const AmountFormat time = FormatLike(longest, "s");
   for (const TrainingPlan& plan : answer.front) {
     std::vector<std::string> cells = DivisionCells(plan);
-    cells.push_back(FormatSeconds(plan.step_time()));
+    cells.push_back(time(plan.step_time()));
     cells.push_back(fmt::format("{:.0f}", plan.estimate.tokens_per_second()));
     cells.push_back(FormatPercent(MfuOf(plan)));
     cells.push_back(FormatPercent(plan.bubble()));
@@ -170,8 +174,8 @@ Table RunnersUpTable(const PlanAnswer& answer) {
 
 // How often the choice and others win, what each constant would settle, and what to measure.
 std::string OutlookText(const Outlook& outlook) {
-  std::string text = FormatTable(CandidateTable(outlook));
-  if (!outlook.constants.empty()) text += "\n" + FormatTable(ConstantTable(outlook));
+  std::string text = TableText(CandidateTable(outlook));
+  if (!outlook.constants.empty()) text += "\n" + TableText(ConstantTable(outlook));
   return text + Verdict(outlook);
 }
 
@@ -271,8 +275,8 @@ Result<int> PlanModel(const PlanRequest& request, const PlanOutput& output) {
     fmt::print("{}", FormatTableCsv(front));
     return kExitOk;
   }
-  fmt::print("{}", FormatTable(front));
-  if (!others.rows.empty()) fmt::print("\n{}", FormatTable(others));
+  fmt::print("{}", TableText(front));
+  if (!others.rows.empty()) fmt::print("\n{}", TableText(others));
   PrintCheckpoints(answer.best().estimate);
   PrintRun(run, request, answer.best().estimate);
   fmt::print("\n{} configurations in {}; a device may need {}. The fastest:\n  {}\n",

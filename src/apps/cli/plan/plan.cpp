@@ -16,6 +16,7 @@
 #include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
 #include "cli/output/progress_bar.h"
+#include "cli/output/terminal.h"
 #include "cli/plan/model_plan.h"
 #include "cli/plan/plan_output.h"
 #include "cli/plan/plan_page.h"
@@ -78,7 +79,7 @@ Result<int> PlanSchedules(const PlanRequest& request, const PlanOutput& output) 
     fmt::print("{}", FormatTableCsv(table));
     return kExitOk;
   }
-  fmt::print("{}", FormatTable(table));
+  fmt::print("{}", TableText(table));
   for (const PlannedSchedule& planned : plan.front) {
     const int copies = planned.schedule.placement.replicas();
     if (copies == 1) continue;

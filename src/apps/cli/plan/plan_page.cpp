@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include "base/system/on_all_cores.h"
 #include "base/text/shell_word.h"
@@ -10,6 +11,7 @@
 #include "cli/options/scenario_options.h"
 #include "plan/search/pricing.h"
 #include "report/front_page.h"
+#include "report/page/page_data.h"
 #include "scenario/figures/report_run.h"
 #include "scenario/price/simulated.h"
 #include "schedule/pairs.h"
@@ -20,7 +22,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Browsers load timelines with this many actions in all in less than a second.
+// The timelines of a page: browsers load so much in less than a second, and people can mail it.
+// More actions are not simulated; how many bytes an action takes depends on its memory and
+// messages.
+constexpr std::size_t kMostBytes = 11'000'000;
 constexpr std::size_t kMostActions = 300'000;
 
 // The plans with a timeline: the first one, then the others in their order while there is room.
@@ -47,9 +52,10 @@ Result<std::vector<Simulated>> SimulatePlans(FrontPage& page,
   const std::vector<std::size_t> shown = PlansWithTimeline(page, schedules);
   for (std::size_t i = 0; i < page.plans.size(); ++i) {
     const std::string elsewhere = std::move(page.plans[i].missing);
-    page.plans[i].missing =
-        fmt::format("The timelines of a page have at most {} actions, and this one has {}. {}",
-                    kMostActions, schedules[i].schedule.action_count(), elsewhere);
+    page.plans[i].missing = fmt::format(
+        "The timelines of a page take at most {} MB; this one has no room with its {} "
+        "actions. {}",
+        kMostBytes / 1'000'000, schedules[i].schedule.action_count(), elsewhere);
   }
   std::vector<Result<Simulated>> results(shown.size());
   OnAllCores(shown.size(), [&](std::size_t i) {
@@ -60,10 +66,28 @@ Result<std::vector<Simulated>> SimulatePlans(FrontPage& page,
     PENSTOCK_TRY(Simulated one, std::move(results[i]));
     simulated.push_back(std::move(one));
     page.plans[shown[i]].run = i;
-    page.plans[shown[i]].missing.clear();
   }
   AddMemory(simulated);
   return simulated;
+}
+
+// Leaves out timelines that would make the page too large. The first ones stay.
+void LimitSize(FrontPage& page) {
+  ReportInput& report = page.report;
+  std::vector<std::optional<std::size_t>> place(report.runs.size());
+  std::vector<ReportRun> kept;
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < report.runs.size(); ++i) {
+    const std::size_t own = RunDataSize(report, report.runs[i]);
+    if (bytes + own > kMostBytes) continue;
+    bytes += own;
+    place[i] = kept.size();
+    kept.push_back(std::move(report.runs[i]));
+  }
+  report.runs = std::move(kept);
+  for (FrontPlan& plan : page.plans) {
+    if (plan.run) plan.run = place[*plan.run];
+  }
 }
 
 Status WritePage(FrontPage page, std::vector<PricedSchedule> schedules, PlanPageParts parts) {
@@ -76,14 +100,17 @@ Status WritePage(FrontPage page, std::vector<PricedSchedule> schedules, PlanPage
       const Simulated& own = simulated[*plan.run];
       report.runs[*plan.run] = RunOf(own, NumberedPlan(i), own.chosen.schedule);
       if (page.memory_limit) report.runs[*plan.run].memory_limit = page.memory_limit;
-    } else if (!plan.csv.empty()) {  // as large as the timeline
-      plan.csv.clear();
-      plan.command.clear();
     }
+  }
+  LimitSize(page);
+  for (FrontPlan& plan : page.plans) {
+    if (plan.run || plan.csv.empty()) continue;
+    plan.csv.clear();  // as large as the timeline
+    plan.command.clear();
   }
   if (!simulated.empty()) report.schedule = &simulated.front().chosen.schedule;
   report.tables = std::move(parts.tables);
-  report.passages.push_back({"Command", parts.output.command});
+  report.passages.push_back({"Command", parts.output.command, true});
   return WriteFront(page, parts.output.page);
 }
 
@@ -127,7 +154,7 @@ FrontPlan ModelPlan(const Json& plan, bool in_front) {
   const std::string bound =
       in_front ? FormatPercent(plan.at("gap").get<double>()) + " above its lower bound" : "";
   shown.figures = {
-      {"step time", FormatSeconds(shown.time), bound},
+      {"step time", FormatLike(shown.time, "s")(shown.time), bound},
       {"throughput", fmt::format("{:.0f}", plan.at("tokens_per_second").get<double>()), "tokens/s"},
       {"MFU", FormatPercent(plan.at("mfu").get<double>()), ""},
       {"bubble", FormatPercent(plan.at("bubble").get<double>()), "of the pipeline"},

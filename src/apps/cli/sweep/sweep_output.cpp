@@ -22,13 +22,14 @@ struct RowGroup {
 };
 
 // `table` has these rows without their figures, which are added.
-void AddFigures(const RowGroup& group, std::span<const RankedFigure> figures, Table& table) {
+void AddFigures(const RowGroup& group, std::span<const RankedFigure> figures,
+                const TableUnits& units, Table& table) {
   const Simulated& first = *group.members.front();
   std::size_t column = table.rows[group.rows.front()].size();
   for (const RankedFigure& figure : figures) {
     for (std::size_t i = 0; i < group.members.size(); ++i) {
       std::vector<std::string>& row = table.rows[group.rows[i]];
-      row.push_back(figure.text(*group.members[i]));
+      row.push_back(figure.text(*group.members[i], units));
       if (figure.ratio) row.push_back(RatioText(figure, *group.members[i], first));
     }
     MarkBest(table, column, figure, group.members, group.rows);
@@ -50,7 +51,9 @@ constexpr RankedFigure kSteadyStep = {
     [](const Simulated& s) {
       return s.steady_step.value_or(std::numeric_limits<double>::infinity());
     },
-    [](const Simulated& s) { return s.steady_step ? TimeText(s.chosen, *s.steady_step) : "-"; },
+    [](const Simulated& s, const TableUnits& units) {
+      return s.steady_step ? units.Time(s.chosen, *s.steady_step) : "-";
+    },
     [](const Simulated&) -> std::string { return ""; }, true};
 
 std::vector<RankedFigure> FiguresOf(const std::vector<const Simulated*>& members) {
@@ -102,7 +105,8 @@ Table SweepTable(const SweepPlan& plan, const std::vector<SweptSchedule>& swept)
     }
     row.push_back(swept[i].simulated->chosen.label);
   }
-  for (const auto& [number, group] : groups) AddFigures(group, figures, table);
+  const TableUnits units = UnitsOf(Members(swept));
+  for (const auto& [number, group] : groups) AddFigures(group, figures, units, table);
   return table;
 }
 

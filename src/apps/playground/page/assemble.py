@@ -1,4 +1,4 @@
-"""assemble.py MODULE PAGE: writes the playground as one self-contained page.
+"""assemble.py MODULE PAGE: writes the playground as one self-contained page. MODULE is .wasm or .wasm.gz.
 
 Its scripts are the report's timelines (src/schedules/report/page) and this folder's, as parts of one function.
 """
@@ -27,14 +27,16 @@ def page(module):
     texts = {
         "STYLE": (REPORT / "page.css").read_text() + (HERE / "playground.css").read_text(),
         "WORKER": (HERE / "worker.js").read_text(),
-        "MODULE": base64.b64encode(gzip.compress(module, 9, mtime=0)).decode(),
+        "MODULE": base64.b64encode(module).decode(),
         "SCRIPT": script,
     }
     return re.sub("@([A-Z]+)@", lambda name: texts[name.group(1)], (HERE / "playground.html").read_text())
 
 
 def main(module, target):
-    text = page(pathlib.Path(module).read_bytes())
+    pathlib.Path(target).parent.mkdir(parents=True, exist_ok=True)
+    path = pathlib.Path(module)
+    text = page(path.read_bytes() if path.suffix == ".gz" else gzip.compress(path.read_bytes(), 9, mtime=0))
     # Whoever reads it meanwhile has the page before.
     written = pathlib.Path(target + ".part")
     written.write_text(text, encoding="utf-8")

@@ -25,12 +25,12 @@ function showAnswer(result) {
   if (error || faults) return say(error ? error.line : `${faults.length} faults: ${faults[0].line}`);
   [answer, answered] = [result, state];
   if (document.activeElement !== byId('csv')) setText(state.csv ?? answer.csv);
-  byId('figures').innerHTML = answer.figures.map(figureHtml).join('') + boundHtml();
   byId('legend').innerHTML = answer.legend;
   byId('unit').innerHTML = answer.unit;
   byId('tables').innerHTML = answer.tables;
   byId('command').textContent = answer.command;
   showTimelines();
+  byId('figures').innerHTML = answer.figures.map(figureHtml).join('') + boundHtml();  // in the units of the data
   clearTimeout(toName);
   toName = setTimeout(nameIt, 300);
   byId('named').textContent = '';
@@ -43,8 +43,9 @@ const figureHtml = ({name, value, note}) =>
 function boundHtml() {
   if (answer.bound === null) return '';
   const gap = answer.exact.makespan / answer.bound - 1;
-  return figureHtml({name: 'lower bound', value: plain(answer.bound),
-                     note: gap < 1e-9 ? 'no order of these stages is shorter' : `the makespan is ${(100 * gap).toFixed(1)}% above it`});
+  const note = answer.above_limit ? 'of schedules within the memory limit, which this one exceeds'
+               : gap < 1e-9 ? 'no order of these stages is shorter' : `the makespan is ${(100 * gap).toFixed(1)}% above it`;
+  return figureHtml({name: 'lower bound', value: timeText(answer.bound), note});
 }
 function showTimelines() {
   const runs = [answer, ...(kept ? [kept.answer] : [])], labels = ['this schedule', kept && kept.name];
@@ -78,11 +79,12 @@ async function nameIt() {
   compareAll(naming, false);
 }
 async function sayName() {
+  if (state.csv === null) return;  // the page names it
   const of = answer, result = await naming.ask(questionOf('name'));
   if (!result || !result.names || of !== answer) return;
-  const {names} = result, others = names.filter((name) => state.csv !== null || name !== state.schedule);
-  if (names.length && others.length) byId('named').textContent = `The same lanes as ${others.join(', ')}.`;
-  else if (state.csv !== null) byId('named').textContent = 'No schedule of the catalog has these lanes.';
+  // The catalog lists a schedule before those that have the same lanes with some of their options.
+  const [name] = result.names;
+  byId('named').textContent = name ? `These are the lanes of ${name}.` : 'No schedule of the catalog has these lanes.';
 }
 
 // ---- two versions

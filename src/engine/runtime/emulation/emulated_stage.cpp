@@ -15,6 +15,7 @@ EmulatedStage::EmulatedStage(const Shared& shared, EmulatedDevice& device, int s
       stage_(stage),
       previous_(prices_.schedule().placement.previous(stage)),
       next_(prices_.schedule().placement.next(stage)),
+      sends_gradient_(ReaderOf(prices_.schedule(), ValueKind::kGradient, stage) >= 0),
       microbatches_(prices_.schedule().indices()),
       payloads_(std::make_unique<EmulatedPayload[]>(2 * microbatches_)),
       moved_(microbatches_) {
@@ -127,7 +128,9 @@ void EmulatedStage::Begin(const Part& part) {
 
 void EmulatedStage::End(const Part& part, std::int64_t end) {
   Allocate(end, -prices_.Freed(part));
-  if (EndsMicrobatch(part.op)) gate_.Complete(stage_, prices_.UpdateOf(part.microbatch), end);
+  const StageBackward backward = prices_.schedule().backward_of(stage_);
+  if (AddsGradients(backward, part.op))
+    gate_.Complete(stage_, prices_.UpdateOf(part.microbatch), end);
 }
 
 void EmulatedStage::Allocate(std::int64_t time, double amount) {
@@ -186,7 +189,7 @@ void EmulatedStage::Expect(const StageCall& call) const {
 void EmulatedStage::Send(const Part& part, std::int64_t ready, Outlet& outlet) {
   const bool forward = part.op == Op::kForward;
   if (!forward && !MakesInputGradient(part.op)) return;
-  if ((forward ? next_ : previous_) < 0) return;
+  if (forward ? next_ < 0 : !sends_gradient_) return;
   EmulatedPayload& payload = payloads_[(forward ? 0 : microbatches_) + Index(part.microbatch)];
   PENSTOCK_CHECK(!payload.in_flight.exchange(true),
                  "the message of the previous step was not received");

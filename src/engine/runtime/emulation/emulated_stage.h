@@ -80,6 +80,7 @@ class EmulatedStage final : public Stage {
   const int stage_;
   const int previous_;
   const int next_;
+  const bool sends_gradient_;  // whether another stage reads its input gradient
   const std::size_t microbatches_;
   std::unique_ptr<EmulatedPayload[]> payloads_;  // activations by microbatch, then gradients
   std::int64_t step_ = -1;

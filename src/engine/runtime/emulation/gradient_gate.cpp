@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/index.h"
+#include "schedule/deps.h"
 
 namespace penstock {
 
@@ -12,6 +13,7 @@ GradientGate::GradientGate(const PriceList& prices)
   const MutexLock lock(mutex_);
   gradients_.resize(Index(prices.groups()) * Index(prices.updates()));
   for (int stage = 0; stage < prices.schedule().stages(); ++stage) {
+    if (!HasGradients(prices.schedule().backward_of(stage))) continue;
     for (int update = 0; update < prices.updates(); ++update) {
       Of(stage, update).needed +=
           prices.microbatches_per_update() + (prices.Reduces(stage) ? 1 : 0);
@@ -36,7 +38,7 @@ void GradientGate::Complete(int stage, int update, std::int64_t time) {
 }
 
 bool GradientGate::Wait(int stage, std::int64_t round, int update, std::int64_t& ready) {
-  if (!waits_) return true;
+  if (!waits_ || !HasGradients(prices_.schedule().backward_of(stage))) return true;
   MutexLock lock(mutex_);
   const Gradients& gradients = Of(stage, update);
   while (!stop_ && gradients.made < (round + 1) * gradients.needed) changed_.Wait(lock);

@@ -4,11 +4,12 @@
 #include <cmath>
 
 #include "base/index.h"
+#include "schedule/untrained.h"
 
 namespace penstock {
 
 PriceList::PriceList(const Schedule& schedule, const Costs& costs, const EmulationOptions& options)
-    : schedule_(&schedule), costs_(costs), options_(options) {
+    : schedule_(&schedule), costs_(CostsWithoutBackward(schedule, costs)), options_(options) {
   PENSTOCK_CHECK(costs.stages.size() == Index(schedule.stages()), "costs of {} stages",
                  costs.stages.size());
   reduces_.resize(schedule.stages());

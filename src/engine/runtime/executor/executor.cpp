@@ -116,9 +116,14 @@ Status Executor::BindActions() {
       actions_.push_back({parts_.size(), 1});
     }
     parts_.push_back({StageMethodOf(part.op), stage, part.op, part.microbatch,
-                      messages_.InSlot(part), messages_.OutSlot(part)});
+                      messages_.InSlot(part), messages_.OutSlot(part), Drops(part)});
   }
   return {};
+}
+
+bool Executor::Drops(const Part& part) const {
+  return part.op == Op::kForward &&
+         binding_.schedule.backward_of(part.stage) == StageBackward::kNone;
 }
 
 Status Executor::BindVocabulary() {
@@ -164,6 +169,7 @@ void Executor::RunOne(std::size_t entry, Message input, std::int64_t round) {
   SetTime(entry, Moment::kStart, stamp.start_ns);
   if (vocabulary_ && vocabulary_->HasInput(entry)) input = vocabulary_->Input(entry);
   part.call(*part.stage, part.microbatch, std::move(input), outlets_[0]);
+  if (part.drops) part.stage->DropForward(part.microbatch);
   if (IsVocabulary(part.op)) vocabulary_->Send(entry, round);
   SetTime(entry, Moment::kEnd, stamp.end_ns);
   stamp.sent_ns = outlets_[0].sent_ns();
@@ -186,6 +192,9 @@ void Executor::RunPair(const BoundPart* parts, std::array<Message, 2>& inputs, S
   const std::int64_t bytes_between = first.stage->Overlap(
       {first.op, first.microbatch, std::move(inputs[0]), outlets_[0]}, *second.stage,
       {second.op, second.microbatch, std::move(inputs[1]), outlets_[1]});
+  for (const BoundPart* part : {&first, &second}) {
+    if (part->drops) part->stage->DropForward(part->microbatch);
+  }
   SetTime(first_entry, Moment::kEnd, end);
   SetActivations(stamps[0], *first.stage, bytes_between);
   SetActivations(stamps[1], *second.stage, second.stage->ActivationBytes());

@@ -108,6 +108,7 @@ class Executor {
     int microbatch;
     int in_slot;   // -1 for none
     int out_slot;  // -1 for none
+    bool drops;    // what F keeps, because the stage has no backward
     // Whether the message is sent again when early forwards run again.
     bool in_again = false, out_again = false;
   };
@@ -139,6 +140,7 @@ class Executor {
   StageMethod StageMethodOf(Op op) const;
   Status BindStages();
   Status BindActions();
+  bool Drops(const Part& part) const;
   Status BindVocabulary();
   Status BindUpdates();
   void BindSteps();

@@ -32,7 +32,12 @@ void Executor::BindSteps() {
   const int updates_per_step = schedule.weights == WeightPolicy::kStashed
                                    ? schedule.indices() / schedule.steps / schedule.slices
                                    : 1;
+  // Stages that never step do not keep the rank's steps waiting.
   std::vector<int> updates(schedule.stages());
+  for (const int stage : schedule.placement.stages_of(rank_)) {
+    if (!HasGradients(schedule.backward_of(stage)))
+      updates[stage] = schedule.steps * updates_per_step;
+  }
   for (std::size_t i = 0; i < program_.size(); ++i) {
     if (program_[i].part.op != Op::kStep) continue;
     ++updates[program_[i].part.stage];
@@ -40,8 +45,9 @@ void Executor::BindSteps() {
     for (const int stage : schedule.placement.stages_of(rank_)) {
       least = std::min(least, updates[stage]);
     }
-    const auto made = static_cast<int>(steps_.size());
-    if (least / updates_per_step > made) steps_.push_back({ActionAt(i + 1), made});
+    while (least / updates_per_step > std::ssize(steps_)) {
+      steps_.push_back({ActionAt(i + 1), static_cast<int>(steps_.size())});
+    }
   }
 }
 
@@ -113,6 +119,7 @@ bool Executor::Agree(std::int64_t round, std::int64_t step, Verdict& verdict) {
 bool Executor::TakeShards(std::int64_t round) {
   if (!rule().sends_shards() || exchange_ == nullptr) return true;
   for (const int stage : binding_.schedule.placement.stages_of(rank_)) {
+    if (!HasGradients(binding_.schedule.backward_of(stage))) continue;
     if (!exchange_->TakeShards(stage, round + times_again_)) return false;
   }
   return true;
@@ -158,6 +165,7 @@ bool Executor::RunEarlyForwards(std::int64_t round, std::int64_t step) {
 bool Executor::ShareShardsAgain(std::int64_t round) {
   if (!rule().sends_shards() || exchange_ == nullptr) return true;
   for (const int stage : binding_.schedule.placement.stages_of(rank_)) {
+    if (!HasGradients(binding_.schedule.backward_of(stage))) continue;
     exchange_->ShareShard(stage, round + times_again_);
   }
   return TakeShards(round);

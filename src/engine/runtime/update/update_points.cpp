@@ -21,6 +21,9 @@ class PointFinder {
         rule_(rule),
         complete_(schedule.stages()),
         shares_(schedule.placement.chain_length()) {
+    for (const int stage : stages_) {
+      complete_[stage] = !HasGradients(schedule.backward_of(stage));
+    }
     for (const std::vector<int>& holders : schedule.shared) {
       for (const int stage : holders) shares_[stage] = true;
     }
@@ -38,7 +41,8 @@ class PointFinder {
           if (!Shares(part.stage)) Add(i, part.stage);
           Finish(i, part.stage);
         }
-        if (rule_.sends_shards()) points_.push_back({i + 1, Kind::kShareShard, part.stage});
+        if (rule_.sends_shards() && HasGradients(schedule_.backward_of(part.stage)))
+          points_.push_back({i + 1, Kind::kShareShard, part.stage});
       }
       const bool complete = gradients.Note(part) > 0;
       complete_[part.stage] = complete_[part.stage] || complete;
@@ -102,7 +106,7 @@ class PointFinder {
 
   // The stage's own gradients are complete.
   void Add(std::size_t entry, int stage) {
-    if (!replicas()) return;
+    if (!replicas() || !HasGradients(schedule_.backward_of(stage))) return;
     points_.push_back({entry, Kind::kAdd, stage});
     if (Shares(stage)) points_.push_back({entry, Kind::kShareParameters, stage});
   }

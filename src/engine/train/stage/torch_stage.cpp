@@ -163,6 +163,12 @@ class CompiledStage final : public TorchStage {
     activation_bytes_ = 0;
     if (ShardCollectives* shards = weights_.collectives()) shards->Reshard();
   }
+  void DropForward(int microbatch) override {
+    MicrobatchState& state = Enter(microbatch, "F without a backward",
+                                   MicrobatchPhase::kForwardDone, MicrobatchPhase::kEmpty);
+    for (at::Tensor& value : state.slots) value.reset();
+    activation_bytes_ -= state.bound->program.saved_bytes;
+  }
   bool ForgetStep(std::int64_t step) override {
     if (changed_in_ == step) return false;
     if (options_.rank.queue) options_.rank.queue->Synchronize();

@@ -1,10 +1,10 @@
 #include "plan/schedule/placement_search.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/result.h"
 #include "schedule/algorithms/auto_schedule.h"
+#include "schedule/search/problem/memory_limit.h"
 #include "schedule/search/search.h"
 
 namespace penstock {
@@ -42,11 +42,9 @@ std::string PlacementSearch::NameWithin(double limit) const {
 }
 
 double PlacementSearch::AmountWithin(double limit) const {
-  if (form_ == Form::kWaves) {  // which counts whole microbatches
-    const double unit = LeastMemory(placement_, costs_);
-    return std::floor(std::min(limit / unit, 2.0 * params_.ranks) * (1 + kRounding)) * unit;
-  }
-  return penstock::AmountWithin(limit, params_, placement_);
+  const bool splits = form_ != Form::kWaves;
+  if (!splits) limit = std::min(limit, 2.0 * params_.ranks * LeastMemory(placement_, costs_));
+  return penstock::AmountWithin(limit, costs_, params_.microbatches, splits);
 }
 
 void PlacementSearch::Prepare() {

@@ -82,8 +82,12 @@ std::vector<NamedSchedule> NamedSchedules(const ScheduleParams& params,
 
 using Form = PlacementSearch::Form;
 
-// Searches run within multiples of this many microbatches.
-constexpr double kRung = 0.5;
+// Searches run within multiples of a part of a microbatch: a sixteenth, or with many ranks, which
+// have longer searches and more microbatches in flight, a larger part, up to a half.
+double RungsPerMicrobatch(int ranks) {
+  constexpr double kMost = 16, kFewest = 2, kRungsOfAllRanks = 64;
+  return std::clamp(std::floor(kRungsOfAllRanks / ranks), kFewest, kMost);
+}
 // The effort of a first search on a placement, and how near the best of them a placement must be
 // for a search with full effort.
 constexpr double kLittle = 0.2;
@@ -163,18 +167,16 @@ class Planner {
   Result<SchedulePlan> Run() {
     AddNamed();
     OnAllCores(searches_.size(), [&](std::size_t i) { searches_[i].Prepare(); });
-    const double most = std::min(limit_, unit_ * params_.microbatches);
-    const int rungs =
-        std::max(1, static_cast<int>(std::floor(most / unit_ / kRung * (1 + kRounding))));
+    const std::vector<double> rungs = Rungs();
     // First what the result is most likely to be, for a user who stops early. It is not used
     // otherwise: what lower limits give may not depend on this one.
-    work_ = rungs + 1;
+    work_ = static_cast<double>(rungs.size()) + 1;
     Front early = front_;
-    Glance(rungs * kRung * unit_, early);
-    Climb(rungs * kRung * unit_, early);
-    for (int rung = static_cast<int>(1 / kRung); rung <= rungs && !Stopped(); ++rung) {
-      Report(rung);
-      Climb(rung * kRung * unit_, front_);
+    Glance(rungs.back(), early);
+    Climb(rungs.back(), early);
+    for (std::size_t i = 0; i < rungs.size() && !Stopped(); ++i) {
+      Report(static_cast<double>(i) + 1);
+      Climb(rungs[i], front_);
     }
     if (stopped_) {
       for (const PlannedSchedule& planned : early.schedules()) front_.Add(planned);
@@ -183,6 +185,28 @@ class Planner {
   }
 
  private:
+  // The limits within which every placement is searched, ascending: those at which a rank of some
+  // placement can hold more than before. They do not depend on the limit that is asked for, except
+  // for the last, so that more memory is never worse.
+  std::vector<double> Rungs() const {
+    const double most = std::min(limit_, unit_ * params_.microbatches);
+    std::vector<double> rungs, before(searches_.size());
+    const double per_microbatch = RungsPerMicrobatch(params_.ranks);
+    const double last = std::floor(most / unit_ * per_microbatch * (1 + kRounding));
+    for (double rung = per_microbatch; rung <= last; ++rung) {
+      const double limit = rung * unit_ / per_microbatch;
+      bool any = false;
+      for (std::size_t i = 0; i < searches_.size(); ++i) {
+        const double amount = searches_[i].AmountWithin(limit);
+        any = any || amount > before[i] * (1 + kRounding);
+        before[i] = amount;
+      }
+      if (any) rungs.push_back(limit);
+    }
+    if (rungs.empty()) rungs.push_back(most);
+    return rungs;
+  }
+
   void AddSearch(Form form, int chunks) {
     const Placement placement = PlacementSearch::PlacementOf(form, params_.ranks, chunks);
     searches_.emplace_back(form, chunks, params_, CostsFor(placement));

@@ -2,10 +2,10 @@
 // placements.
 //
 // Candidates are all schedules of the catalog that flush, and searches on linear, looped, vee and
-// zigzag placements. Each search runs within fixed limits, the multiples of half a microbatch, from
-// the lowest to the highest that is allowed. What is searched within one limit depends on lower
-// limits only, so a larger limit never gives a worse result. A search is left out if a lower bound
-// shows that it cannot help.
+// zigzag placements. Each search runs within fixed limits, multiples of a part of a microbatch,
+// from the lowest to the highest that is allowed. What is searched within one limit depends on
+// lower limits only, so a larger limit never gives a worse result. A search is left out if a lower
+// bound shows that it cannot help.
 #pragma once
 
 #include <functional>

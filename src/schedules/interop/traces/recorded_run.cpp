@@ -303,12 +303,6 @@ Result<RecordedRun> Load(const std::string& path, const RecordedRunOptions& opti
 Error NoTracesIn(const std::string& folder) {
   constexpr std::size_t kMostNamed = 3;
   std::vector<std::string> found = FoldersOfTraces(folder);
-  std::error_code error;
-  if (found.empty() && fs::is_regular_file(fs::path(folder) / "config.json", error)) {
-    return {ErrorCode::kNotFound,
-            fmt::format("{} is the folder of a model, not a schedule; give it as `model` {}",
-                        folder, folder)};
-  }
   if (found.empty()) {
     return {ErrorCode::kNotFound,
             fmt::format("{} is a folder without traces (.json, .json.gz), a schedule.csv of a run "

@@ -5,7 +5,7 @@ function showTip(html, event) {
   tip.innerHTML = html;
   tip.style.opacity = 1;
   const box = tip.getBoundingClientRect();
-  tip.style.left = Math.min(event.clientX + 14, innerWidth - box.width - 8) + 'px';
+  tip.style.left = Math.max(0, Math.min(event.clientX + 14, innerWidth - box.width - 8)) + 'px';
   tip.style.top = (event.clientY + 18 + box.height > innerHeight ? event.clientY - box.height - 12
                                                                  : event.clientY + 18) + 'px';
 }
@@ -17,7 +17,7 @@ function actionAt(canvas, event) {
   const box = canvas.getBoundingClientRect(), run = canvas.run;
   const x = event.clientX - box.left, y = event.clientY - box.top - AXIS;
   const rank = Math.floor(y / pitch(run));
-  if (x < LEFT || x > canvas.w - RIGHT || rank < 0 || rank >= run.lanes.length) return null;
+  if (x < LEFT || x > plotEnd(canvas) || rank < 0 || rank >= run.lanes.length) return null;
   const time = toTime(canvas, x), lane = run.lanes[rank], index = lane.after(time);
   const inRow = y - rank * pitch(run) < rowHeight;
   const runs = inRow && index < lane.length && lane.start[index] <= time;

@@ -3,6 +3,7 @@
 #include "base/files.h"
 #include "report/front_chart.h"
 #include "report/markup.h"
+#include "report/page/conclusions_card.h"
 #include "report/page/page_parts.h"
 #include "report/page/timeline_card.h"
 
@@ -17,8 +18,7 @@ std::string OfPlan(const FrontPage& page, std::size_t index) {
 std::string ChartCard(const FrontPage& page) {
   std::string hint = "A click on a plan shows its timeline.";
   if (!page.bounds.empty()) hint += " No plan takes less than the dashed bound.";
-  return CardHtml("Front",
-                  ScrollHtml("Front", FrontSvg(page)) + R"(<p class="hint">)" + hint + "</p>");
+  return CardHtml("Front", SizesHtml(FrontSvg(page)) + R"(<p class="hint">)" + hint + "</p>");
 }
 
 // Characters that a data address cannot have are escaped.
@@ -40,7 +40,7 @@ std::string PlanCard(const FrontPage& page, std::size_t index) {
   if (!plan.note.empty()) html += "<p>" + EscapeMarkup(plan.note) + "</p>";
   html += FiguresHtml(plan.figures);
   if (!plan.command.empty()) {
-    html += TextHtml(plan.command, "Command that simulates " + NumberedPlan(index));
+    html += CommandHtml(plan.command, "Command that simulates " + NumberedPlan(index));
   }
   if (!plan.csv.empty()) {
     html += fmt::format(R"(<p class="hint"><a download="{0}" href="{1}">Save {0}</a></p>)",
@@ -70,13 +70,20 @@ std::string TablesOfPlan(const FrontPage& page, std::size_t index) {
   if (!plan.run) return "";
   const ReportRun& run = page.report.runs[*plan.run];
   const Table use = UseTable(page.report, {&run, 1});
-  return fmt::format(R"(<div class="plan"{}><div class="columns">)", OfPlan(page, index)) +
+  return fmt::format(R"(<div class="plan"{}>)", OfPlan(page, index)) + R"(<div class="columns">)" +
          (use.rows.empty() ? "" : TableCard(use.title, use)) + RanksCard(page.report, run) +
          "</div></div>\n";
 }
 
 std::string Timelines(const FrontPage& page) {
-  std::string html = "<section class=\"card\">";
+  std::string html;
+  for (std::size_t i = 0; i < page.plans.size(); ++i) {
+    if (!page.plans[i].run) continue;
+    const ReportRun& run = page.report.runs[*page.plans[i].run];
+    html += fmt::format(R"(<div class="plan"{}>{}</div>)", OfPlan(page, i),
+                        ConclusionsCard(page.report, {&run, 1}));
+  }
+  html += "<section class=\"card\">";
   const std::string compare = SwitchHtml("compare", "compare with " + NumberedPlan(page.first));
   html += page.report.runs.empty()
               ? "<h2>Timeline</h2>"
@@ -115,8 +122,9 @@ Result<std::string> RenderFront(const FrontPage& page) {
   }
   for (std::size_t i = 0; i < page.plans.size(); ++i) html += TablesOfPlan(page, i);
   for (const Passage& passage : report.passages) {
-    html += CardHtml(passage.title, TextHtml(passage.text, passage.title));
+    html += PassageCard(passage);
   }
+  html += WordsCard(report);
   return html + PageEnd("Made by Penstock.", PageScripts(report));
 }
 

@@ -1,4 +1,5 @@
 #include "report/markup.h"
+#include "report/page/conclusions_card.h"
 #include "report/page/page_parts.h"
 #include "report/page/timeline_card.h"
 #include "report/report.h"
@@ -50,13 +51,14 @@ Result<std::string> RenderHtml(const ReportInput& input) {
   PENSTOCK_TRY_STATUS(CheckReport(input));
   PENSTOCK_TRY(const std::string timeline, TimelineCard(input));
   std::string html = PageStart(input.title, input.subtitle);
-  html += FiguresHtml(input.figures) + R"(<div class="overview">)" + PlotCards(input.overview) +
-          "</div>\n" + timeline;
+  html += ConclusionsCard(input, input.runs) + FiguresHtml(input.figures) +
+          R"(<div class="overview">)" + PlotCards(input.overview) + "</div>\n" + timeline;
   html += PlotCards(input.plots);
   html += TableCards(input);
   for (const Passage& passage : input.passages) {
-    html += CardHtml(passage.title, TextHtml(passage.text, passage.title));
+    html += PassageCard(passage);
   }
+  html += WordsCard(input);
   return html + PageEnd("Made by Penstock.", PageScripts(input));
 }
 

@@ -1,15 +1,14 @@
 
 // ---- actions and idle time
 function drawAxis(canvas, pen, height) {
-  const plot = canvas.w - LEFT - RIGHT;
-  const step = tickStep(view.t1 - view.t0, plot / 90);
+  const step = tickStep(view.t1 - view.t0, plotWidth(canvas) / 90), unit = timeUnit(view.t1);
   pen.font = '12px ' + style.font;
   pen.textBaseline = 'middle';
   pen.textAlign = 'center';
   for (let tick = Math.ceil(view.t0 / step); tick * step <= view.t1 + step * 1e-9; ++tick) {
     const x = Math.round(toX(canvas, tick * step)) + 0.5;
     pen.fillStyle = style.muted;
-    pen.fillText(timeText(+(tick * step).toPrecision(12)), x, AXIS / 2 - 2);
+    pen.fillText(tickText(tick * step / unit[0]), x, AXIS / 2 - 2);
     pen.strokeStyle = style.grid;
     pen.beginPath();
     pen.moveTo(x, AXIS - 5);
@@ -18,7 +17,7 @@ function drawAxis(canvas, pen, height) {
   }
   pen.textAlign = 'left';
   pen.fillStyle = style.muted;
-  pen.fillText('time', 0, AXIS / 2 - 2);
+  pen.fillText(unit[1] ? `time, ${unit[1]}` : 'time', 0, AXIS / 2 - 2);
 }
 function drawPart(pen, run, [op, stage, row], box, label) {
   const [fill, text] = colorsOf(run, op, stage);
@@ -35,7 +34,7 @@ function drawPart(pen, run, [op, stage, row], box, label) {
 // Draws the part of an action that is in view, at least `least` pixels wide.
 function drawBlock(canvas, pen, lane, index, y, least) {
   const [x0, x1] = toSpan(canvas, lane.start[index], lane.end[index]);
-  if (x1 < LEFT || x0 > canvas.w - RIGHT) return;
+  if (x1 < LEFT || x0 > plotEnd(canvas)) return;
   const box = {x: x0, y, w: Math.max(least, x1 - x0 - (x1 - x0 > 4 ? 1 : 0)), h: rowHeight};
   const parts = lane.parts(index), half = rowHeight / 2;
   if (parts.length === 1) return drawPart(pen, canvas.run, parts[0], box, true);
@@ -73,8 +72,8 @@ class Columns {
 }
 function drawLane(canvas, pen, rank) {
   const run = canvas.run, lane = run.lanes[rank], critical = run.critical[rank], y = rowTop(run, rank);
-  const columns = new Columns(canvas.w - LEFT - RIGHT, canvas.w - RIGHT), marked = [], wide = [];
-  const width = canvas.w - LEFT - RIGHT, scale = width / (view.t1 - view.t0);
+  const columns = new Columns(plotWidth(canvas), plotEnd(canvas)), marked = [], wide = [];
+  const width = plotWidth(canvas), scale = width / (view.t1 - view.t0);
   for (let i = lane.after(view.t0); i < lane.length && lane.start[i] < view.t1; ++i) {
     const x0 = Math.max(0, (lane.start[i] - view.t0) * scale);
     const x1 = Math.min(width, (lane.end[i] - view.t0) * scale);

@@ -9,7 +9,7 @@ function drawLabels(canvas, pen, rank) {
   pen.fillText('rank ' + rank, 0, middle);
   pen.font = `${Math.min(12, rowHeight + 1)}px ${style.font}`;
   pen.fillStyle = style.muted;
-  pen.fillText(run.idle[rank] + (style.isNarrow ? '' : ' idle'), canvas.w - RIGHT + 10, middle);
+  pen.fillText(run.idle[rank] + (style.isNarrow ? '' : ' idle'), plotEnd(canvas) + 10, middle);
 }
 function drawRun(canvas, pen) {
   const run = canvas.run, height = heightOf(run);
@@ -60,7 +60,7 @@ function drawMarked(canvas, pen, mark) {
   const run = canvas.run;
   pen.fillStyle = style.card;
   pen.globalAlpha = 0.72;
-  pen.fillRect(LEFT, AXIS, canvas.w - LEFT - RIGHT, heightOf(run) - AXIS);
+  pen.fillRect(LEFT, AXIS, plotWidth(canvas), heightOf(run) - AXIS);
   pen.globalAlpha = 1;
   pen.textBaseline = 'middle';
   pen.textAlign = 'center';
@@ -72,6 +72,7 @@ function drawMarked(canvas, pen, mark) {
 // Draws the run, and the marked microbatch over it. What changes with the pointer lies over a copy of the picture in `base`,
 // which is drawn when it is first needed: a copy takes as long as the picture where no GPU draws.
 function compose(canvas) {
+  if (!canvas.w) return;  // in a hidden frame; layout() draws it when it is shown
   const mark = view.hover || view.pinned, box = selectedBox(canvas);
   const until = view.until ?? null;  // what comes later is covered
   const covered = mark || box || until !== null;
@@ -86,7 +87,7 @@ function compose(canvas) {
   pen.setTransform(canvas.ratio, 0, 0, canvas.ratio, 0, 0);
   pen.save();
   pen.beginPath();
-  pen.rect(LEFT, 0, canvas.w - LEFT - RIGHT, heightOf(canvas.run));
+  pen.rect(LEFT, 0, plotWidth(canvas), heightOf(canvas.run));
   pen.clip();
   if (until !== null) {
     pen.fillStyle = style.card;
@@ -127,6 +128,7 @@ function drawShown() {
 }
 // The page, its width or its colors have changed.
 function layout() {
+  if (!shown) return;  // the data come later
   readStyle();
   hatches.clear();
   for (const canvas of shown) canvas.w = canvas.clientWidth;

@@ -12,7 +12,7 @@ function scaleMemory() {
 
 // The largest amount in each column of pixels that is in view.
 function columnsOf(canvas, curve) {
-  const width = canvas.w - LEFT - RIGHT, scale = width / (view.t1 - view.t0);
+  const width = plotWidth(canvas), scale = width / (view.t1 - view.t0);
   const largest = new Float64Array(Math.max(1, Math.ceil(width))), last = largest.length;
   let i = 2 * pointsUntil(curve, view.t0), next = 0, held = i > 0 ? curve[i - 1] : 0;
   for (; i < curve.length && curve[i] < view.t1; i += 2) {
@@ -38,7 +38,7 @@ function drawMemory(canvas, pen, rank) {
   const limit = shownLimit(run);
   if (!limit) return;
   pen.fillStyle = style.path;
-  for (let x = LEFT; x < canvas.w - RIGHT; x += 8) pen.fillRect(x, y(limit), 5, 1);
+  for (let x = LEFT; x < plotEnd(canvas); x += 8) pen.fillRect(x, y(limit), 5, 1);
 }
 // Between two step functions of the columns; `below` may be null.
 function drawArea(pen, above, below, y, color) {
@@ -68,7 +68,7 @@ function drawMemoryAxis(canvas, pen, rank) {
   pen.fillStyle = style.muted;
   if (stripHeight >= 9) {
     pen.textAlign = 'left';
-    pen.fillText((style.isNarrow ? '' : 'peak ') + memoryText(run.peak[rank]), canvas.w - RIGHT + 10, y + stripHeight / 2);
+    pen.fillText((style.isNarrow ? '' : 'peak ') + memoryText(run.peak[rank]), plotEnd(canvas) + 10, y + stripHeight / 2);
   }
   if (stripHeight < 18) return;
   pen.font = `10px ${style.font}`;

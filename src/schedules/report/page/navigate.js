@@ -42,7 +42,7 @@ function followPointer(canvas) {
     if (!drag.moved) return;
     hideTip();
     canvas.style.cursor = 'grabbing';
-    const shift = (drag.x - event.clientX) / (canvas.w - LEFT - RIGHT) * (drag.t1 - drag.t0);
+    const shift = (drag.x - event.clientX) / plotWidth(canvas) * (drag.t1 - drag.t0);
     setView(drag.t0 + shift, drag.t1 + shift);
   });
   canvas.addEventListener('pointerup', () => {

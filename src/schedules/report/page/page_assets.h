@@ -3,6 +3,7 @@
 
 namespace penstock {
 
+extern const char* const kSite;  // without a slash at its end; may be empty
 extern const char* const kPageStyle;
 extern const char* const kPageScript;
 

@@ -180,7 +180,7 @@ class RunWriter {
   double SentBytes(Op op, int stage) const {
     const Placement& placement = schedule_.placement;
     const ValueKind kind = MadeBy(op);
-    const int reader = ReaderOf(placement, kind, stage);
+    const int reader = ReaderOf(schedule_, kind, stage);
     if (reader < 0 || placement.rank_of(reader) == placement.rank_of(stage)) return 0;
     const int output = kind == ValueKind::kActivation ? stage : reader;
     const StageCosts& costs = run_.costs->stages[Index(output)];
@@ -323,6 +323,12 @@ void WritePlot(const Plot& plot, JsonText& json) {
 }
 
 }  // namespace
+
+std::size_t RunDataSize(const ReportInput& input, const ReportRun& run) {
+  JsonText json;
+  RunWriter(input, run, json).Write(0);
+  return json.Take().size();
+}
 
 std::string PageDataJson(const ReportInput& input) {
   JsonText json;

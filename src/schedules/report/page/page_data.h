@@ -20,6 +20,9 @@ namespace penstock {
 // Requires: CheckReport accepts the input. Of the times and amounts, nine digits are written.
 std::string PageDataJson(const ReportInput& input);
 
+// The bytes of a run in PageDataJson.
+std::size_t RunDataSize(const ReportInput& input, const ReportRun& run);
+
 // Whether the page shows the action on a lane below the others: it moves data while the rank
 // computes.
 inline bool IsLink(const Action& action, const Span& span) {

@@ -24,6 +24,10 @@ std::string ScrollHtml(std::string_view title, const std::string& inside) {
                      EscapeMarkup(title), inside);
 }
 
+std::string SizesHtml(const std::string& pictures) {
+  return R"(<div class="sizes">)" + pictures + "</div>";
+}
+
 std::string TextHtml(std::string_view text, std::string_view title) {
   return fmt::format(R"(<pre tabindex="0" role="group" aria-label="{}">{}</pre>)",
                      EscapeMarkup(title), EscapeMarkup(text));
@@ -72,9 +76,7 @@ std::string TableCard(const std::string& title, const Table& table) {
   return CardHtml(title, TableHtml(table, title));
 }
 
-std::string PlotCard(const Plot& plot) {
-  return CardHtml(plot.title, ScrollHtml(plot.title, PlotSvg(plot)));
-}
+std::string PlotCard(const Plot& plot) { return CardHtml(plot.title, SizesHtml(PlotSvg(plot))); }
 
 std::string FiguresHtml(std::span<const KeyFigure> figures) {
   std::string html;

@@ -16,6 +16,8 @@ std::string PageEnd(std::string_view footer, const std::string& more = "");
 std::string CardHtml(const std::string& title, const std::string& inside);
 std::string TableCard(const std::string& title, const Table& table);
 std::string PlotCard(const Plot& plot);
+// The sizes of a chart, of which the page shows the one that fits.
+std::string SizesHtml(const std::string& pictures);
 // What scrolls can be focused, so that keys scroll it.
 std::string ScrollHtml(std::string_view title, const std::string& inside);
 // The figures side by side; nothing if there are none.

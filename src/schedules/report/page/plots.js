@@ -1,6 +1,7 @@
 
 // ---- plots: a crosshair with the values of the nearest point
-document.querySelectorAll('svg.plot').forEach((svg, index) => {
+// The page has each plot in two sizes (page.css).
+for (const size of ['wide', 'narrow']) document.querySelectorAll('svg.plot.' + size).forEach((svg, index) => {
   const cross = svg.querySelector('.cross');
   const [x0, x1, left, right] = svg.dataset.scale.split(' ').map(Number);
   svg.addEventListener('pointermove', (event) => {

@@ -10,10 +10,18 @@ function plain(value) {
 function timeText(value) {
   if (data.timeUnit !== 's') return plain(value);
   if (value === 0) return '0 s';
-  for (const [scale, name] of [[1, 's'], [1e-3, 'ms'], [1e-6, 'us']]) {
-    if (Math.abs(value) >= 0.99995 * scale) return +(value / scale).toPrecision(4) + ' ' + name;
-  }
-  return +(value * 1e9).toPrecision(4) + ' ns';
+  const [scale, name] = timeUnit(Math.abs(value));
+  return `${+(value / scale).toPrecision(4)} ${name}`;
+}
+// The scale and name of the unit of a time. All ticks of an axis have the unit of the largest.
+function timeUnit(value) {
+  if (data.timeUnit !== 's') return [1, ''];
+  return [[1, 's'], [1e-3, 'ms'], [1e-6, 'us']].find(([scale]) => value >= 0.99995 * scale) || [1e-9, 'ns'];
+}
+// More digits than `plain` has: neighboring ticks of a small part of the time differ in the last ones.
+function tickText(value) {
+  const rounded = +value.toPrecision(12), size = Math.abs(rounded);
+  return size && (size >= 1e6 || size < 1e-4) ? plain(rounded) : String(rounded);
 }
 function bytesText(value) {
   for (const [scale, name] of [[2 ** 40, 'TiB'], [2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB']]) {

@@ -1,7 +1,9 @@
 #include "report/page/timeline_card.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <set>
+#include <utility>
 
 #include "base/index.h"
 #include "report/markup.h"
@@ -94,16 +96,30 @@ std::string MemoryLegend(const ReportInput& input) {
   return kinds > 1 ? html : "";
 }
 
+// A button that shows what keys and pointer do; timelines are described by it.
+std::string KeysHtml(std::initializer_list<std::pair<const char*, const char*>> keys) {
+  std::string rows;
+  for (const auto& [key, what] : keys) rows += fmt::format("<dt>{}</dt><dd>{}</dd>", key, what);
+  return R"(<button type="button" popovertarget="keys">Keys</button>)"
+         R"(<div id="keys" popover class="card"><dl>)" +
+         rows + "</dl></div>";
+}
+
 // The card's title and controls.
 std::string Toolbar(const ReportInput& input, const std::string& switches) {
   const auto any = [&](auto&& of) { return std::ranges::any_of(input.runs, of); };
   std::string html =
       "<div class=\"toolbar\"><h2>Timeline</h2>"
-      "<span class=\"hint\" id=\"keys\">Hover to see what an action waits for and to follow its "
-      "microbatch, click to keep it; then scroll to zoom, drag to move, double-click to see all. "
-      "Keys: Enter selects an action, arrows go to others, Enter keeps it, Escape ends; then "
-      "arrows "
-      "move, + and - zoom, 0 shows all.</span>";
+      "<span class=\"hint\">Hover for details, click to follow a microbatch.</span>" +
+      KeysHtml(
+          {{"pointer over an action", "what it waits for; its microbatch in all timelines"},
+           {"click", "keeps following the microbatch"},
+           {"after a click: scroll, drag", "zoom, move"},
+           {"double-click", "shows all"},
+           {"Enter", "selects an action, then keeps following its microbatch"},
+           {"arrows", "go to other actions and gaps; with nothing selected, they move the view"},
+           {"Escape", "ends"},
+           {"+ - 0", "zoom in, zoom out, show all"}});
   if (any([](const ReportRun& run) {
         return !run.memory.empty() || !run.memory_by_kind.empty();
       })) {
@@ -171,21 +187,22 @@ std::string RunHtml(const ReportInput& input, std::size_t index) {
 }
 
 std::string UnitHtml(const ReportInput& input) {
-  const std::string unit = input.time_unit.empty() ? "Time in the unit of the costs" : "Time in s";
-  return R"(<p class="hint">)" +
-         EscapeMarkup(input.costs.empty() ? unit : unit + ": " + input.costs) + "</p>\n";
+  std::string text = input.time_unit.empty() ? "Time in the unit of the costs" : "";
+  if (!input.costs.empty()) text += (text.empty() ? "Costs: " : ": ") + input.costs;
+  return text.empty() ? text : R"(<p class="hint">)" + EscapeMarkup(text) + "</p>\n";
 }
 
 Table UseTable(const ReportInput& input, std::span<const ReportRun> runs) {
   std::vector<std::string> labels;
   std::vector<TimeUse> uses;
+  double longest = 0;
   for (const ReportRun& run : runs) {
     if (!run.explanation) continue;
+    longest = std::max(longest, run.result.makespan);
     labels.push_back(run.label);
     uses.push_back(TimeUseOf({ScheduleOf(input, run), *run.timeline, run.explanation->bubbles}));
   }
-  return TimeUseTable(labels, uses,
-                      [&](double time) { return FormatAmount(time, input.time_unit); });
+  return TimeUseTable(labels, uses, FormatLike(longest, input.time_unit));
 }
 
 std::string RanksCard(const ReportInput& input, const ReportRun& run) {

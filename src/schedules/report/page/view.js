@@ -32,15 +32,18 @@ function resize(canvas) {
   canvas.ratio = ratio;
   canvas.hasBase = false;
 }
+// A window may be narrower than what is left and right of the lanes.
+const plotWidth = (canvas) => Math.max(1, canvas.w - LEFT - RIGHT);
+const plotEnd = (canvas) => LEFT + plotWidth(canvas);
 function toX(canvas, time) {
-  return LEFT + (time - view.t0) / (view.t1 - view.t0) * (canvas.w - LEFT - RIGHT);
+  return LEFT + (time - view.t0) / (view.t1 - view.t0) * plotWidth(canvas);
 }
 function toTime(canvas, x) {
-  return view.t0 + (x - LEFT) / (canvas.w - LEFT - RIGHT) * (view.t1 - view.t0);
+  return view.t0 + (x - LEFT) / plotWidth(canvas) * (view.t1 - view.t0);
 }
 // The positions of two times, cut to the picture.
 function toSpan(canvas, start, stop) {
-  return [Math.max(LEFT, toX(canvas, start)), Math.min(canvas.w - RIGHT, toX(canvas, stop))];
+  return [Math.max(LEFT, toX(canvas, start)), Math.min(plotEnd(canvas), toX(canvas, stop))];
 }
 function tickStep(span, count) {
   const rough = span / Math.max(1, count), power = 10 ** Math.floor(Math.log10(rough));

@@ -14,7 +14,6 @@
 #include "schedule/algorithms/auto_schedule.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "schedule/algorithms/algorithms.h"
 #include "schedule/algorithms/split_turns.h"
@@ -32,8 +31,7 @@ namespace {
 constexpr std::size_t kUniformBlocks = 8;
 
 double Limit(const ScheduleParams& params, const Placement& placement, const Costs& costs) {
-  if (!params.memory_limit) return 2.0 * params.ranks * LeastMemory(placement, costs);
-  return AmountWithin(*params.memory_limit, params, placement);
+  return params.memory_limit.value_or(2.0 * params.ranks * LeastMemory(placement, costs));
 }
 
 // Returns ZB-H1's turns with the warm-up that fits the limit: `reach` forwards per downstream rank
@@ -72,12 +70,6 @@ std::vector<std::vector<Lane>> KnownLanes(const Problem& problem, ScheduleParams
 }
 
 }  // namespace
-
-double AmountWithin(double limit, const ScheduleParams& params, const Placement& placement) {
-  if (params.costs || params.kept_for_weight != 1) return limit;
-  const double chunks = placement.chunks();
-  return std::floor(limit * chunks * (1 + kRounding)) / chunks;
-}
 
 std::vector<Lane> SearchLinear(const Problem& problem) {
   return SearchLanes(problem, [](const Problem& part) {

@@ -10,10 +10,6 @@
 
 namespace penstock {
 
-// Returns the largest amount of memory up to `limit` that a rank can hold. Limits between two such
-// amounts are the same limit, so that they have the same result.
-double AmountWithin(double limit, const ScheduleParams& params, const Placement& placement);
-
 // Returns a short schedule of one stage per rank within the problem's limit.
 std::vector<Lane> SearchLinear(const Problem& problem);
 // Returns a short schedule of a vee within the problem's limit. `known` is what KnownOnVee has

@@ -4,11 +4,13 @@
 #include <cctype>
 #include <cstdint>
 #include <deque>
+#include <utility>
 
 #include "base/index.h"
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
 #include "schedule/algorithms/algorithms.h"
+#include "schedule/search/problem/price_lanes.h"
 
 namespace penstock {
 namespace {
@@ -233,12 +235,56 @@ ScheduleParams DropUnsupported(const Algorithm& algorithm, ScheduleParams params
   return params;
 }
 
+namespace {
+
+// Returns the schedule of a trained model.
+Result<Schedule> GenerateTrained(const Algorithm& algorithm, const ScheduleParams& params) {
+  PENSTOCK_TRY(const ScheduleParams checked, CheckParams(algorithm, params));
+  Schedule schedule = algorithm.generate(checked);
+  schedule.algorithm = algorithm.name;
+  return schedule;
+}
+
+// Whether the lanes are such as searches make and price.
+bool ComputesOnly(const Schedule& schedule) {
+  return std::ranges::all_of(schedule.lanes, [](const Lane& lane) {
+    return std::ranges::all_of(
+        lane, [](const Action& action) { return IsCompute(action) && !action.is_pair(); });
+  });
+}
+
+// Returns what the algorithm makes of the costs of a schedule of the same placement, if that is
+// shorter; else the schedule.
+Result<Schedule> ShorterForCosts(const Algorithm& algorithm, ScheduleParams params,
+                                 Schedule schedule) {
+  const bool any_backward = std::ranges::any_of(
+      schedule.backward, [](StageBackward each) { return each != StageBackward::kNone; });
+  if (!any_backward || !ComputesOnly(schedule)) return schedule;
+  const Untrained untrained = std::exchange(params.untrained, {});
+  params.costs = CostsWithoutBackward(schedule, CostsOf(params, schedule.placement));
+  const auto made = GenerateTrained(algorithm, params);
+  if (!made || !ComputesOnly(*made)) return schedule;
+  PENSTOCK_TRY(Schedule other, WithoutBackward(*made, untrained));
+  const Problem problem = {.placement = schedule.placement,
+                           .costs = *params.costs,
+                           .indices = schedule.indices(),
+                           .slices = schedule.slices};
+  const double limit = params.memory_limit.value_or(kNever);
+  const LanePrice before = PriceLanes(problem, schedule.lanes);
+  const LanePrice after = PriceLanes(problem, other.lanes);
+  const bool fits = after.peak_memory <= std::max(limit, before.peak_memory) * (1 + kRounding);
+  return fits && after.makespan < before.makespan * (1 - kRounding) ? std::move(other)
+                                                                    : std::move(schedule);
+}
+
+}  // namespace
+
 Result<Schedule> Generate(std::string_view name, const ScheduleParams& params) {
   PENSTOCK_TRY(const Algorithm* algorithm, FindAlgorithm(name));
-  PENSTOCK_TRY(const ScheduleParams checked, CheckParams(*algorithm, params));
-  Schedule schedule = algorithm->generate(checked);
-  schedule.algorithm = algorithm->name;
-  return schedule;
+  PENSTOCK_TRY(Schedule schedule, GenerateTrained(*algorithm, params));
+  if (params.untrained.empty()) return schedule;
+  PENSTOCK_TRY(schedule, WithoutBackward(schedule, params.untrained));
+  return ShorterForCosts(*algorithm, params, std::move(schedule));
 }
 
 }  // namespace penstock

@@ -54,18 +54,22 @@ ListRule ByGroup(const Problem& problem) {
   return rule;
 }
 
-std::vector<Lane> LanesByRule(const Problem& problem) {
+// Returns the shortest lanes of both rules with at most so many microbatches in flight, or also
+// with any of the `more`.
+std::vector<Lane> LanesByRule(const Problem& problem, double more) {
   const Placement& placement = problem.placement;
   const double alive = MicrobatchesWithin(problem.memory_limit, placement, problem.costs);
   ListScheduler scheduler(problem);
   std::vector<Lane> lanes;
   double shortest = kNever;
-  for (ListRule rule : {ByGroup(problem), ListRule::BackwardFirst(placement, problem.indices)}) {
-    rule.window = static_cast<int>(std::min(alive, MostAlive(placement.ranks())));
-    const double makespan = scheduler.Run(rule, shortest);
-    if (makespan >= shortest) continue;
-    shortest = makespan;
-    lanes = scheduler.lanes();
+  for (double window = alive; window <= alive + more; ++window) {
+    for (ListRule rule : {ByGroup(problem), ListRule::BackwardFirst(placement, problem.indices)}) {
+      rule.window = static_cast<int>(std::min(window, MostAlive(placement.ranks())));
+      const double makespan = scheduler.Run(rule, shortest);
+      if (makespan >= shortest) continue;
+      shortest = makespan;
+      lanes = scheduler.lanes();
+    }
   }
   return lanes;
 }
@@ -80,10 +84,13 @@ Schedule GenerateHanayo(const ScheduleParams& params) {
                            1,
                            false,
                            params.memory_limit.value_or(params.ranks)};
-  const auto search = [](const Problem& within) {
-    return SqueezedOrderForCosts(within, LanesByRule);
+  // Without a limit, hanayo is the schedule of its paper. A limit that is no whole number of
+  // microbatches has room for a part of another one.
+  const double more = params.memory_limit ? 1 : 0;
+  const auto search = [more](const Problem& within) {
+    return SqueezedOrderForCosts(within,
+                                 [more](const Problem& each) { return LanesByRule(each, more); });
   };
-  // Without a limit, hanayo is the schedule of its paper.
   schedule.lanes = params.memory_limit ? BestWithinLimit(problem, search, {}) : search(problem);
   return schedule;
 }

@@ -176,7 +176,7 @@ class TickRun {
   void Publish(const Part& part, Tick end) {
     if (part.op == Op::kBackwardWeight) return;
     const StageEdges& edges = edges_[part.stage];
-    const int reader = part.op == Op::kForward ? edges.next_rank : edges.previous_rank;
+    const int reader = part.op == Op::kForward ? edges.next_rank : edges.gradient_to;
     const bool for_all =
         ends_.last >= 0 && part.stage == (part.op == Op::kForward ? ends_.last : ends_.first);
     if (for_all) MakeAvailable(Key(MadeBy(part.op), part.stage, part.microbatch), end);
@@ -213,7 +213,7 @@ constexpr Tick kNoTick = std::numeric_limits<Tick>::max();
 // Returns the rank that reads what a part produces, -1 if it is the same rank or none.
 int ReaderOf(const StageEdges& edges, Op op) {
   if (op == Op::kForward) return edges.next_rank;
-  return MakesInputGradient(op) ? edges.previous_rank : -1;
+  return MakesInputGradient(op) ? edges.gradient_to : -1;
 }
 
 // The messages that one rank sends to another, in order.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/index.h"
+#include "schedule/deps.h"
 #include "schedule/schedule.h"
 #include "schedule/vocabulary.h"
 
@@ -23,6 +24,7 @@ inline Schedule WithLanes(const Schedule& schedule, std::vector<Lane> lanes) {
   result.weights = schedule.weights;
   result.vocabulary = schedule.vocabulary;
   result.shared = schedule.shared;
+  result.backward = schedule.backward;
   result.lanes = std::move(lanes);
   return result;
 }
@@ -50,11 +52,15 @@ class GradientCounter {
         updates_(schedule.indices() / indices_per_update_),
         ended_(updates_ * Index(schedule.stages())),
         complete_(schedule.stages()),
-        shares_(GradientShares(schedule)) {}
+        shares_(GradientShares(schedule)) {
+    for (int stage = 0; stage < schedule.stages(); ++stage) {
+      backwards_.push_back(schedule.backward_of(stage));
+    }
+  }
 
   // Records a part. Returns how many updates of its stage it completes, in their order.
   int Note(const Part& part) {
-    if (!AddsGradients(part.op)) return 0;
+    if (!AddsGradients(backwards_[part.stage], part.op)) return 0;
     const std::size_t first = part.stage * updates_;
     ++ended_[first + Index(part.microbatch / indices_per_update_)];
     std::size_t& complete = complete_[part.stage];
@@ -67,9 +73,10 @@ class GradientCounter {
  private:
   int indices_per_update_;
   std::size_t updates_;
-  std::vector<std::int32_t> ended_;    // by (stage, update)
-  std::vector<std::size_t> complete_;  // by stage
-  std::vector<int> shares_;            // by stage: actions per index that add to its gradients
+  std::vector<std::int32_t> ended_;       // by (stage, update)
+  std::vector<std::size_t> complete_;     // by stage
+  std::vector<int> shares_;               // by stage: actions per index that add to its gradients
+  std::vector<StageBackward> backwards_;  // by stage
 };
 
 }  // namespace penstock

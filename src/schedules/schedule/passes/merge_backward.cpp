@@ -40,7 +40,7 @@ Lane MergeAdjacent(const Lane& lane) {
   return merged;
 }
 
-Lane MergeAll(const Lane& lane) {
+Lane MergeAll(const Schedule& schedule, const Lane& lane) {
   Lane merged;
   merged.reserve(lane.size());
   for (Action action : lane) {
@@ -50,7 +50,8 @@ Lane MergeAll(const Lane& lane) {
       action = {action.second, {}};
     }
     for (Part* part : {&action.first, &action.second}) {
-      if (part->op == Op::kBackwardInput) part->op = Op::kBackward;
+      const bool has_weight = schedule.backward_of(part->stage) == StageBackward::kWhole;
+      if (part->op == Op::kBackwardInput && has_weight) part->op = Op::kBackward;
     }
     merged.push_back(action);
   }
@@ -62,7 +63,7 @@ Lane MergeAll(const Lane& lane) {
 Schedule MergeBackward(const Schedule& schedule, const MergeOptions& options) {
   std::vector<Lane> lanes;
   for (const Lane& lane : schedule.lanes) {
-    lanes.push_back(options.all ? MergeAll(lane) : MergeAdjacent(lane));
+    lanes.push_back(options.all ? MergeAll(schedule, lane) : MergeAdjacent(lane));
   }
   return WithLanes(schedule, std::move(lanes));
 }

@@ -103,6 +103,7 @@ class LaneOffloader {
       ForEachPart(lane_[i], [&](const Part& part) {
         const bool forward = part.op == Op::kForward;
         if (!forward && !MakesInputGradient(part.op) && part.op != Op::kRecompute) return;
+        if (schedule.backward_of(part.stage) == StageBackward::kNone) return;  // it keeps nothing
         const StageCosts& stage = costs_.Of(part);
         std::size_t& index = index_of[local_of[part.stage] * indices + Index(part.microbatch)];
         if (forward) {

@@ -26,10 +26,12 @@ class LaneStepper {
  public:
   LaneStepper(const Schedule& schedule, int rank, bool at_once)
       : lane_(schedule.lanes[rank]),
-        stages_(schedule.placement.stages_of(rank)),
         at_once_(at_once),
         due_(schedule.stages()),
         reduces_(schedule.stages()) {
+    for (const int stage : schedule.placement.stages_of(rank)) {
+      if (HasGradients(schedule.backward_of(stage))) stages_.push_back(stage);
+    }
     for (const Action& action : lane_) {
       if (action.first.op == Op::kReduceGrad) reduces_[action.first.stage] = true;
     }
@@ -42,19 +44,18 @@ class LaneStepper {
       out_.push_back(action);
       ForEachPart(action, [&](const Part& part) {
         const int complete = gradients.Note(part);
-        if (!reduces_[part.stage]) due_[part.stage] += complete;
+        if (complete > 0 && !reduces_[part.stage]) AddDue(part.stage, complete);
       });
-      if (action.first.op == Op::kReduceGrad) ++due_[action.first.stage];
-      any_due_ = any_due_ || EndsUpdate(action);
+      if (action.first.op == Op::kReduceGrad) AddDue(action.first.stage, 1);
     }
     EmitDue();
     return std::move(out_);
   }
 
  private:
-  static bool EndsUpdate(const Action& action) {
-    return AddsGradients(action.first.op) || AddsGradients(action.second.op) ||
-           action.first.op == Op::kReduceGrad;
+  void AddDue(int stage, int updates) {
+    due_[stage] += updates;
+    any_due_ = true;
   }
 
   void EmitDue() {
@@ -70,7 +71,7 @@ class LaneStepper {
   }
 
   const Lane& lane_;
-  const std::vector<int>& stages_;
+  std::vector<int> stages_;  // that step
   const bool at_once_;
   bool any_due_ = false;
   std::vector<int> due_;       // by stage: updates with complete gradients that lack their STEP

@@ -178,7 +178,7 @@ class Pairing {
 
   void Publish(const Part& part, ValueKind kind, double time) {
     const StageEdges& edges = edges_[part.stage];
-    const int reader = kind == ValueKind::kActivation ? edges.next_rank : edges.previous_rank;
+    const int reader = kind == ValueKind::kActivation ? edges.next_rank : edges.gradient_to;
     if (reader < 0) return;
     const std::size_t key = Key(kind, part.stage, part.microbatch);
     arrival_[key] = time + costs_.comm;

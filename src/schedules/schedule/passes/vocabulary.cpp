@@ -214,6 +214,7 @@ Status CheckCanShard(const Schedule& schedule) {
   if (schedule.slices != 1) refused = "slices of a microbatch along the sequence";
   if (schedule.steps != 1) refused = "several batches";
   if (schedule.weights != WeightPolicy::kFlush) refused = "weights without a flush";
+  if (!schedule.backward.empty()) refused = "stages that are not trained";
   if (refused != nullptr) {
     return InvalidArgument(
         "schedule '{}' has {}, and a sharded vocabulary needs a single chain of "

@@ -191,7 +191,7 @@ class WaitPlacer {
     state.over_budget = state.in_flight >= budget_ && !WaitForFirst(state);
     if (state.over_budget) return false;
     const StageEdges& edges = edges_[part.stage];
-    const int to = part.op == Op::kSendForward ? edges.next_rank : edges.previous_rank;
+    const int to = part.op == Op::kSendForward ? edges.next_rank : edges.gradient_to;
     const std::size_t key = Key(MessageOf(part));
     messages_[key].sent = state.clock;
     messages_[key].sent_at = static_cast<int>(state.position);

@@ -59,7 +59,7 @@ Order BetterOrder(const Problem& problem, const LaneMaker& make) {
 // Squeezes alternately from both ends, in each way until it does not help any more.
 void Squeeze(const Problem& problem, Order& best) {
   const double actions = (problem.split ? 3.0 : 2.0) * problem.placement.stages() * problem.indices;
-  double passes = std::min(kActionBudget / actions, kMostPasses);
+  double passes = problem.effort * std::min(kActionBudget / actions, kMostPasses);
   Squeezer squeezer(problem);
   const int window = 16 * problem.placement.chunks();
   SqueezeOptions back;

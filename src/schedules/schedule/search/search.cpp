@@ -76,6 +76,10 @@ constexpr std::array<SqueezeOptions, 11> kSearchWays = {{
     {Direction::kFromStart, WeightsLast::kNever, 1},
 }};
 
+double ActionsOf(const Problem& problem) {
+  return (problem.split ? 3.0 : 2.0) * problem.placement.stages() * problem.indices;
+}
+
 struct Candidate {
   double length = kNever;  // the makespan or the longest span, as the objective says
   double other_length = kNever;
@@ -107,9 +111,7 @@ class Search {
         average_squeezer_({problem.placement, averages_, problem.indices, problem.slices,
                            problem.split, problem.memory_limit, problem.objective}),
         lower_bound_(LowerBound(problem)) {
-    const double actions =
-        (problem.split ? 3.0 : 2.0) * problem.placement.stages() * problem.indices;
-    passes_ = effort * std::min(kSearchBudget / actions, kMostSearchPasses);
+    passes_ = effort * WorkOf(problem) / ActionsOf(problem);
     patience_ = effort * kPatience;
     window_ = 16 * problem.placement.chunks();
   }
@@ -444,7 +446,12 @@ void SearchAll(Search& search, const Seeds& seeds) {
 
 }  // namespace
 
+double WorkOf(const Problem& problem) {
+  return std::min(kSearchBudget, kMostSearchPasses * ActionsOf(problem));
+}
+
 std::vector<Lane> SearchLanes(const Problem& problem, const SeedMaker& seeds, double effort) {
+  effort *= problem.effort;
   if (problem.objective == Objective::kSpan) effort *= kEffortForSpans;
   Search search(problem, effort);
   SearchAll(search, seeds(problem));

@@ -23,9 +23,12 @@ using SeedMaker = std::function<Seeds(const Problem&)>;
 // Returns the schedule found with the shortest makespan or span, as the problem's objective says;
 // among equal ones the one with the shorter other, then the one with the lowest peak memory.
 // Seeds are valid lanes of the problem; those above the memory limit are skipped. `effort` is the
-// fraction of the full amount of work.
+// fraction of the amount of work that the problem asks for.
 // Requires: split, no slices, and a memory limit of at least LeastMemory().
 std::vector<Lane> SearchLanes(const Problem& problem, const SeedMaker& seeds, double effort = 1);
+
+// The work of SearchLanes with full effort, in actions run.
+double WorkOf(const Problem& problem);
 
 // SearchLanes with a third of the effort, for seeds that are known to be good for their memory. The
 // limit is in microbatches; each chunk counts as an equal share, whatever memory it takes.

@@ -14,9 +14,11 @@ namespace penstock {
 // makespan or span, as the objective says; among equal ones the one with the shorter other, then
 // the one with the lowest peak memory. `known` lanes may have whole backwards.
 //
-// The smaller limits are all multiples of p/8 microbatches, or of one if p < 16, on p ranks. So
-// with more memory the result is never worse than at one of these. Limits for which the lower bound
-// (problem/lower_bound.h) shows that they cannot help are skipped.
+// The smaller limits do not depend on the problem's: multiples of p/128 microbatches (1/16 if p <
+// 8) up to 2p, as far as ranks can hold different amounts, and beyond it multiples of p/8 (of one
+// if p < 16). So with more memory the result is never worse than at one of these. Limits for which
+// the lower bound (problem/lower_bound.h) shows that they cannot help are skipped. Searches share a
+// bounded amount of work, except within multiples of p/8 microbatches.
 // Calls `search` from several threads at once.
 std::vector<Lane> BestWithinLimit(const Problem& problem, const LaneMaker& search,
                                   std::vector<std::vector<Lane>> known);

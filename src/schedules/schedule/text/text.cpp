@@ -33,6 +33,13 @@ constexpr std::array kCounts = {CountKey{"microbatches", &CsvOptions::microbatch
                                 CountKey{"slices", &CsvOptions::slices},
                                 CountKey{"steps", &CsvOptions::steps}};
 
+struct StagesKey {
+  std::string_view name;
+  std::optional<std::vector<int>> CsvOptions::*field;
+};
+constexpr std::array kStageLists = {StagesKey{"frozen", &CsvOptions::frozen},
+                                    StagesKey{"adapters", &CsvOptions::adapters}};
+
 constexpr bool IsSpace(char c) {
   return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '\v' || c == '\f';
 }
@@ -211,7 +218,15 @@ const char* SetOption(std::string_view cell, CsvOptions& options) {
     options.*field = static_cast<int>(count);
     return nullptr;
   }
-  return "the keys are microbatches, replicas, slices, steps and weights";
+  for (const auto& [name, field] : kStageLists) {
+    if (key != name) continue;
+    const Result<std::vector<int>> stages = ParseStages(value);
+    if (!stages) return "give stages and ranges of them (0-2;5)";
+    if (options.*field) return "the key is given twice";
+    options.*field = *stages;
+    return nullptr;
+  }
+  return "the keys are microbatches, replicas, slices, steps, weights, frozen and adapters";
 }
 
 // Returns an upper bound on the number of actions in the line. An action takes at least three bytes
@@ -384,6 +399,9 @@ std::string HeaderOf(const Schedule& schedule) {
   add("slices", schedule.slices, 1);
   add("steps", schedule.steps, 1);
   add("weights", ToText(schedule.weights), ToText(WeightPolicy::kFlush));
+  const Untrained untrained = UntrainedOf(schedule);
+  add("frozen", StagesText(untrained.frozen), "");
+  add("adapters", StagesText(untrained.adapters), "");
   return header;
 }
 
@@ -442,6 +460,9 @@ CsvOptions FirstSet(const CsvOptions& first, const CsvOptions& second) {
     if (!(options.*field)) options.*field = second.*field;
   }
   if (!options.weights) options.weights = second.weights;
+  for (const auto& [name, field] : kStageLists) {
+    if (!(options.*field)) options.*field = second.*field;
+  }
   return options;
 }
 
@@ -503,6 +524,9 @@ Result<Schedule> ParseCsv(std::string_view text, const CsvOptions& options) {
   PENSTOCK_TRY(schedule.placement,
                Placement::FromRanks(votes.Ranks(), ranks, all.replicas.value_or(1)));
   PENSTOCK_TRY_STATUS(ApplyOptions(all, CountIndices(schedule), schedule));
+  PENSTOCK_TRY(schedule.backward, BackwardsOf({all.frozen.value_or(std::vector<int>()),
+                                               all.adapters.value_or(std::vector<int>())},
+                                              schedule.placement.chain_length()));
   return schedule;
 }
 
@@ -512,6 +536,7 @@ Status RequireTorchOps(const Schedule& schedule) {
   if (schedule.slices != 1) foreign = "slices of a microbatch along the sequence";
   if (schedule.steps != 1) foreign = "several batches";
   if (schedule.weights != WeightPolicy::kFlush) foreign = "weights without a flush";
+  if (IsUntrained(schedule)) foreign = "stages without a part of the backward";
   if (foreign != nullptr) return InvalidArgument("torch does not support {}", foreign);
   for (std::size_t rank = 0; rank < schedule.lanes.size(); ++rank) {
     for (const Action& action : schedule.lanes[rank]) {

@@ -17,9 +17,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "schedule/schedule.h"
+#include "schedule/untrained.h"
 
 namespace penstock {
 
@@ -47,6 +49,8 @@ struct CsvOptions {
   std::optional<int> slices = {};            // default 1
   std::optional<int> steps = {};             // default 1
   std::optional<WeightPolicy> weights = {};  // default kFlush
+  // Stages of the model (untrained.h); default none.
+  std::optional<std::vector<int>> frozen = {}, adapters = {};
 };
 
 // Returns `first`, with fields of `second` where `first` has none.
@@ -68,7 +72,8 @@ Result<Schedule> ParseCsv(std::string_view text, const CsvOptions& options = {})
 Result<Schedule> LoadSchedule(const std::string& path, const CsvOptions& options = {});
 Status SaveSchedule(const Schedule& schedule, const std::string& path);
 
-// Refuses what torch's reader does not support, by name: ops, replicas, slices, steps.
+// Refuses what torch's reader does not support, by name: ops, replicas, slices, steps, untrained
+// stages.
 Status RequireTorchOps(const Schedule& schedule);
 
 }  // namespace penstock

@@ -8,11 +8,37 @@
 namespace penstock::validation {
 namespace {
 
-constexpr std::uint8_t kTransfersOut = Bit(Op::kSendForward) | Bit(Op::kRecvBackward);
-constexpr std::uint8_t kTransfersIn = Bit(Op::kRecvForward) | Bit(Op::kSendBackward);
+// The SENDs and RECVs of each microbatch on a stage.
+std::uint8_t TransfersOf(const StageEdges& edges) {
+  std::uint8_t transfers = 0;
+  if (edges.next_rank >= 0) transfers |= Bit(Op::kSendForward);
+  if (edges.previous_rank >= 0) transfers |= Bit(Op::kRecvForward);
+  if (edges.gradient_from >= 0) transfers |= Bit(Op::kRecvBackward);
+  if (edges.gradient_to >= 0) transfers |= Bit(Op::kSendBackward);
+  return transfers;
+}
+
+// The compute of each microbatch on a stage: as one B, and as halves.
+struct ComputeBits {
+  std::uint8_t whole = kForwardBit, halves = kForwardBit;
+};
+ComputeBits ComputeOf(StageBackward backward) {
+  constexpr std::uint8_t kInput = kForwardBit | Bit(Op::kBackwardInput);
+  switch (backward) {
+    case StageBackward::kWhole:
+      return {kForwardBit | Bit(Op::kBackward), kInput | Bit(Op::kBackwardWeight)};
+    case StageBackward::kAdapters:
+    case StageBackward::kInput:
+      return {kInput, kInput};
+    case StageBackward::kNone:
+      break;
+  }
+  return {};
+}
 
 void ReportMissing(const Walked& walked, const Value& place, std::uint8_t bits,
                    std::uint8_t transfers, FaultList& faults) {
+  const StageBackward backward = walked.schedule.backward_of(place.stage);
   const auto missing = [&](Op op) {
     faults.Add({walked.edges[Index(place.stage)].rank, -1,
                 ToText(MakeAction(op, place.stage, place.microbatch).first),
@@ -20,7 +46,10 @@ void ReportMissing(const Walked& walked, const Value& place, std::uint8_t bits,
                             place.microbatch)});
   };
   if ((bits & kForwardBit) == 0) missing(Op::kForward);
-  if ((bits & (kInputGradientBits | kEndBits)) == 0) {
+  if (backward != StageBackward::kWhole) {
+    const bool lacks_input = (bits & Bit(Op::kBackwardInput)) == 0;
+    if (lacks_input && backward != StageBackward::kNone) missing(Op::kBackwardInput);
+  } else if ((bits & (kInputGradientBits | kEndBits)) == 0) {
     missing(Op::kBackward);
   } else if ((bits & Bit(Op::kBackward)) == 0) {
     if ((bits & Bit(Op::kBackwardInput)) == 0) missing(Op::kBackwardInput);
@@ -56,18 +85,15 @@ void FindMissingWaits(const Walked& walked, int stage, FaultList& faults) {
     }
   };
   find(Op::kSendForward, Op::kWaitSendForward, edges.next_rank);
-  find(Op::kSendBackward, Op::kWaitSendBackward, edges.previous_rank);
+  find(Op::kSendBackward, Op::kWaitSendBackward, edges.gradient_to);
 }
 
 void FindMissingOf(const Walked& walked, int stage, FaultList& faults) {
   const StageEdges& edges = walked.edges[Index(stage)];
   const std::size_t indices = Index(walked.schedule.indices());
-  std::uint8_t transfers = 0;
-  if (walked.usage.communication && edges.next_rank >= 0) transfers |= kTransfersOut;
-  if (walked.usage.communication && edges.previous_rank >= 0) transfers |= kTransfersIn;
+  const std::uint8_t transfers = walked.usage.communication ? TransfersOf(edges) : 0;
   const std::uint8_t* histories = walked.history.data() + Index(stage) * indices;
-  const std::uint8_t whole = kForwardBit | Bit(Op::kBackward);
-  const std::uint8_t halves = kForwardBit | Bit(Op::kBackwardInput) | Bit(Op::kBackwardWeight);
+  const auto [whole, halves] = ComputeOf(walked.schedule.backward_of(stage));
   constexpr std::uint8_t kComputeBits = 0x0F;
   const bool nowhere = std::all_of(histories, histories + indices,
                                    [](std::uint8_t bits) { return (bits & kComputeBits) == 0; });

@@ -24,6 +24,9 @@ RareOps::RareOps(const Schedule& schedule, const Usage& usage, std::size_t indic
   reduced_.resize(stages);
   waited_.resize(stages);
   shares_ = GradientShares(schedule);
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    backwards_.push_back(schedule.backward_of(stage));
+  }
 }
 
 std::string RareOps::Check(const Part& part, std::uint8_t history) {
@@ -72,7 +75,7 @@ std::string RareOps::CheckCompute(const Part& part) const {
 
 // Checks that the version of the weights that a forward or backward reads exists, and still exists.
 std::string RareOps::CheckVersion(const Part& part) const {
-  if (!usage_.step) return "";
+  if (!usage_.step || shares_[part.stage] == 0) return "";  // frozen weights have one version
   const std::size_t n = part.microbatch;
   const auto batch = static_cast<std::int64_t>(n / indices_per_batch_);
   const std::int64_t steps = steps_[part.stage];
@@ -154,13 +157,10 @@ std::string RareOps::CheckUpdate(const Part& part) const {
 
 void RareOps::Note(const Part& part) {
   const std::size_t stage = part.stage;
+  if (AddsGradients(backwards_[stage], part.op)) {
+    ++ended_[stage * updates_ + UpdateOf(part.microbatch)];
+  }
   switch (part.op) {
-    case Op::kBackwardWeight:
-    case Op::kBackward:
-    case Op::kVocabularyWeight:
-    case Op::kEmbedGradient:
-      ++ended_[stage * updates_ + UpdateOf(part.microbatch)];
-      break;
     case Op::kUnshard:
       unsharded_[stage] = 1;
       break;
@@ -205,12 +205,12 @@ bool RareOps::GradientsReady(int stage, int update) const {
 }
 
 int RareOps::MissingSteps(int stage) const {
-  if (!usage_.step) return 0;
+  if (!usage_.step || shares_[Index(stage)] == 0) return 0;
   return static_cast<int>(updates_) - steps_[stage];
 }
 
 int RareOps::MissingReductions(int stage) const {
-  if (!usage_.reduce) return 0;
+  if (!usage_.reduce || shares_[Index(stage)] == 0) return 0;
   return static_cast<int>(updates_) - reduced_[stage];
 }
 

@@ -4,6 +4,7 @@
 #include <queue>
 
 #include "base/index.h"
+#include "schedule/deps.h"
 #include "schedule/text/text.h"
 
 namespace penstock {
@@ -26,7 +27,7 @@ void ForEachInterval(const Schedule& schedule, const Receive& receive, const Rel
         receive(rank, i, lane[i].first);
       }
       ForEachPart(lane[i], [&](const Part& part) {
-        if (!EndsMicrobatch(part.op)) return;
+        if (!EndsMicrobatch(schedule.backward_of(part.stage), part.op)) return;
         for (const ValueKind kind : {ValueKind::kActivation, ValueKind::kGradient}) {
           const int position = at(part, kind);
           if (position != ReceiveSlots::kNone) release(rank, kind, Index(position));

@@ -1,5 +1,6 @@
 // What the validator checks before it walks the lanes.
 #include "base/index.h"
+#include "schedule/untrained.h"
 #include "schedule/validate/state.h"
 
 namespace penstock::validation {
@@ -50,6 +51,27 @@ std::string CheckVocabulary(const Schedule& schedule, const Usage& usage) {
   return "";
 }
 
+std::string CheckBackward(const Schedule& schedule) {
+  if (!IsUntrained(schedule)) return "";
+  const auto length = Index(schedule.placement.chain_length());
+  if (schedule.backward.size() != length) {
+    return fmt::format("it says what {} stages run of the backward, but has {}",
+                       schedule.backward.size(), length);
+  }
+  if (schedule.vocabulary) return "its ranks share a vocabulary, but it has untrained stages";
+  bool trains_before = false;
+  for (std::size_t stage = 0; stage < length; ++stage) {
+    const StageBackward backward = schedule.backward[stage];
+    trains_before = trains_before || HasGradients(backward);
+    const bool has_backward = backward != StageBackward::kNone;
+    if (has_backward == trains_before) continue;
+    return fmt::format("stage {} {} a backward, but {} trained", stage,
+                       has_backward ? "has" : "lacks",
+                       has_backward ? "nothing up to it is" : "a stage before it is");
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string CheckShape(const Schedule& schedule, const Usage& usage) {
@@ -68,9 +90,11 @@ std::string CheckShape(const Schedule& schedule, const Usage& usage) {
   }
   if (placement.stages() > kMaxStages) return fmt::format("more than {} stages", kMaxStages);
   if (std::string reason = CheckVocabulary(schedule, usage); !reason.empty()) return reason;
-  // Each microbatch index needs two parts on each stage. Without all of them no table is worth its
-  // memory.
-  const std::int64_t most = usage.parts / 2 / placement.stages();
+  if (std::string reason = CheckBackward(schedule); !reason.empty()) return reason;
+  // Each microbatch index needs two parts on each stage with a backward, and one on the others.
+  // Without all of them no table is worth its memory.
+  const int least_parts = IsUntrained(schedule) ? 1 : 2;
+  const std::int64_t most = usage.parts / least_parts / placement.stages();
   const std::int64_t microbatches = schedule.microbatches / placement.replicas();
   if (microbatches > most / schedule.slices / schedule.steps) {
     const std::int64_t slack = (std::int64_t{1} << 20) / placement.stages() + most;

@@ -107,10 +107,11 @@ class RareOps {
   std::vector<std::uint8_t> moves_;      // by (stage, microbatch): MoveBits
   std::vector<std::int32_t>
       ended_;  // by (stage, update): microbatch indices whose gradient is complete
-  std::vector<std::int32_t> steps_;    // by stage: STEPs so far
-  std::vector<std::int32_t> reduced_;  // by stage: REDUCE_GRADs so far
-  std::vector<std::int32_t> waited_;   // by stage: WAIT_REDUCE_GRADs so far
-  std::vector<int> shares_;            // by stage: GradientShares
+  std::vector<std::int32_t> steps_;       // by stage: STEPs so far
+  std::vector<std::int32_t> reduced_;     // by stage: REDUCE_GRADs so far
+  std::vector<std::int32_t> waited_;      // by stage: WAIT_REDUCE_GRADs so far
+  std::vector<int> shares_;               // by stage: GradientShares
+  std::vector<StageBackward> backwards_;  // by stage
 };
 
 }  // namespace penstock::validation

@@ -8,6 +8,7 @@
 #include "base/system/prefetch.h"
 #include "schedule/stage_edges.h"
 #include "schedule/text/text.h"
+#include "schedule/untrained.h"
 #include "schedule/validate/missing.h"
 #include "schedule/validate/state.h"
 #include "schedule/validate/vocabulary_passes.h"
@@ -29,6 +30,14 @@ constexpr std::uint8_t Excludes(Op op) {
     default:
       return Bit(op);
   }
+}
+
+// Why a stage with such a backward does not run the op.
+std::string_view LacksText(StageBackward backward, Op op) {
+  if (backward == StageBackward::kNone) return "and all before it are frozen: it has only F";
+  if (op == Op::kBackward) return "trains no weights of its own: its backward is I";
+  return backward == StageBackward::kAdapters ? "trains only adapters, whose gradients I computes"
+                                              : "is frozen: it has no gradients of its own";
 }
 
 class Validator {
@@ -145,6 +154,7 @@ class Validator {
     if (part.op < Op::kNone && part.stage < edges_.size() && edges_[part.stage].rank == rank &&
         (HasMicrobatch(part.op) ? static_cast<std::uint32_t>(part.microbatch) < indices_
                                 : part.microbatch == -1) &&
+        (trains_all_ || Runs(schedule_.backward_of(part.stage), part.op)) &&
         (!IsVocabulary(part.op) || part.stage == vocabulary_.StageOf(rank))) [[likely]] {
       return true;
     }
@@ -163,6 +173,9 @@ class Validator {
       AddFault(rank, position, "a chain has only {} microbatch indices", indices_);
     } else if (edges_[part.stage].rank != rank) {
       AddFault(rank, position, "stage {} is on rank {}", part.stage, edges_[part.stage].rank);
+    } else if (!Runs(schedule_.backward_of(part.stage), part.op)) {
+      AddFault(rank, position, "stage {} {}", part.stage,
+               LacksText(schedule_.backward_of(part.stage), part.op));
     } else {
       AddFault(rank, position,
                "passes of the vocabulary have the number of the rank's first stage, {}",
@@ -213,7 +226,9 @@ class Validator {
   // The rank at the other end; -1 if there is none.
   int PeerOf(const Part& part) const {
     const StageEdges& edges = edges_[part.stage];
-    return IsWithNext(part) ? edges.next_rank : edges.previous_rank;
+    const bool gradient = MessageOf(part).kind == ValueKind::kGradient;
+    if (IsWithNext(part)) return gradient ? edges.gradient_from : edges.next_rank;
+    return gradient ? edges.gradient_to : edges.previous_rank;
   }
 
   // Looks at what the vocabulary's actions need and produce.
@@ -321,7 +336,7 @@ class Validator {
                        : MakesInputGradient(part.op) ? Op::kRecvBackward
                                                      : Op::kNone;
     if (receive == Op::kNone) return;
-    const int from = receive == Op::kRecvForward ? edges.previous_rank : edges.next_rank;
+    const int from = receive == Op::kRecvForward ? edges.previous_rank : edges.gradient_from;
     if (from < 0 || (history & Bit(receive)) != 0) [[likely]]
       return;
     AddFault(rank, position, "its input comes from rank {}; add {}{}{} before it", from, part.stage,
@@ -330,8 +345,10 @@ class Validator {
 
   void CheckTransfer(int rank, std::size_t position, const Part& part, std::uint8_t history) {
     if (PeerOf(part) < 0) [[unlikely]] {
-      AddFault(rank, position, "the {} stage of stage {} is not on another rank",
-               IsWithNext(part) ? "next" : "previous", part.stage);
+      const bool is_near = edges_[part.stage].previous_rank < 0 || IsWithNext(part);
+      AddFault(rank, position, "the {} stage of stage {} {}",
+               IsWithNext(part) ? "next" : "previous", part.stage,
+               is_near ? "is not on another rank" : "needs no gradient: it has no backward");
     }
     const bool not_computed = (part.op == Op::kSendForward && (history & kForwardBit) == 0) ||
                               (part.op == Op::kSendBackward && (history & kInputGradientBits) == 0);
@@ -354,9 +371,7 @@ class Validator {
     History(part.stage, part.microbatch) |= bit;
     if (vocabulary_.IsRead(part)) WakeAll(part);
     if (!patient_ || part.op == Op::kBackwardWeight) return;
-    const bool forward = part.op == Op::kForward || part.op == Op::kSendForward ||
-                         part.op == Op::kRecvBackward;  // which a WAIT_SEND waits for
-    const int reader = forward ? edges_[part.stage].next_rank : edges_[part.stage].previous_rank;
+    const int reader = ReaderOf(part);
     if (reader < 0) return;
     Wait& wait = waits_[reader];
     if (wait.stage == part.stage && wait.microbatch == part.microbatch && (wait.bits & bit) != 0) {
@@ -365,6 +380,14 @@ class Validator {
       // Read as soon as the current rank has to wait.
       PrefetchRead(schedule_.lanes[reader].data(), position_[reader]);
     }
+  }
+
+  // The rank that may wait for the part: for its value, or, in a WAIT_SEND, for its RECV.
+  int ReaderOf(const Part& part) const {
+    const StageEdges& edges = edges_[part.stage];
+    if (part.op == Op::kForward || part.op == Op::kSendForward) return edges.next_rank;
+    if (part.op == Op::kRecvForward) return edges.previous_rank;
+    return part.op == Op::kRecvBackward ? edges.gradient_from : edges.gradient_to;
   }
 
   // Wakes every rank that waits for what a part produces for passes of the vocabulary, or they for
@@ -384,7 +407,8 @@ class Validator {
 
   // Wakes the ranks whose STEP waits for the gradients of the part's stage.
   void WakeReplicas(const Part& part) {
-    if (!EndsMicrobatch(part.op) && part.op != Op::kReduceGrad) return;
+    const bool adds = AddsGradients(schedule_.backward_of(part.stage), part.op);
+    if (!adds && part.op != Op::kReduceGrad) return;
     ForEachReplica(part.stage, [&](int stage) {
       const int rank = edges_[stage].rank;
       Wait& wait = waits_[rank];
@@ -466,6 +490,7 @@ class Validator {
   // there are any.
   std::uint8_t remote_activation_bits_ = kForwardBit;
   std::uint8_t remote_gradient_bits_ = kInputGradientBits;
+  const bool trains_all_ = !IsUntrained(schedule_);
   bool patient_ = true;  // wait for other ranks, rather than check only the order
 };
 

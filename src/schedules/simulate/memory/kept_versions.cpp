@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/index.h"
+#include "schedule/deps.h"
 #include "schedule/version_rule.h"
 
 namespace penstock {
@@ -25,7 +26,7 @@ std::vector<VersionChange> VersionChanges(const Schedule& schedule, int stage) {
     ForEachPart(lane[i], [&](const Part& part) {
       if (part.stage != stage) return;
       if (part.op == Op::kStep) ++steps;
-      if (EndsMicrobatch(part.op)) ended[Index(part.microbatch)] = 1;
+      if (EndsMicrobatch(schedule.backward_of(stage), part.op)) ended[Index(part.microbatch)] = 1;
     });
     while (first_open < ended.size() && ended[first_open] != 0) ++first_open;
     if (kept() == before) continue;

@@ -185,7 +185,7 @@ class MemoryOfRanks {
     const Placement& placement = schedule_.placement;
     for (int stage = 0; stage < schedule_.stages(); ++stage) {
       for (const ValueKind kind : {ValueKind::kActivation, ValueKind::kGradient}) {
-        const int reader = ReaderOf(schedule_.placement, kind, stage);
+        const int reader = ReaderOf(schedule_, kind, stage);
         if (reader < 0 || placement.rank_of(reader) != placement.rank_of(stage)) continue;
         for (int n = 0; n < schedule_.indices(); ++n) {
           Hold(Index(placement.rank_of(stage)), times.Of(kind, Index(stage), Index(n)).end,
@@ -195,7 +195,7 @@ class MemoryOfRanks {
     }
   }
   double ReadAt(const ComputeTimes& times, ValueKind kind, int stage, int index) const {
-    return times.Of(kind, Index(ReaderOf(schedule_.placement, kind, stage)), Index(index)).start;
+    return times.Of(kind, Index(ReaderOf(schedule_, kind, stage)), Index(index)).start;
   }
   // A gradient is as large as the output that it belongs to.
   double SizeOf(ValueKind kind, int stage, int index) const {
@@ -221,7 +221,8 @@ class MemoryOfRanks {
         if (stage == stages.end()) return;
         int& count = in_flight[Index(stage - stages.begin())];
         if (part.op == Op::kForward && span.start <= time) ++count;
-        if (EndsMicrobatch(part.op) && span.end <= time) --count;
+        const bool ends = EndsMicrobatch(schedule_.backward_of(part.stage), part.op);
+        if (ends && span.end <= time) --count;
       });
     }
     return in_flight;

@@ -103,6 +103,24 @@ TEST(EmulationTest, CatalogSchedulesAreDueAsSimulated) {
   }
 }
 
+// Stages that lack a part of the backward, with and without passes.
+TEST(EmulationTest, UntrainedStagesAreDueAsSimulated) {
+  Random random(33);
+  for (const Schedule& drawn : testing::DrawCatalog(testing::Cases(12), random)) {
+    const Costs costs = testing::DrawPassCosts(drawn, random);
+    const int length = drawn.placement.chain_length();
+    Schedule schedule = ValueOf(WithoutBackward(drawn, testing::DrawUntrained(length, random)));
+    if (testing::Draw(random, 0, 1) == 0) {
+      const auto lowered = RunSchedulePasses(
+          schedule, std::vector<std::string>{"optimizer", "sharding", "communication"},
+          SimulatedContext(costs));
+      if (lowered) schedule = *lowered;
+    }
+    ExpectAsSimulated(schedule, costs);
+    if (HasFailure()) FAIL() << Name(schedule) << '\n' << WriteCsv(schedule);
+  }
+}
+
 // Transfers, collectives, recomputation, and STEPs that wait for other ranks.
 TEST(EmulationTest, ActionsAddedByPassesAreDueAsSimulated) {
   Random random(32);

@@ -135,5 +135,100 @@ TEST(WithinLimit, MoreMemoryIsNeverWorse) {
   }
 }
 
+// Returns every order in which a rank can run so many microbatches of one stage.
+std::vector<Lane> AllLanes(int stage, int microbatches) {
+  std::vector<Lane> all;
+  Lane lane;
+  const auto extend = [&](auto&& self, int f, int i, int w) -> void {
+    if (w == microbatches) all.push_back(lane);
+    const auto run = [&](const Action& action, int more_f, int more_i, int more_w) {
+      lane.push_back(action);
+      self(self, f + more_f, i + more_i, w + more_w);
+      lane.pop_back();
+    };
+    if (f < microbatches) run(Forward(stage, f), 1, 0, 0);
+    if (i < f) run(BackwardInput(stage, i), 0, 1, 0);
+    if (w < i) run(BackwardWeight(stage, w), 0, 0, 1);
+  };
+  extend(extend, 0, 0, 0);
+  return all;
+}
+
+// Returns the price of every combination of orders of the ranks.
+std::vector<LanePrice> AllPrices(const Problem& problem) {
+  std::vector<std::vector<Lane>> choices;
+  for (int rank = 0; rank < problem.placement.ranks(); ++rank) {
+    choices.push_back(AllLanes(rank, problem.indices));
+  }
+  std::vector<LanePrice> prices;
+  std::vector<Lane> lanes(choices.size());
+  const auto choose = [&](auto&& self, std::size_t rank) -> void {
+    if (rank == choices.size()) return prices.push_back(PriceLanes(problem, lanes));
+    for (const Lane& lane : choices[rank]) {
+      lanes[rank] = lane;
+      self(self, rank + 1);
+    }
+  };
+  choose(choose, 0);
+  return prices;
+}
+
+// The limits of a test: sixteenths of a microbatch.
+constexpr int kParts = 16;
+
+// No order of the actions beats zb-auto within any limit.
+TEST(WithinLimit, SmallSearchesFindTheBestOrderWithinAnyLimit) {
+  std::mt19937 random(17);
+  for (const auto& [ranks, microbatches] : {std::pair(2, 2), {2, 3}, {3, 2}}) {
+    for (int i = 0; i < Cases(3); ++i) {
+      ScheduleParams params =
+          ParamsOf({ranks, microbatches, RandomCase(random).times}, Objective::kMakespan);
+      params.kept_for_weight = 0.1 * Draw(random, 1, 10);
+      const Placement placement = Placement::Linear(ranks);
+      const Costs costs = CostsOf(params, placement);
+      const std::vector<LanePrice> all = AllPrices({placement, costs, microbatches});
+      for (int limit = kParts; limit <= microbatches * kParts; ++limit) {
+        params.memory_limit = static_cast<double>(limit) / kParts;
+        double shortest = kNever;
+        for (const LanePrice& price : all) {
+          if (price.peak_memory > *params.memory_limit * (1 + 1e-9)) continue;
+          shortest = std::min(shortest, price.makespan);
+        }
+        const LanePrice found = PriceOf("zb-auto", params);
+        EXPECT_LE(found.peak_memory, *params.memory_limit * (1 + 1e-9));
+        EXPECT_NEAR(found.makespan, shortest, 1e-9 * shortest)
+            << fmt::format("p={} m={} kept {} limit {}", ranks, microbatches,
+                           params.kept_for_weight, *params.memory_limit);
+      }
+    }
+  }
+}
+
+// Any limit, also between whole microbatches, for each schedule that takes one.
+TEST(WithinLimit, MoreMemoryIsNeverWorseInSixteenths) {
+  std::mt19937 random(19);
+  for (int i = 0; i < Cases(3); ++i) {
+    Case each = RandomCase(random);
+    each.ranks = std::min(each.ranks, 3);
+    for (const Algorithm& algorithm : Catalog()) {
+      if (!algorithm.supported.memory_limit) continue;
+      ScheduleParams params = ParamsOf(each, Objective::kMakespan);
+      if (i % 2 == 0) params.kept_for_weight = 0.1 * Draw(random, 1, 10);
+      if (algorithm.supported.waves) params.waves = Draw(random, 1, 3);
+      LanePrice previous;
+      const int most = std::min(each.microbatches, each.ranks + 1);
+      for (int limit = kParts; limit <= most * kParts; limit += Draw(random, 1, 4)) {
+        params.memory_limit = static_cast<double>(limit) / kParts;
+        const LanePrice found = PriceOf(algorithm.name, params);
+        EXPECT_LE(found.peak_memory, *params.memory_limit * (1 + 1e-9));
+        EXPECT_LE(found.makespan, previous.makespan * (1 + 1e-9))
+            << fmt::format("{} p={} m={} kept {} limit {}", algorithm.name, each.ranks,
+                           each.microbatches, params.kept_for_weight, *params.memory_limit);
+        previous = found;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace penstock::testing

@@ -27,6 +27,7 @@ struct Problem {
   // Per rank, in the unit of costs' activations. At least the memory of one microbatch.
   double memory_limit = kNever;
   Objective objective = Objective::kMakespan;
+  double effort = 1;  // of a search: the fraction of its full amount of work
 };
 
 // Returns the costs that the parameters specify for a placement.

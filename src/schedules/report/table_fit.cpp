@@ -1,0 +1,136 @@
+#include "report/table_fit.h"
+
+#include <algorithm>
+
+namespace penstock {
+namespace {
+
+constexpr std::size_t kBetween = 2;     // blanks between columns
+constexpr std::size_t kLeastText = 24;  // narrower columns of text are hard to read
+
+// Breaks a text at blanks into lines of at most this width; longer words have a line of their own.
+std::string Wrapped(const std::string& text, std::size_t width) {
+  std::string wrapped, line;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(' ', at), text.size());
+    const std::string word = text.substr(at, end - at);
+    if (line.empty()) {
+      line = word;
+    } else if (WidthOf(line) + 1 + WidthOf(word) <= width) {
+      line += ' ' + word;
+    } else {
+      wrapped += line + '\n';
+      line = word;
+    }
+    at = end + 1;
+  }
+  return wrapped + line;
+}
+
+class Fitted {
+ public:
+  Fitted(const Table& table, std::size_t width)
+      : table_(table), width_(width), figures_(FigureColumns(table)) {}
+
+  std::vector<Table> Run() {
+    if (Total() > width_) WrapNames();
+    for (std::size_t i = 0; i < table_.columns.size() && Total() > width_; ++i) WrapWidestText();
+    if (Total() <= width_) return {std::move(table_)};
+    return Parts();
+  }
+
+ private:
+  // Without its name. A mark after the best value takes a column.
+  std::size_t CellsWidth(std::size_t column) const {
+    std::size_t width = 0;
+    for (const auto& row : table_.rows) {
+      if (column < row.size()) width = std::max(width, WidthOf(row[column]));
+    }
+    const bool has_mark = std::ranges::any_of(
+        table_.best, [column](const auto& best) { return best.second == column; });
+    return width + (has_mark ? 1 : 0);
+  }
+  std::size_t WidthOfColumn(std::size_t column) const {
+    return std::max(WidthOf(table_.columns[column]), CellsWidth(column));
+  }
+  std::size_t Total() const {
+    std::size_t total = 0;
+    for (std::size_t i = 0; i < table_.columns.size(); ++i) {
+      total += WidthOfColumn(i) + (i > 0 ? kBetween : 0);
+    }
+    return total;
+  }
+
+  void WrapNames() {
+    std::ptrdiff_t most = 0;
+    for (std::size_t i = 0; i < table_.columns.size(); ++i) {
+      std::string& name = table_.columns[i];
+      name = Wrapped(name, CellsWidth(i));
+      most = std::max(most, std::ranges::count(name, '\n'));
+    }
+    for (std::string& name : table_.columns) {  // the rule is below the last line of all names
+      name.insert(0, static_cast<std::size_t>(most - std::ranges::count(name, '\n')), '\n');
+    }
+  }
+
+  void WrapWidestText() {
+    std::size_t widest = table_.columns.size();
+    for (std::size_t i = 0; i < table_.columns.size(); ++i) {
+      if (figures_[i] || WidthOfColumn(i) <= kLeastText) continue;
+      if (widest == table_.columns.size() || WidthOfColumn(i) > WidthOfColumn(widest)) widest = i;
+    }
+    if (widest == table_.columns.size()) return;
+    const std::size_t others = Total() - WidthOfColumn(widest);
+    const std::size_t room = others < width_ ? width_ - others : 0;
+    for (auto& row : table_.rows) row[widest] = Wrapped(row[widest], std::max(room, kLeastText));
+  }
+
+  // Columns in their order, as many as fit next to the first one.
+  std::vector<Table> Parts() const {
+    std::vector<std::vector<std::size_t>> parts;
+    std::size_t used = 0;
+    for (std::size_t i = 1; i < table_.columns.size(); ++i) {
+      const std::size_t own = WidthOfColumn(i) + kBetween;
+      if (parts.empty() || used + own > width_) {
+        parts.push_back({0});
+        used = WidthOfColumn(0);
+      }
+      parts.back().push_back(i);
+      used += own;
+    }
+    if (parts.empty()) return {table_};
+    std::vector<Table> tables;
+    for (const std::vector<std::size_t>& columns : parts) tables.push_back(PartOf(columns));
+    for (std::size_t i = 1; i < tables.size(); ++i) tables[i].title.clear();
+    return tables;
+  }
+
+  Table PartOf(const std::vector<std::size_t>& columns) const {
+    Table part;
+    part.title = table_.title;
+    for (const std::size_t column : columns) part.columns.push_back(table_.columns[column]);
+    for (const auto& row : table_.rows) {
+      std::vector<std::string>& cells = part.rows.emplace_back();
+      for (const std::size_t column : columns) cells.push_back(row[column]);
+    }
+    for (const auto& [row, column] : table_.best) {
+      const auto at = std::ranges::find(columns, column);
+      if (at != columns.end())
+        part.best.insert({row, static_cast<std::size_t>(at - columns.begin())});
+    }
+    return part;
+  }
+
+  Table table_;
+  std::size_t width_;
+  std::vector<bool> figures_;
+};
+
+}  // namespace
+
+std::vector<Table> FitTable(const Table& table, std::size_t width) {
+  if (width == 0) return {table};
+  return Fitted(table, width).Run();
+}
+
+}  // namespace penstock
