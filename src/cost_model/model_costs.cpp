@@ -406,22 +406,9 @@ void AddMessages(const ModelOnCluster& model, const Roofline& roofline, int slic
   costs.transfers = implementation.transfers;
 }
 
-Result<std::vector<LayerRange>> LayersOf(const ModelOnCluster& model, int stages) {
-  const ModelShape& shape = model.shape;
-  if (!model.layout.empty()) {
-    auto split = ParseLayout(model.layout, {shape.layers, shape.predictors, stages});
-    if (split) return split;
-    return InvalidParameter("layout", "{}: {}", Quote(model.layout), split.error().line());
-  }
-  auto split = SplitLayers(shape.layers, stages);
-  if (!split) return tl::unexpected(In(shape.name, std::move(split).error()));
-  split->back().predictors = shape.predictors;
-  return split;
-}
-
 Result<ModelCosts> CostsOfAlikeDevices(const ModelOnCluster& model,
                                        const PipelineDivision& division) {
-  auto split = LayersOf(model, division.stages);
+  auto split = LayersOfStages(model, division.stages);
   if (!split) return tl::unexpected(std::move(split).error());
   std::vector<LayerRange>& divided = *split;
   const int slices = division.slices;
@@ -500,6 +487,19 @@ Result<ModelCosts> CostsOnGroups(const ModelOnCluster& model, PipelineDivision d
 }
 
 }  // namespace
+
+Result<std::vector<LayerRange>> LayersOfStages(const ModelOnCluster& model, int stages) {
+  const ModelShape& shape = model.shape;
+  if (!model.layout.empty()) {
+    auto split = ParseLayout(model.layout, {shape.layers, shape.predictors, stages});
+    if (split) return split;
+    return InvalidParameter("layout", "{}: {}", Quote(model.layout), split.error().line());
+  }
+  auto split = SplitLayers(shape.layers, stages);
+  if (!split) return tl::unexpected(In(shape.name, std::move(split).error()));
+  split->back().predictors = shape.predictors;
+  return split;
+}
 
 Result<ModelCosts> CostsOfModel(const ModelOnCluster& model, const PipelineDivision& division) {
   if (!model.cluster.groups.empty()) return CostsOnGroups(model, division);

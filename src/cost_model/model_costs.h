@@ -38,6 +38,9 @@ struct ModelCosts {
   double offload = 0;  // per byte
 };
 
+// Returns the layers of each stage. Errors: as CostsOfModel.
+Result<std::vector<LayerRange>> LayersOfStages(const ModelOnCluster& model, int stages);
+
 // Returns the costs of each stage. With vocabulary_ranks = p, stages 0 to p-1 are the first ones of
 // their ranks. Requires: CheckDivision succeeds. Errors: kInvalidArgument for fewer layers than
 // stages, and for slices that do not divide the sequence.

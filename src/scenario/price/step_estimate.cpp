@@ -10,23 +10,38 @@
 namespace penstock {
 namespace {
 
-// The FLOPs of one sample: the forward's, and twice as many in the backward, of which frozen
-// weights have no gradient. Masked scores do not count.
-double FlopsOfSample(const ModelOnCluster& model) {
-  Microbatch sample = model.batch;
+// The FLOPs of a stage for one sample: the forward's, and twice as many in the backward, of which
+// frozen weights have no gradient. Masked scores do not count.
+double FlopsOfStage(const ModelOnCluster& model, const LayerRange& layers, StageBackward backward) {
+  const bool is_frozen = backward != StageBackward::kWhole || model.batch.profile.lora;
+  double flops = 0;
+  for (const StagePart& part : PartsOfStage(model.shape, layers, model.batch)) {
+    double forward = 0;
+    for (const KernelCost& kernel : part.work.forward) forward += kernel.flops - kernel.skipped;
+    double of_part = backward == StageBackward::kNone ? forward : 3 * forward;
+    if (is_frozen && backward != StageBackward::kNone) {
+      of_part -= FlopsOf(part.work.backward_weight);
+    }
+    flops += part.count * of_part;
+  }
+  return flops;
+}
+
+double FlopsOfSample(ModelOnCluster model, const Schedule& schedule) {
+  Microbatch& sample = model.batch;
   sample.samples = sample.tensor = sample.context = sample.expert = 1;
   sample.expert_tensor = 0;
   LayerRange whole;
   whole.end = model.shape.layers;
   whole.embedding = whole.head = true;
   whole.predictors = static_cast<int>(model.shape.predictors);
+  if (schedule.backward.empty()) return FlopsOfStage(model, whole, StageBackward::kWhole);
+  const auto stages = LayersOfStages(model, static_cast<int>(schedule.backward.size()));
+  // Fewer layers than stages have prices only if they are divided in fractions.
+  if (!stages) return FlopsOfStage(model, whole, StageBackward::kWhole);
   double flops = 0;
-  for (const StagePart& part : PartsOfStage(model.shape, whole, sample)) {
-    double of_part = 0;
-    for (const KernelCost& kernel : part.work.forward)
-      of_part += 3 * (kernel.flops - kernel.skipped);
-    if (sample.profile.lora) of_part -= FlopsOf(part.work.backward_weight);
-    flops += part.count * of_part;
+  for (std::size_t i = 0; i < stages->size(); ++i) {
+    flops += FlopsOfStage(model, (*stages)[i], schedule.backward[i]);
   }
   return flops;
 }
@@ -94,7 +109,7 @@ StepEstimate EstimateOf(const PricedSchedule& chosen, const SimulationResult& re
   const double samples = static_cast<double>(schedule.microbatches) * schedule.steps *
                          static_cast<double>(model.batch.samples) * model.data;
   estimate.tokens = samples * static_cast<double>(model.batch.sequence);
-  estimate.flops = samples * FlopsOfSample(model);
+  estimate.flops = samples * FlopsOfSample(model, schedule);
   estimate.devices = chosen.devices + chosen.idle_devices;
   estimate.idle_devices = chosen.idle_devices;
   if (model.cluster.failures.device > 0) {

@@ -32,6 +32,11 @@ class TorchtitanTest(program.CommandTest):
         rows = [self.run_rows("simulate", "1f1b", *TITAN, "--data-parallel", 16, *words)[0] for words in ((), ("--lora",))]
         full, frozen = (row["flops_per_second_per_device"] * row["step_time"] for row in rows)
         self.assertAlmostEqual(frozen / full, 2 / 3, delta=0.03)
+        # Of four equal parts, one only runs forward.
+        pipeline = ("--model", "llama-3-8b", "--nodes", "1x4", "-p", 4, "-m", 8)
+        rows = [self.run_rows("simulate", "1f1b", *pipeline, *words)[0] for words in ((), ("--frozen", "0"))]
+        full, frozen = (row["flops_per_second_per_device"] * row["step_time"] for row in rows)
+        self.assertAlmostEqual(frozen / full, (3 * 3 + 1) / 12, delta=0.05)
 
 
 if __name__ == "__main__":

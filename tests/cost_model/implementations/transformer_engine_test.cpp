@@ -128,6 +128,43 @@ TEST(TransformerEngine, DispatchersDifferInBytesAndInPermutations) {
   EXPECT_GT(seconds("hybridep"), 1.1 * in_rack);
 }
 
+TEST(TransformerEngine, AllGathersSendEveryTokenToEveryRank) {
+  for (const char* implementation : {"transformer-engine", "megatron", "penstock"}) {
+    ModelRequest request = TransformerEngineRun("mixtral-8x7b", "h100");
+    request.implementation = implementation;
+    request.nodes = "2x8";
+    request.data = request.expert = 8;
+    request.hidden_communication = 0;
+    const double some = SecondsOf(request);
+    request.dispatcher = "all-gather";
+    EXPECT_GT(SecondsOf(request), some) << implementation;
+  }
+}
+
+TEST(TransformerEngine, AttentionIsFasterWithNewerKernelsAndLongerSteps) {
+  ModelRequest request = TransformerEngineRun("llama-2-7b", "h100");
+  request.sequence = 65536;
+  request.release = "2025-06";
+  const double newer = SecondsOf(request);
+  request.release = "2024-07";
+  EXPECT_GT(SecondsOf(request), 1.3 * newer);
+  request.release = "2025-06";
+  request.context = 8;
+  EXPECT_GT(8 * SecondsOf(request), 1.03 * newer);
+}
+
+TEST(TransformerEngine, LayersWithExpertsMayAlternate) {
+  ModelRequest request = TransformerEngineRun("mixtral-8x7b", "h100");
+  const double all = SecondsOf(request);
+  request.experts_every = 2;
+  const ModelShape shape = request.Load()->shape;
+  int with = 0;
+  for (std::int64_t i = 0; i < shape.layers; ++i) with += shape.has_experts(i) ? 1 : 0;
+  EXPECT_EQ(2 * with, shape.layers);
+  EXPECT_TRUE(shape.has_experts(shape.layers - 1));
+  EXPECT_LT(SecondsOf(request), all);
+}
+
 TEST(TransformerEngine, FrozenWeightsHaveNoGradients) {
   ModelRequest request = TransformerEngineRun("llama-3-70b", "gb300");
   request.nodes = "2x4";
