@@ -156,8 +156,8 @@ struct Profile {
   bool dropout = false;        // after attention and feed-forward parts, and of scores
   bool deterministic = false;  // only kernels whose sums have one order
   bool fused_loss = false;
-  bool fused_experts = false;        // activation and quantization run within the grouped matmuls
-  bool overlapped_experts = false;   // exchanges run under another microbatch's compute
+  bool fused_experts = false;       // activation and quantization run within the grouped matmuls
+  bool overlapped_experts = false;  // exchanges run under another microbatch's compute
   Moments moments = Moments::kFp32;
   double offloaded_states = 0;  // part of masters and moments in the memory of the host
   bool fp8_attention = false;

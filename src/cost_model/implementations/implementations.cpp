@@ -2,6 +2,7 @@
 
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
+#include "cost_model/microbatch.h"
 #include "cost_model/same_name.h"
 
 namespace penstock {
