@@ -19,7 +19,7 @@ namespace {
 
 struct Job {
   int layers = 1, data = 1, zero = 0, shards = 1, stages = 1, microbatches = 1;
-  std::string implementation, recompute;
+  std::string implementation = {}, recompute = {};
 };
 
 ModelOnCluster OnlyMessages(const Job& run) {

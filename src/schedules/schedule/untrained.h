@@ -19,7 +19,7 @@ namespace penstock {
 
 // What the caller says: stages of the model in ascending order, no stage in both lists.
 struct Untrained {
-  std::vector<int> frozen, adapters;
+  std::vector<int> frozen = {}, adapters = {};
 
   bool empty() const { return frozen.empty() && adapters.empty(); }
   friend bool operator==(const Untrained&, const Untrained&) = default;
