@@ -7,6 +7,7 @@ import csv
 import json
 import math
 import pathlib
+import re
 import shlex
 import shutil
 import statistics
@@ -236,17 +237,30 @@ class MeasuredRun:
         return cls.models[model]
 
 
+def torchtitan_row(row):
+    """Says what the file could not express when it was written: FP8 without TE, its recomputation, asynchronous tensor parallelism, its release."""
+    release = re.search(r"(202\d)-?(\d\d)_", row["source"])
+    row = {**row, "async_tensor": str("async TP" in row["assumed"]).lower(), "release": "-".join(release.groups())}
+    if row["implementation"] == "transformer-engine":
+        row["implementation"] = "torch-compile"
+    if "selective AC" in row["assumed"]:
+        row["recompute"] = "selective"
+    if int(row["ranks"]) > 1:  # as many microbatches as ranks
+        row["micro_batch_size"] = str(int(row["global_batch"]) // int(row["data_parallel"]) // int(row["ranks"]))
+    return row
+
+
 def public_tables(path, folder):
     """Divides a file of rows of several sources, in columns of calibrate, by its column `table`."""
     by_table = {}
     for row in rows_of(path):
-        if row["table"] == "torchtitan" and row["implementation"] == "transformer-engine":
-            row["implementation"] = "torch-compile"  # the file names the one that had FP8 when it was written
+        if row["table"] == "torchtitan":
+            row = torchtitan_row(row)
         by_table.setdefault(row.pop("table"), []).append(row)
     for device in path.parent.glob("*.yaml"):
         shutil.copy(device, folder)
     for table, rows in by_table.items():
-        columns = [name for name in rows[0] if name not in ("source", "assumed") and any(row[name] for row in rows)]
+        columns = [name for name in rows[-1] if name not in ("source", "assumed") and any(row[name] for row in rows)]
         with open(folder / f"{table}.csv", "w", newline="") as file:
             writer = csv.DictWriter(file, columns, extrasaction="ignore")
             writer.writeheader()
