@@ -83,15 +83,15 @@ TEST(Table, ComparesPredictedAndMeasured) {
   const Table table = PredictedMeasuredTable(predicted, measured, "s", "B");
   ASSERT_EQ(table.rows.size(), 3U);
   for (const auto& row : table.rows) ASSERT_EQ(row.size(), table.columns.size());
-  EXPECT_EQ(table.rows[0], (std::vector<std::string>{"0", "1.5 s", "1.8 s", "1.2", "25.0%", "40.0%",
-                                                     "1.00 KiB", "1.00 KiB", "1"}));
+  EXPECT_EQ(table.rows[0], (std::vector<std::string>{"0", "1.500 s", "1.800 s", "1.2", "25.0%",
+                                                     "40.0%", "1.000 KiB", "1.000 KiB", "1"}));
   EXPECT_EQ(table.rows[1].back(), "-");  // without a prediction there is no ratio
   EXPECT_EQ(table.rows[2][3], "1.5");
 }
 
 TEST(AmountFormatTest, AllAmountsOfATableHaveTheUnitOfTheLargest) {
-  const AmountFormat seconds = FormatLike(2.7855, "s");
-  EXPECT_EQ(seconds(2.7855), "2.786 s");
+  const AmountFormat seconds = FormatLike(2.7857, "s");
+  EXPECT_EQ(seconds(2.7857), "2.786 s");
   EXPECT_EQ(seconds(0.0031), "0.003 s");
   EXPECT_EQ(seconds(0), "0 s");
   EXPECT_EQ(FormatLike(0.0124, "s")(0.0124), "12.40 ms");

@@ -85,13 +85,16 @@ class Limits {
     fine_effort_ = std::min(1.0, kFineWork / work);
   }
 
-  // The problem within the largest of the limits up to its own, or within its own.
+  // The problem within the largest of the limits up to its own, or within its own, with full effort.
+  // So where others have less (beyond kFineWork), more memory may be worse by what effort finds.
   Problem First() const {
     const double own = problem_.memory_limit;
     const double amount = AmountWithin(own, problem_.costs, problem_.indices, problem_.split);
     const auto next = std::ranges::upper_bound(amounts_, amount * (1 + kRounding));
     const bool known = next != amounts_.begin() && *std::prev(next) >= amount * (1 - kRounding);
-    return Within(known ? *std::prev(next) : amount);
+    Problem first = Within(known ? *std::prev(next) : amount);
+    first.effort = problem_.effort;
+    return first;
   }
   // The problems within smaller limits than `limit`, largest first.
   std::vector<Problem> Below(double limit) const {
