@@ -54,6 +54,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (Costs().stages, {"schedule": SMALL}),
     _all(Schedule, rank_of_stage=[0, 1], lanes=[["0F0", "0B0"], ["1F0", "1B0"]], shared=[[0, 1]], algorithm="mine"),
     (SMALL.texts, {"rank": 0}),
+    (SMALL.without_backward, {"frozen": [0], "adapters": [1]}),
     (SMALL.validate, {"most": 1}),
     (lambda one: SMALL.apply(one), {"one": "optimizer"}),
     (lambda costs: SMALL.apply(costs=costs), {"costs": None}),

@@ -75,7 +75,6 @@ def test_unknown_keywords() -> None:
         lambda: pipe.eval_step(input=x): "did you mean 'inputs'?",
         lambda: pt.split(_three(), x, stage=2): "split: there is no keyword 'stage'; did you mean 'stages'?",
         lambda: pt.AdamW(mlp().parameters(), learning_rate=1): "AdamW: there is no keyword 'learning_rate'",
-        lambda: pt.runtime({}, "1f1b", losses=None): "runtime: there is no keyword 'losses'",
         lambda: pt.record(runtimes=None): "record: there is no keyword 'runtimes'; did you mean 'runtime'?",
         lambda: pt.profile([mlp()], repeats=2): "did you mean 'repeat'?",
     }.items():

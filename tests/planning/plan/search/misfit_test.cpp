@@ -60,6 +60,12 @@ TEST_P(NearestChange, Fits) {
     question.scenario.offloaded_layers = 0;
     question.scenario.micro_batch_size = 2;
     question.memory_limit = 28e9;
+  } else if (std::string_view(fixed) == "offloaded_layers") {
+    question.scenario.device = "h100";
+    question.scenario.implementation = "transformer-engine";
+    question.scenario.sequence = 32768;
+    question.scenario.offloaded_layers = 0;
+    question.memory_limit = 19.6 * (1 << 30);
   } else if (std::string_view(fixed) == "micro_batch_size") {
     question.scenario.micro_batch_size = 32;
     question.memory_limit = 30e9;
@@ -76,6 +82,7 @@ TEST_P(NearestChange, Fits) {
 
 INSTANTIATE_TEST_SUITE_P(Fields, NearestChange,
                          ::testing::Values(std::pair("recompute", "recompute"),
+                                           std::pair("offloaded_layers", "offloaded_layers"),
                                            std::pair("micro_batch_size", "micro_batch_size"),
                                            std::pair("zero", "zero")),
                          [](const auto& info) { return std::string(info.param.first); });
