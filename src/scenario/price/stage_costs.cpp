@@ -47,7 +47,11 @@ Result<Costs> CostsOfLikeStages(const Scenario& scenario, const CostShape& shape
                             *scenario.device);
   }
   const int vocabulary_ranks = scenario.shards_vocabulary() ? shape.ranks : 0;
-  return CostsOfChains(model, {shape.stages, shape.slices, shape.rank_of_stage, vocabulary_ranks},
+  return CostsOfChains(model,
+                       {.stages = shape.stages,
+                        .slices = shape.slices,
+                        .ranks = shape.rank_of_stage,
+                        .vocabulary_ranks = vocabulary_ranks},
                        shape.replicas);
 }
 
