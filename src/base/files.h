@@ -28,9 +28,9 @@ Result<std::string> ReadFile(const std::string& path, const FileLimit& limit = {
 Result<std::string> ReadTextFile(const std::string& path, const FileLimit& limit = {});
 
 // Writes a temporary file next to `path` and renames it, so that the file always has either the old
-// content or the new. Writes to what a link leads to, and into a device or a pipe. Removes the temporary file on failure.
-// Errors: kInvalidArgument if the folder is missing or not writable, kUnavailable if the content
-// cannot be written.
+// content or the new. Writes to what a link leads to, and into a device or a pipe. Removes the
+// temporary file on failure. Errors: kInvalidArgument if the folder is missing or not writable,
+// kUnavailable if the content cannot be written.
 Status WriteFileAtomically(const std::string& path, std::string_view content);
 
 // Does the same with the concatenation of `pieces`. The file survives a crash of the machine: file

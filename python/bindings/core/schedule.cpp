@@ -171,6 +171,33 @@ void AddShape(nb::module_& module) {
       .def_rw("steps_wait_for_all", &Shape::steps_wait_for_all);
 }
 
+// Functions that return schedules that they check.
+void AddReaders(nb::module_& module) {
+  module.def(
+      "load_csv", [](const std::string& path) { return Checked(LoadSchedule(path)); }, "path"_a,
+      nb::call_guard<nb::gil_scoped_release>());
+  module.def(
+      "parse_csv",
+      [](const std::string& text, std::optional<int> microbatches, std::optional<int> replicas,
+         std::optional<int> slices, std::optional<int> steps,
+         const std::optional<std::string>& weights, std::optional<std::vector<int>> frozen,
+         std::optional<std::vector<int>> adapters) {
+        CsvOptions options{microbatches,      replicas,           slices, steps, std::nullopt,
+                           std::move(frozen), std::move(adapters)};
+        if (weights) options.weights = ValueOf(ParseWeights(*weights));
+        return Checked(ParseCsv(text, options));
+      },
+      "text"_a, "microbatches"_a.none(), "replicas"_a.none(), "slices"_a.none(), "steps"_a.none(),
+      "weights"_a.none(), "frozen"_a.none(), "adapters"_a.none(),
+      nb::call_guard<nb::gil_scoped_release>());
+  module.def(
+      "without_backward",
+      [](const FrozenSchedule& self, std::vector<int> frozen, std::vector<int> adapters) {
+        return Checked(WithoutBackward(*self, {std::move(frozen), std::move(adapters)}));
+      },
+      "schedule"_a, "frozen"_a, "adapters"_a, nb::call_guard<nb::gil_scoped_release>());
+}
+
 }  // namespace
 
 void RequireValid(const FrozenSchedule& schedule) {
@@ -204,29 +231,7 @@ void AddScheduleTypes(nb::module_& module) {
       .def("require_torch_ops",
            [](const FrozenSchedule& self) { Require(RequireTorchOps(*self)); });
   module.def("build", &Build, "shape"_a, "lanes"_a);
-  module.def(
-      "load_csv", [](const std::string& path) { return Checked(LoadSchedule(path)); }, "path"_a,
-      nb::call_guard<nb::gil_scoped_release>());
-  module.def(
-      "parse_csv",
-      [](const std::string& text, std::optional<int> microbatches, std::optional<int> replicas,
-         std::optional<int> slices, std::optional<int> steps,
-         const std::optional<std::string>& weights, std::optional<std::vector<int>> frozen,
-         std::optional<std::vector<int>> adapters) {
-        CsvOptions options{microbatches,      replicas,           slices, steps, std::nullopt,
-                           std::move(frozen), std::move(adapters)};
-        if (weights) options.weights = ValueOf(ParseWeights(*weights));
-        return Checked(ParseCsv(text, options));
-      },
-      "text"_a, "microbatches"_a.none(), "replicas"_a.none(), "slices"_a.none(), "steps"_a.none(),
-      "weights"_a.none(), "frozen"_a.none(), "adapters"_a.none(),
-      nb::call_guard<nb::gil_scoped_release>());
-  module.def(
-      "without_backward",
-      [](const FrozenSchedule& self, std::vector<int> frozen, std::vector<int> adapters) {
-        return Checked(WithoutBackward(*self, {std::move(frozen), std::move(adapters)}));
-      },
-      "schedule"_a, "frozen"_a, "adapters"_a, nb::call_guard<nb::gil_scoped_release>());
+  AddReaders(module);
   module.def(
       "parse_actions",
       [](const std::vector<std::string>& cells) {

@@ -80,9 +80,11 @@ ReportRun RunOf(const Simulated& simulated, std::string label, const Schedule& s
 ReportInput ExplainedReport(const Scenario& scenario, const std::vector<Simulated>& all) {
   ReportInput input = ReportOf(all.front());
   for (const Simulated& simulated : all) {
-    // Only of the same object, the page compares single actions.
-    const Schedule& schedule =
-        simulated.measured ? *input.runs.back().schedule : simulated.chosen.schedule;
+    // Only of the same object, the page compares single actions. A measured run that replaces its
+    // simulation, as in diff, has the schedule alone.
+    const bool shares = simulated.measured && &simulated != &all.front() &&
+                        simulated.chosen.label == MeasuredLabel((&simulated - 1)->chosen);
+    const Schedule& schedule = shares ? *input.runs.back().schedule : simulated.chosen.schedule;
     input.runs.push_back(
         RunOf(simulated, all.size() > 1 ? simulated.chosen.label : "simulated", schedule));
   }

@@ -44,7 +44,7 @@ double MeanScale(const Placement& placement, const Costs& costs) {
 Simulated MeasuredRun(const PricedSchedule& chosen, Timeline times) {
   Simulated run;
   run.chosen = chosen;
-  run.chosen.label += ", measured";
+  run.chosen.label = MeasuredLabel(chosen);
   run.timeline = std::move(times);
   run.measured = true;
   const Schedule& schedule = run.chosen.schedule;
@@ -109,6 +109,8 @@ Result<std::vector<Simulated>> SimulateEach(std::vector<PricedSchedule> chosen,
   }
   return all;
 }
+
+std::string MeasuredLabel(const PricedSchedule& chosen) { return chosen.label + ", measured"; }
 
 std::vector<Simulated> WithMeasured(std::vector<Simulated> all) {
   std::vector<Simulated> runs;

@@ -43,12 +43,15 @@ struct Simulated {
   bool above_limit = false;
 
   // Whether `result` and the timeline are measured, instead of simulated. They belong to the
-  // schedule before this one, and messages are unknown.
+  // schedule before this one, if WithMeasured made it, and messages are unknown.
   bool measured = false;
 
   // False where only closed forms are listed because the schedule is too large to simulate quickly.
   bool ran() const { return !result.ranks.empty(); }
 };
+
+// Returns the label of the measured times of a schedule.
+std::string MeasuredLabel(const PricedSchedule& chosen);
 
 // Returns all schedules; one with measured times is followed by a copy that has them. Requires: as
 // ExplanationOf.

@@ -54,7 +54,8 @@ OF_MODELS = {
     "--drops-tokens": (None, (*EXPERTS, *TE)), "--lora": (None, LLAMA),
     "--async-tensor": (None, (*LLAMA, "--implementation", "torch-compile", "--tensor", 2)), "--fp32-gradients": ("true", (*LLAMA, *TE)),
     "--layers-at-end-in-bf16": ("2", (*LLAMA, *TE, "--precision", "fp8")),
-    "--offload-modules": ("core_attn", (*LLAMA, *TE)), "--offloaded-layers": ("4", (*LLAMA, *TE))}
+    "--offload-modules": ("core_attn", (*LLAMA, *TE)), "--offloaded-layers": ("4", (*LLAMA, *TE)),
+    "--optimizer-states": ("bf16", (*LLAMA, *TE)), "--offloaded-states": ("0.5", (*LLAMA, *TE))}
 VALUES |= {option: value for option, (value, _) in OF_MODELS.items()}
 OF_JITTER = {"--seed", "--runs"}
 # Options that are no fields, and what a command prints or writes.

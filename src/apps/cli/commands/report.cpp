@@ -101,9 +101,9 @@ ReportInput InputOf(const Scenario& scenario, const std::vector<Simulated>& all)
 Result<std::string> ReadPlayground() {
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  for (const char* const name : {"playground.html", "share/penstock/playground.html",
-                                 "../share/penstock/playground.html",
-                                 "../../../../share/penstock/playground.html"}) {
+  for (const char* const name :
+       {"playground.html", "share/penstock/playground.html", "../share/penstock/playground.html",
+        "../../../../share/penstock/playground.html"}) {
     const std::string path = (program.parent_path() / name).lexically_normal().string();
     if (!error && std::filesystem::exists(path)) return ReadFile(path);
   }
@@ -186,7 +186,8 @@ class ReportCommand : public Command {
     if (at != std::string::npos) {
       std::string opens = command;
       opens.replace(at, file.size(), " --output playground.html --playground");
-      input.passages.push_back({"Change the first schedule by hand in the playground", opens, true});
+      input.passages.push_back(
+          {"Change the first schedule by hand in the playground", opens, true});
     }
     if (options_.config.empty()) return {};
     PENSTOCK_TRY(std::string config, ReadFile(options_.config));

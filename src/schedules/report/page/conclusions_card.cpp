@@ -53,9 +53,8 @@ std::string CommandHtml(std::string_view command, std::string_view title) {
 }
 
 std::string PassageCard(const Passage& passage) {
-  return CardHtml(passage.title, passage.is_command
-                                     ? CommandHtml(passage.text, passage.title)
-                                     : TextHtml(passage.text, passage.title));
+  return CardHtml(passage.title, passage.is_command ? CommandHtml(passage.text, passage.title)
+                                                    : TextHtml(passage.text, passage.title));
 }
 
 std::string ConclusionsCard(const ReportInput& input, std::span<const ReportRun> runs) {

@@ -85,8 +85,9 @@ class Limits {
     fine_effort_ = std::min(1.0, kFineWork / work);
   }
 
-  // The problem within the largest of the limits up to its own, or within its own, with full effort.
-  // So where others have less (beyond kFineWork), more memory may be worse by what effort finds.
+  // The problem within the largest of the limits up to its own, or within its own, with full
+  // effort. So where others have less (beyond kFineWork), more memory may be worse by what effort
+  // finds.
   Problem First() const {
     const double own = problem_.memory_limit;
     const double amount = AmountWithin(own, problem_.costs, problem_.indices, problem_.split);
