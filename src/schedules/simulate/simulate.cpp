@@ -585,20 +585,16 @@ class Engine {
   std::optional<SideWork> side_;   // set once the run has reached an action that needs it
 };
 
-Result<SimulationResult> Run(const Schedule& schedule, const Costs& costs,
-                             const SimulateOptions& options) {
-  Engine engine(schedule, costs, options);
-  PENSTOCK_TRY_STATUS(engine.Run());
-  return engine.Collect();
-}
-
 }  // namespace
 
 Result<SimulationResult> Simulate(const Schedule& schedule, const Costs& given,
                                   const SimulateOptions& options) {
   PENSTOCK_TRY_STATUS(CheckInput(schedule, given));
-  if (IsUntrained(schedule)) return Run(schedule, CostsWithoutBackward(schedule, given), options);
-  return Run(schedule, given, options);
+  std::optional<Costs> untrained;
+  if (IsUntrained(schedule)) untrained = CostsWithoutBackward(schedule, given);
+  Engine engine(schedule, untrained ? *untrained : given, options);
+  PENSTOCK_TRY_STATUS(engine.Run());
+  return engine.Collect();
 }
 
 }  // namespace penstock

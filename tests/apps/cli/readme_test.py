@@ -34,7 +34,7 @@ class ReadmeTest(program.CommandTest):
     def test_the_commands_of_the_tour_print_what_it_shows(self):
         for name in ("examples", "LICENSE"):
             (self.folder / name).symlink_to(ROOT / name)
-        steps = re.findall(r"^    \$ (.*)\n((?:    (?!\$ ).*\n)*)", (ROOT / "docs/tour.md").read_text(encoding="utf-8"), re.MULTILINE)
+        steps = re.findall(r"^    \$ (.*)\n((?:\n*    (?!\$ ).*\n)*)", (ROOT / "docs/tour.md").read_text(encoding="utf-8"), re.MULTILINE)
         path = f"{pathlib.Path(program.PROGRAM).parent}:{os.environ['PATH']}"
         for command, shown in steps[1:]:
             if not self.has_engine and "penstock train" in command:
