@@ -135,7 +135,7 @@ Result<std::vector<int>> ParseStages(std::string_view text) {
   }
   if (stages.empty()) return InvalidArgument("it names no stage; give stages (0-2,5)");
   std::ranges::sort(stages);
-  stages.erase(std::ranges::unique(stages).begin(), stages.end());
+  stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
   return stages;
 }
 
