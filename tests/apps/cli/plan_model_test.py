@@ -112,7 +112,7 @@ class PlanModelTest(program.CommandTest):
     def test_what_does_not_fit_says_what_would(self):
         job = ("--model", "llama-3-8b", "--device", "a100", "--nodes", "1x8", "--global-batch", 32, "--tensor", 8, "--memory-limit", "30GiB",
                "--for", "megatron")
-        line = self.refuse("plan", *job, "--recompute", "none", "--offloaded-layers", 0, "--sequence", 32768)
+        line = self.refuse("plan", *job, "--recompute", "none", "--offloaded-layers", 0, "--offloaded-states", 0, "--sequence", 32768)
         self.assertRegex(line, r"30.0 GiB each do not fit .* on pipeline rank \d+, .* too many \(weights .*activations ")
         option, value, size = re.search(r"; (--[a-z-]+) (\S+) fits with ([0-9.]+) GiB", line).groups()
         self.assertLessEqual(float(size), 30)
