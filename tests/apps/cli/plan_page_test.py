@@ -45,6 +45,10 @@ class PlanPageTest(program.CommandTest):
         return self.browser.evaluate("[...new Set([...document.querySelectorAll('a[aria-current=\"true\"]')].map("
                                      "(e) => e.getAttribute('href')))]")
 
+    def front(self):
+        """Returns the selector of the chart that has the size of its card."""
+        return self.browser.evaluate("['svg.front.wide', 'svg.front:not(.wide)'].find((each) => document.querySelector(each).checkVisibility())")
+
     def check_shown(self, number, plan):
         self.assertEqual(self.shown(), [str(number)])
         self.assertEqual(self.current(), [f"#plan={number}"])
@@ -87,7 +91,7 @@ class PlanPageTest(program.CommandTest):
         self.open()
         self.check_shown(1, answer["best"])
         for number, plan in reversed(list(enumerate(plans, 1))):
-            point = f"svg.front a[href='#plan={number}']"
+            point = f"{self.front()} a[href='#plan={number}']"
             # Another point may lie above its center.
             self.browser.press(point + " .dot")
             if self.shown() != [str(number)]:
@@ -165,7 +169,7 @@ class PlanPageTest(program.CommandTest):
         limit = self.browser.evaluate("document.querySelector('svg.front .limit').getAttribute('x1')")
         self.assertAlmostEqual(float(limit), x_of(answer["memory_limit"]), delta=1)
         self.assertIn("memory limit 4.00 GiB", self.browser.evaluate("document.querySelector('svg.front').textContent"))
-        self.browser.hover(*self.browser.center("svg.front a[href='#plan=1'] .dot"))
+        self.browser.hover(*self.browser.center(f"{self.front()} a[href='#plan=1'] .dot"))
         tip = self.browser.evaluate("document.getElementById('tip').innerText")
         self.assertRegex(tip, r"Plan \d+: .*\nstep time .*\nmemory of the worst rank")
 
