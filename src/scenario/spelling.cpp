@@ -22,9 +22,10 @@ bool HasLine(const Error& error) {
 
 // Whether the user can write the parameter as an option. Others are keys of files.
 bool IsOption(std::string_view parameter) {
-  constexpr std::string_view kOthers[] = {
-      "schedule",     "csv",     "sweep", "run",     "unit",        "dump",       "memory",
-      "global_batch", "exclude", "for",   "samples", "uncertainty", "precisions", "costs"};
+  constexpr std::string_view kOthers[] = {"schedule",   "csv",   "sweep",   "run",
+                                          "unit",       "dump",  "memory",  "global_batch",
+                                          "exclude",    "for",   "samples", "uncertainty",
+                                          "precisions", "costs", "tokens",  "price_per_hour"};
   return FindField(parameter) != nullptr ||
          std::ranges::find(kOthers, parameter) != std::end(kOthers);
 }

@@ -203,7 +203,7 @@ class PlanConfigsTest(program.CommandTest):
             self.assertEqual(layers_of(known["pipeline_model_parallel_layout"]), layers)
             self.assertEqual(len(layers), best["pipeline"] * best["chunks"])
         copies = best["data"] * best["context"]
-        self.assertEqual(known["use_distributed_optimizer"], best["zero"] == 1 and copies > 1)
+        self.assertEqual(known["use_distributed_optimizer"], (best["zero"] == 1 and copies > 1) or "-states=" in best["command"])
         if known["num_experts"]:
             self.assertEqual((known["expert_model_parallel_size"], known["expert_tensor_parallel_size"]), (best["expert"], best["expert_tensor"]))
         self.check_recompute(best["recompute"], known["recompute_granularity"], known["recompute_method"], known["recompute_num_layers"],

@@ -138,6 +138,7 @@ class SplitSearch {
       if (!plan) return;
       plans[i] = *std::move(plan);
       plans[i]->overlap = best_.overlap;  // which its scenario may lack
+      plans[i]->framework = best_.framework;
     });
     priced_ += splits.size();
     bool improved = false;
