@@ -125,12 +125,15 @@ class PlanConfigsTest(program.CommandTest):
         tensor, pipeline, context, data = rng.choice([(1, 4, 1, 2), (2, 2, 1, 2), (1, 2, 2, 2), (2, 4, 1, 1), (1, 1, 1, 8), (2, 1, 2, 2), (8, 1, 1, 1)])
         schedule, chunks = rng.choice([("1f1b", 1), ("interleaved", 2), ("gpipe", 1), ("zbv", 2), ("interleaved-zb", 2), ("dualpipev", 2),
                                        ("zb-h1", 1), ("seq1f1b", 1), ("hanayo", 2)])
+        implementation = rng.choice(["transformer-engine", "torch", "penstock"])
+        forms = ["none", "full"] if implementation == "torch" else ["none", "full", "block:1", "selective:core_attn", "selective:norm,act"]
+        zero = (1 if pipeline > 1 else 3) if implementation == "torch" else rng.choice([0, 1])
         words = ["--model", *model, "--device", "b200", "--nodes", "1x8", "--sequence", 1024, "--global-batch", 32, "--tensor", tensor,
                  "-p", pipeline, "--context", context, "--data-parallel", data, "--micro-batch-size", rng.choice([1, 2]),
-                 "--zero", rng.choice([0, 1]), "--recompute", rng.choice(["none", "full", "block:1", "selective:core_attn", "selective:norm,act"]),
-                 "--schedule", "1f1b" if pipeline == 1 else schedule, "--implementation", rng.choice(["transformer-engine", "torch", "penstock"]),
+                 "--zero", zero, "--recompute", rng.choice(forms),
+                 "--schedule", "1f1b" if pipeline == 1 else schedule, "--implementation", implementation,
                  "--precision", rng.choice(["bf16", "bf16", "f32"])]
-        words += rng.choice([[], ["--fp32-gradients"]])
+        words += rng.choice([[], ["--fp32-gradients"]]) if implementation == "transformer-engine" else []
         if has_experts:
             words += ["--expert", rng.choice([1, 2, 4]), "--expert-tensor", rng.choice([1, tensor])]
         return words + (["--chunks", chunks] if pipeline > 1 else [])
