@@ -391,7 +391,7 @@ class PlaygroundTest(program.CommandTest):
         loaded = self.browser.evaluate("performance.getEntriesByType('resource').map((each) => each.name)")
         self.assertEqual([name for name in loaded if not name.startswith(("blob:", "data:"))], [])
         self.assertNotIn("http://", PAGE.read_text().replace("http://www.w3.org", ""))
-        self.assertLess(PAGE.stat().st_size, 1_000_000)
+        self.assertLess(PAGE.stat().st_size, 1_100_000)
 
     def test_a_report_opens_it_with_its_own_costs(self):
         self.write("costs.yaml", "schedule: zb-h1\nranks: 2\nmicrobatches: 4\nstage_costs:\n"
