@@ -132,7 +132,7 @@ double TorchLayerTransient(const ModelShape& shape, std::int64_t layer, const Mi
   const double hidden = 3 * batch.tokens_of_rank() * static_cast<double>(shape.dim);
   const bool is_dense = shape.kind(layer) == LayerKind::kBlock && !shape.has_experts(layer);
   const double inner = is_dense ? batch.tokens() * RankSizes(shape, batch).hidden : 0;
-  // Of the tokens of all ranks, before their sum is scattered.
+  // A row of the hidden size for each token of all ranks, whose sum is then scattered.
   const double gathered =
       batch.tensor > 1 ? 2 * batch.tokens() * static_cast<double>(shape.dim) : 0;
   return batch.element_bytes() * (hidden + 2 * inner + gathered);

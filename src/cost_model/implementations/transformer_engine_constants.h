@@ -28,8 +28,8 @@ inline constexpr double kMemory = 0.77;
 // Parts of bf16's peak that attention reaches on long sequences; FlashAttention-3 (Shah et al.
 // 2024) has 0.6 to 0.75.
 inline constexpr double kAttentionForward = 0.7, kAttentionBackward = 0.6;
-// The same of software from before 2025 on Hopper and later: FlashAttention-2 reaches 0.35 of an
-// H100's peak (Shah et al. 2024, section 1).
+// Software before 2025 computes attention by FlashAttention-2 on Hopper and later. It reaches 0.35
+// of an H100's peak (Shah et al. 2024, section 1); the backward's part is set.
 inline constexpr double kFlash2Forward = 0.35, kFlash2Backward = 0.3;
 // Tokens of a call, which is one step of a ring, that take as long as its start and end.
 inline constexpr double kAttentionStart = 900;

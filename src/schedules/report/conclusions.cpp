@@ -66,7 +66,8 @@ std::optional<std::string> SlowRankSentence(const ReportInput& input, const Repo
   std::vector<double> busy;
   for (const RankResult& rank : ranks) busy.push_back(rank.busy);
   const auto slowest = std::ranges::max_element(ranks, {}, &RankResult::busy);
-  // Of an even number of ranks, the lower median: one slow rank of two is slow, too.
+  // An even number of ranks has two middle ones. The faster one counts, so that one slow rank of
+  // two is slow, too.
   const auto middle = busy.begin() + static_cast<std::ptrdiff_t>((busy.size() - 1) / 2);
   std::ranges::nth_element(busy, middle);
   const double median = *middle;

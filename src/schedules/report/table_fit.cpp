@@ -2,30 +2,13 @@
 
 #include <algorithm>
 
+#include "base/text/wrap.h"
+
 namespace penstock {
 namespace {
 
 constexpr std::size_t kBetween = 2;     // blanks between columns
 constexpr std::size_t kLeastText = 24;  // narrower columns of text are hard to read
-
-// Breaks a text at blanks into lines of at most this width; longer words have a line of their own.
-std::string Wrapped(const std::string& text, std::size_t width) {
-  std::string wrapped, line;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find(' ', at), text.size());
-    const std::string word = text.substr(at, end - at);
-    if (line.empty()) {
-      line = word;
-    } else if (WidthOf(line) + 1 + WidthOf(word) <= width) {
-      line += ' ' + word;
-    } else {
-      wrapped += line + '\n';
-      line = word;
-    }
-    at = end + 1;
-  }
-  return wrapped + line;
-}
 
 class Fitted {
  public:
@@ -65,7 +48,7 @@ class Fitted {
     std::ptrdiff_t most = 0;
     for (std::size_t i = 0; i < table_.columns.size(); ++i) {
       std::string& name = table_.columns[i];
-      name = Wrapped(name, CellsWidth(i));
+      name = Wrap(name, CellsWidth(i));
       most = std::max(most, std::ranges::count(name, '\n'));
     }
     for (std::string& name : table_.columns) {  // the rule is below the last line of all names
@@ -82,7 +65,7 @@ class Fitted {
     if (widest == table_.columns.size()) return;
     const std::size_t others = Total() - WidthOfColumn(widest);
     const std::size_t room = others < width_ ? width_ - others : 0;
-    for (auto& row : table_.rows) row[widest] = Wrapped(row[widest], std::max(room, kLeastText));
+    for (auto& row : table_.rows) row[widest] = Wrap(row[widest], std::max(room, kLeastText));
   }
 
   // Columns in their order, as many as fit next to the first one.

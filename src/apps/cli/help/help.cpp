@@ -14,6 +14,7 @@
 
 #include "base/text/numbers.h"
 #include "base/text/quote.h"
+#include "base/text/wrap.h"
 
 namespace penstock {
 namespace {
@@ -174,26 +175,9 @@ std::size_t LineWidth() {
   return std::clamp<std::size_t>(size.ws_col, kLeast, kMost);
 }
 
-// Breaks lines between words. Each line after the first starts at column `indent`.
-std::string Wrap(std::string_view text, std::size_t indent) {
-  const std::size_t width = LineWidth();
-  std::string wrapped;
-  std::size_t column = indent;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find(' ', begin), text.size());
-    const std::string_view word = text.substr(begin, end - begin);
-    if (column > indent && column + 1 + word.size() > width) {
-      wrapped += '\n' + std::string(indent, ' ');
-      column = indent;
-    } else if (column > indent) {
-      wrapped += ' ';
-      ++column;
-    }
-    wrapped += word;
-    column += word.size();
-    begin = end + 1;
-  }
-  return wrapped;
+// Each line after the first starts at column `indent`.
+std::string WrapLines(std::string_view text, std::size_t indent) {
+  return Wrap(text, LineWidth(), indent);
 }
 
 // A name and its meaning, in two columns.
@@ -201,7 +185,7 @@ std::string ColumnEntry(const std::string& name, std::string_view text, std::siz
   std::string entry = "  " + name;
   const bool fits = entry.size() + 2 <= column;
   entry += fits ? std::string(column - entry.size(), ' ') : '\n' + std::string(column, ' ');
-  return entry + Wrap(text, column) + '\n';
+  return entry + WrapLines(text, column) + '\n';
 }
 
 std::string NameOf(const CLI::Option& option) {
@@ -235,8 +219,8 @@ void AddGroup(const CLI::App& app, const std::string& title,
 
 // The summary and the usage.
 std::string HelpStart(const Command& command, const CLI::App& app) {
-  return Wrap(command.Summary(), 0) + "\n\n" + Wrap("Usage: " + UsageOf(command, app), kHanging) +
-         '\n';
+  return WrapLines(command.Summary(), 0) + "\n\n" +
+         WrapLines("Usage: " + UsageOf(command, app), kHanging) + '\n';
 }
 
 // Returns what an option is, without how it works.
@@ -355,20 +339,20 @@ std::vector<HelpGroup> GroupsOf(const Command& command, const CLI::App& app) {
 }
 
 std::string HelpOfProgram(const std::vector<std::unique_ptr<Command>>& commands) {
-  std::string help = Wrap(AboutProgram(), 0) + "\n\nUsage: penstock COMMAND [ARGUMENT...]\n";
+  std::string help = WrapLines(AboutProgram(), 0) + "\n\nUsage: penstock COMMAND [ARGUMENT...]\n";
   for (const HelpGroup& group : CommandGroups(commands)) {
     help += fmt::format("\n{}:\n", group.title);
     for (const auto& [name, text] : group.entries) help += ColumnEntry(name, text, kCommandColumn);
   }
   help += ExamplesText("");
   help += "\n'penstock COMMAND --help' describes its arguments and options.\n\n";
-  return help + Wrap("Exit codes: " + ProgramExitCodes() + ".", 0) + '\n';
+  return help + WrapLines("Exit codes: " + ProgramExitCodes() + ".", 0) + '\n';
 }
 
 std::string ShortHelpOfCommand(const Command& command, const CLI::App& app) {
   std::string help = HelpStart(command, app);
   for (const HelpGroup& group : OptionGroups(app)) {
-    help += '\n' + Wrap(group.title + ":", 0) + '\n';
+    help += '\n' + WrapLines(group.title + ":", 0) + '\n';
     for (const auto& [name, text] : group.entries) help += HelpEntry(name, FirstPart(text));
   }
   return help + ExamplesText(command.Name()) +
@@ -378,12 +362,12 @@ std::string ShortHelpOfCommand(const Command& command, const CLI::App& app) {
 std::string HelpOfCommand(const Command& command, const CLI::App& app) {
   std::string help = HelpStart(command, app);
   for (const HelpGroup& group : GroupsOf(command, app)) {
-    help += '\n' + Wrap(group.title + ":", 0) + '\n';
+    help += '\n' + WrapLines(group.title + ":", 0) + '\n';
     for (const auto& [name, text] : group.entries) help += HelpEntry(name, text);
   }
   help += ExamplesText(command.Name());
-  if (!app.get_footer().empty()) help += '\n' + Wrap(app.get_footer(), 0) + '\n';
-  return help + '\n' + Wrap("Exit codes: " + command.ExitCodes() + ".", 0) + '\n';
+  if (!app.get_footer().empty()) help += '\n' + WrapLines(app.get_footer(), 0) + '\n';
+  return help + '\n' + WrapLines("Exit codes: " + command.ExitCodes() + ".", 0) + '\n';
 }
 
 }  // namespace penstock

@@ -1,5 +1,7 @@
 // Train(): from a configuration to the files of a run.
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -17,6 +19,7 @@
 #include "base/result.h"
 #include "base/system/cores.h"
 #include "base/system/free_space.h"
+#include "base/text/wrap.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/crc32.h"
 #include "config/replicas.h"
@@ -157,25 +160,12 @@ Result<std::int64_t> CountParameters(Collectives& processes, const LanguageModel
   return parameters;
 }
 
-// Returns words in lines of at most 100 characters.
-std::string Lines(const std::vector<std::string>& words) {
-  std::string text;
-  std::size_t column = 0;
-  for (const std::string& word : words) {
-    const bool fits = text.empty() || column + word.size() < 100;
-    if (!text.empty()) text += fits ? " " : "\n  ";
-    column = (fits ? column + 1 : 2) + word.size();
-    text += word;
-  }
-  return text;
-}
-
 void PrintStart(const RunContext& run, const TrainingData& data, std::int64_t parameters) {
   const TrainConfig& config = run.config;
   std::FILE* const log = run.log();
-  std::vector<std::string> settings = ChangedKeys(config);
-  settings.insert(settings.begin(), "settings:");
-  Log(log, "{}\n", Lines(settings));
+  constexpr std::size_t kWidth = 100, kIndent = 2;
+  const std::string settings = fmt::format("settings: {}", fmt::join(ChangedKeys(config), " "));
+  Log(log, "{}\n", Wrap(settings, kWidth, kIndent));
   Log(log, "{}\n", data.description);
   Log(log, "tokenizer: {}, {} tokens\n", data.tokenizer.name(),
       data.tokenizer.tokenizer->vocabulary_size());

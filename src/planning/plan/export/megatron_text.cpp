@@ -255,7 +255,7 @@ class MegatronOptions {
     Add("hidden-dropout", 0);
   }
 
-  // Of all but the experts, whose numbers of tokens change.
+  // Graphs have all parts of a layer but the experts, whose numbers of tokens change.
   void AddGraphs() {
     Add("cuda-graph-impl", "transformer_engine");
     AddList("cuda-graph-scope", {"attn", "moe_router", "moe_preprocess"});
