@@ -42,12 +42,12 @@ Status AssignFromYaml(Result<std::optional<T>> read, std::optional<T>& to) {
   return {};
 }
 
-Status CheckRange(const ScenarioField& field, double value) {
-  if (value >= field.least && value <= field.most) return {};
+Status CheckRange(const ScenarioField& field, double value, double least) {
+  if (value >= least && value <= field.most) return {};
   if (field.most == ScenarioField().most) {
-    return InvalidParameter(field.name, "{}: at least {} is needed", value, field.least);
+    return InvalidParameter(field.name, "{}: at least {} is needed", value, least);
   }
-  return InvalidParameter(field.name, "{}: {} to {} is needed", value, field.least, field.most);
+  return InvalidParameter(field.name, "{}: {} to {} is needed", value, least, field.most);
 }
 
 }  // namespace
@@ -200,10 +200,11 @@ Status CheckRanges(const Scenario& scenario) {
   for (const ScenarioField& field : ScenarioFields()) {
     if (!IsGiven(field, scenario)) continue;
     if (const auto* count = std::get_if<Member<int>>(&field.member)) {
-      PENSTOCK_TRY_STATUS(CheckRange(field, *(scenario.**count)));
+      // No count is negative, whether or not the table has a bound for it.
+      PENSTOCK_TRY_STATUS(CheckRange(field, *(scenario.**count), std::max(field.least, 0.0)));
     }
     if (const auto* number = std::get_if<Member<double>>(&field.member)) {
-      PENSTOCK_TRY_STATUS(CheckRange(field, *(scenario.**number)));
+      PENSTOCK_TRY_STATUS(CheckRange(field, *(scenario.**number), field.least));
     }
   }
   return {};

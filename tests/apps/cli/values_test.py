@@ -10,6 +10,11 @@ NOT_NUMBERS = ("nan", "1e400", "inf", "-inf", "1x", "0x10", "1,5", "+-1", "")
 ENGINE = ("train", "generate", "eval", "graph", "compile", "profile", "export")  # each call starts libtorch
 # Options whose value may be empty.
 MAY_BE_EMPTY = {"--prompt", "--document-separator"}
+# What commands need before they look at the bounds of a value.
+GIVEN = {**dict.fromkeys(("schedule", "validate", "simulate", "show"), ("1f1b",)), "report": ("1f1b", "-o", "r.html"), "diff": ("1f1b", "gpipe"),
+         "train": ("c.yaml",), "calibrate": ("runs.csv",)}
+# These name the key of the configuration, or the column of the row.
+NAME_KEYS = ("train", "calibrate")
 # An option in the help, with its value: "  -o, --output FILE   ...".
 OPTION = re.compile(r"^  (?:-\w, )?(--[\w-]+)(?:, -[\w-]+)*[ =]([A-Z][^ ]*)", re.MULTILINE)
 
@@ -20,18 +25,23 @@ class ValuesTest(program.CommandTest):
 
     def test_every_number_and_every_empty_value(self):
         seen = set()
+        self.write("c.yaml", "steps: 1\n")
+        self.write("runs.csv", "model,nodes,device,step_time\ngpt2,1x1,a100,1\n")
         for command in self.commands():
             if command in ("help", "version", "completion", "man"):
                 continue
             for option, value in OPTION.findall(self.start(command, "--help").stdout):
                 wrong = {"N": NOT_WHOLE, "X": NOT_NUMBERS}.get(value, ("",))
                 if command in ENGINE:
-                    wrong = wrong[:1] + wrong[-1:]  # bounds are those of keys, which need a configuration
+                    wrong = wrong[:2] + wrong[-1:]
                 for text in wrong:
                     if not text and option in MAY_BE_EMPTY:
                         continue
-                    line = self.refuse(command, f"{option}={text}" if text else option, *(() if text else ("",)))
-                    if not re.search("is required|no schedule is given", line):  # which is said before bounds
+                    words = (f"{option}={text}",) if text else (option, "")
+                    line = self.refuse(command, *(GIVEN.get(command, ()) if text == "-1" else ()), *words)
+                    if command in NAME_KEYS and option not in line:
+                        self.assertIn(option.strip("-"), re.sub("[_.]", "-", line), (command, text))
+                    else:
                         self.assertIn(option, line, (command, text))
                 seen.add((command, value))
         self.assertGreater(len(seen), 20, seen)
