@@ -76,7 +76,6 @@ def test_unknown_keywords() -> None:
         lambda: pt.split(_three(), x, stage=2): "split: there is no keyword 'stage'; did you mean 'stages'?",
         lambda: pt.AdamW(mlp().parameters(), learning_rate=1): "AdamW: there is no keyword 'learning_rate'",
         lambda: pt.record(runtimes=None): "record: there is no keyword 'runtimes'; did you mean 'runtime'?",
-        lambda: pt.profile([mlp()], repeats=2): "did you mean 'repeat'?",
     }.items():
         with pytest.raises(pt.Error, match=re.escape(text)):
             call()  # type: ignore[no-untyped-call]
