@@ -14,6 +14,7 @@
 #include "cli/figures/comparison.h"
 #include "cli/help/offered_values.h"
 #include "cli/options/option_values.h"
+#include "cli/options/output_format.h"
 #include "cli/options/pass_text.h"
 #include "cli/options/scenario_options.h"
 #include "cli/output/print_json.h"
