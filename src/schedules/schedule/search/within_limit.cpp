@@ -22,7 +22,8 @@ constexpr int kLimitsPerRanks = 8;
 constexpr double kFineLimits = 16;
 // Up to this many microbatches times p; more memory seldom helps.
 constexpr double kMostFineInRanks = 2;
-// The work of all searches within limits in between, in actions run: a tenth of a second on one core.
+// The work of all searches within limits in between, in actions run: a tenth of a second on one
+// core.
 constexpr double kFineWork = 1e6;
 
 // The best lanes so far.
