@@ -64,7 +64,7 @@ _ARGUMENTS = {
     "recompute": ("{}", "{'recompute': {'hold': 'least'}}", "recompute is None on process 0, but {'hold': 'least'} on "),
     "schedule": ("{}", "{'schedule': 'gpipe'}", "the schedule's algorithm is '1f1b' on process 0, but 'gpipe' on process 1"),
     "fails": ("{'optimizer': None, 'zero': 1}", "{'zero': 1}", "optimizer is None on process 0, but given on process 1: "),
-    "unknown": ("{}", "{'losses': 1}", "got an unexpected keyword argument 'losses'"),
+    "unknown": ("{}", "{'losses': 1}", "Pipeline: there is no keyword 'losses'; did you mean 'loss'?"),
     "wrong": ("{}", "{'exact': 'no'}", "exact is False on process 0, but 'no' on process 1: "),
     "transport": ("{}", "{'transport': 'c10d'}", "transport is 'tcp' on process 0, but 'c10d' on process 1: "),
     "actions": (
