@@ -45,8 +45,9 @@ The program writes this page and its pictures; run it again after you change a s
 **Terms.** p ranks, v chunks (stages per rank), m microbatches, r a rank. F, I, W and B = I + W are the times of one rank's
 share of one microbatch; peak memory is in its activations. The [glossary](glossary.md) defines the other terms.
 
-**Placements.** *linear*: stage s on rank s. *looped*: stage s on rank s mod p. *vee*: two chunks, down the ranks and up
-again; a *zigzag* has more of them. *bidirectional*: two chains in opposite directions over two replicas of the weights.
+**Placements**, with the messages of a batch. *linear*: stage s on rank s, 2(p-1)m messages. *looped*: stage s on rank s mod p, 2(pv-1)m.
+*vee*: two chunks, down the ranks and up again, 4(p-1)m; a *zigzag* has v of them, 2v(p-1)m. *bidirectional*: two chains in opposite
+directions over two replicas of the weights, 2(p-1)m. With k sequence slices there are k times as many, each 1/k as large.
 
 **Pictures** are at {} ranks with F = I = W; a block's number is its microbatch, and later stages of a rank (chunks or replicas) are lighter.
 **Figures** are simulated at p = {}, m = {} with F = I = W and transfers that take no time; a pair of
@@ -208,7 +209,6 @@ Result<std::string> Section(const Algorithm& algorithm) {
   if (!options.empty()) text += Row({"options", fmt::format("{}", fmt::join(options, ", "))});
   text += Row({"makespan", std::string(algorithm.makespan)});
   text += Row({"peak memory", std::string(algorithm.memory)});
-  text += Row({"messages", MessagesText(algorithm)});
   text += Row({"source", std::string(algorithm.source)});
   return text + figures;
 }
