@@ -12,15 +12,15 @@ from accelerate.utils import DistributedType
 from torch import nn
 from transformers.utils import ModelOutput
 
+import penstock.torch
 from penstock import Error
-from penstock.torch.processes.place import place
 
 
 class Processes:
     """The processes of a run. Methods are called on all of them."""
 
     def __init__(self, args: Any) -> None:
-        self.number, self.count = place()
+        self.number, self.count = penstock.torch.place()
         self._device = args.device
         self._owners: dict[int, int] = {}  # by id of a parameter or buffer
 
