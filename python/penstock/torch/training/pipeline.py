@@ -51,12 +51,10 @@ class Pipeline(Views):
             ``lambda targets: (targets != -100).sum()``. The step's loss is then the mean of all
             terms of the batch. None: its samples.
         optimizer: called with a list of a stage's parameters, returns its
-            ``torch.optim.Optimizer``. If its argument is
-            called ``named_parameters``, it gets a list of pairs (name, parameter). Default:
-            ``penstock.torch.AdamW``. None: the step leaves gradients in ``parameter.grad``, added
-            to existing ones.
-        lr_scheduler: called with each optimizer, returns its scheduler, which steps after each
-            step.
+            ``torch.optim.Optimizer``. If its argument is called ``named_parameters``, it gets a
+            list of pairs (name, parameter). Default: ``penstock.torch.AdamW``. None: the step
+            leaves gradients in ``parameter.grad``, added to existing ones.
+        lr_scheduler: called with each optimizer, returns its scheduler, which steps after each step.
         clip_grad_norm: the largest norm of all gradients together; inf only measures it (`last`);
             0 for no limit.
         skip_nonfinite: skips an update if a gradient is not finite. Otherwise, with a limit, the
@@ -99,8 +97,7 @@ class Pipeline(Views):
         mesh: a DeviceMesh of torch.distributed over all processes, with named dimensions: ``"pipeline"`` (or ``"pp"``),
             ``"tensor"`` (``"tp"``) and ``"context"`` (``"cp"``), and any others for replicas (``data_parallel``). Stages may call
             functional collectives over its tensor and context groups, and have DTensors as ``parallelize_module`` makes them.
-            See "Tensor and context parallelism" in
-            ``docs/python-training.md``.
+            See "Tensor and context parallelism" in ``docs/python-training.md``.
         tensor: how the tensor ranks of ``mesh`` divide modules of the stages, in place: patterns of names and ``"column"``,
             ``"row"``, ``"column_gathered"``, ``"row_of_whole"``, ``"heads"``, ``"embedding"``, ``"experts"`` or ``"latent"``, such as
             ``{"*.up": "column", "*.down": "row"}``. ``"auto"``: the plan in the configuration of a model of transformers, its
