@@ -97,9 +97,18 @@ std::string Evidence::Text() const {
   if (rows.empty()) {
     return fmt::format("no measured run tests these times of {} ({})", implementation, kind);
   }
-  std::vector<std::string> tables;
+  std::vector<std::pair<std::string_view, int>> of_tables;  // which have several kinds of rows
   for (const MeasuredRows& each : rows) {
-    tables.push_back(fmt::format("{} of {}", each.rows, each.table));
+    const auto found = std::ranges::find(of_tables, each.table, [](auto& of) { return of.first; });
+    if (found == of_tables.end()) {
+      of_tables.emplace_back(each.table, each.rows);
+    } else {
+      found->second += each.rows;
+    }
+  }
+  std::vector<std::string> tables;
+  for (const auto& [table, count] : of_tables) {
+    tables.push_back(fmt::format("{} of {}", count, table));
   }
   std::string text =
       fmt::format("times of {} ({}) were {} off in measured runs on {}: {}", implementation, kind,
