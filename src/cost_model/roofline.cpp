@@ -179,7 +179,11 @@ LinkUse Roofline::Routed(const KernelCost& kernel) const {
       left_between_nodes != nullptr) {
     link *= left_between_nodes(batch_.profile);
   }
-  const double network = speeds.expert_network > 0 ? speeds.expert_network : speeds.network;
+  double network = speeds.expert_network > 0 ? speeds.expert_network : speeds.network;
+  if (kernel.routed_once == 0) {
+    link *= speeds.copies_link;
+    network *= speeds.copies_network;
+  }
   if (kernel.routed_once == 0 || reach.devices <= linked_ || reach.stride >= linked_) {
     return OfLink(kernel.routed, reach, link, network);
   }
