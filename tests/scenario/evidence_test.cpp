@@ -5,13 +5,13 @@
 namespace penstock {
 namespace {
 
-TEST(Evidence, TextNamesATableOnce) {
+TEST(Evidence, TextNamesTablesAndDevicesOnce) {
   Evidence evidence;
   evidence.implementation = "megatron";
   evidence.rows = {{.table = "a", .implementation = "megatron", .device = "h100", .rows = 1},
                    {.table = "b", .implementation = "megatron", .device = "h100", .rows = 3},
                    {.table = "a", .implementation = "megatron", .device = "h100", .rows = 22}};
-  EXPECT_TRUE(evidence.Text().ends_with(": 23 of a, 3 of b")) << evidence.Text();
+  EXPECT_TRUE(evidence.Text().ends_with(" on h100: 23 of a, 3 of b")) << evidence.Text();
 }
 
 }  // namespace
