@@ -250,12 +250,18 @@ def torchtitan_row(row):
     return row
 
 
+def automodel_row(row):
+    """NeMo AutoModel's benchmarks have no router: fake_balanced_gate takes the experts one after the other (examples/llm_benchmark)."""
+    return {**row, "consecutive_experts": str(bool(row["expert"])).lower()}
+
+
 def public_tables(path, folder):
     """Divides a file of rows of several sources, in columns of calibrate, by its column `table`."""
     by_table = {}
     for row in rows_of(path):
-        if row["table"] == "torchtitan":
-            row = torchtitan_row(row)
+        read = {"torchtitan": torchtitan_row, "automodel_h100": automodel_row}.get(row["table"])
+        if read:
+            row = read(row)
         by_table.setdefault(row.pop("table"), []).append(row)
     for device in path.parent.glob("*.yaml"):
         shutil.copy(device, folder)

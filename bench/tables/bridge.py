@@ -133,7 +133,7 @@ def read_bridge(row):
                "micro_batch_size": micro_batch, "microbatches": row.microbatches("gbs", micro_batch, data), "ranks": ranks,
                **unless_one(tensor=tensor, context=context), "data_parallel": data}
     if row["task"] == "LoRA":
-        columns["lora"] = "true"
+        columns["lora"] = columns["qkv_adapters"] = "true"  # cfg.peft.target_modules = ["linear_qkv"]
     if "tokendrop" in row["model"]:
         columns["drops_tokens"] = "true"
     if predictors:

@@ -122,9 +122,11 @@ class ModelFields(TypedDict, total=False):
     fragmentation: float
     deferred_head: int
     drops_tokens: bool
+    consecutive_experts: bool
     async_tensor: bool
     fp32_gradients: bool
     lora: bool
+    qkv_adapters: bool
     layers_at_end_in_bf16: int
     offload_modules: Sequence[str] | str
     offloaded_layers: int

@@ -31,8 +31,9 @@ struct TimeFactors {
 };
 constexpr TimeFactors kH100Times{0.91, 0.91, 0.91, 0.91, 0.91};
 // One factor for all of AMD's devices and formats: Primus' published runs of dense models and of
-// Mixtral on MI325X and MI355X take 1.25 to 1.28 of the times that NVIDIA's constants give.
-constexpr TimeFactors kAmdTimes{1.26, 1.26, 1.26, 1.26, 1.26};
+// Mixtral on MI325X and MI355X take 1.25 to 1.32 of the times that NVIDIA's constants give, 1.28 in
+// the mean, without the one whose recomputation is open.
+constexpr TimeFactors kAmdTimes{1.28, 1.28, 1.28, 1.28, 1.28};
 
 Device WithTimes(const TimeFactors& times, Device device) {
   device.bf16_time_factor = times.bf16;

@@ -54,6 +54,8 @@ struct Speeds {
   double network = 0.8;
   double expert_link = 0;     // of links, for exchanges of `expert`; 0: as `link`
   double expert_network = 0;  // likewise
+  // Further parts of these, where a rank gets a token once for each of its experts.
+  double copies_link = 1, copies_network = 1;
   double matmul_start = 0;  // inner length of a matmul that takes as long as its start and end, at
                             // the peak of bf16
   double collective_latency = 0;  // fixed seconds of a collective; 0: a message's
@@ -171,11 +173,13 @@ struct Profile {
   // Whether matmuls by pieces run under the messages of `tensor`.
   bool async_tensor = false;
   std::optional<bool> fp32_gradients = {};
-  bool lora = false;              // weights are frozen; what adapters cost is not counted
-  int layers_at_end_in_bf16 = 0;  // with a quantized precision
-  int offloaded_layers = 0;       // whose activations are in the memory of the host
-  int offloaded_modules = 0;      // of all layers, likewise: a sum of Modules (layer_work.h)
-  std::string release = {};       // of the software, as year and month (2025-10); empty: the newest
+  bool lora = false;                 // weights are frozen, and linear layers have adapters
+  bool qkv_adapters = false;         // only those of queries, keys and values
+  bool consecutive_experts = false;  // a token's experts are neighbors, by no router's choice
+  int layers_at_end_in_bf16 = 0;     // with a quantized precision
+  int offloaded_layers = 0;          // whose activations are in the memory of the host
+  int offloaded_modules = 0;         // of all layers, likewise: a sum of Modules (layer_work.h)
+  std::string release = {};  // of the software, as year and month (2025-10); empty: the newest
 
   const Implementation& get() const;
   bool sums_in_fp32() const { return fp32_gradients.value_or(get().fp32_gradients.value_or(true)); }

@@ -153,6 +153,12 @@ ShardTimes ShardTimesOf(const ModelOnCluster& model, const std::array<Replicated
 // The times of a microbatch, under which shards are sent.
 struct MicrobatchTime {
   PartTime forward, backward;
+
+  // The part of the device's FLOP/s that both reach together.
+  double peak_part() const {
+    const double seconds = forward.seconds + backward.seconds;
+    return seconds > 0 ? (forward.at_peak + backward.at_peak) / seconds : 0;
+  }
 };
 
 // Adds what F and I gather and sum of the shards of their layers.
@@ -442,6 +448,7 @@ Result<ModelCosts> CostsOfAlikeDevices(const ModelOnCluster& model,
     for (StageCosts& slice : of_slices) {
       AddUpdateCosts(model, replicated, roofline, counts, microbatch, slice);
     }
+    costs.peak_part = std::max(costs.peak_part, microbatch.peak_part());
     costs.stages.push_back(MeanOfSlices(of_slices));
     if (slices == 1) continue;
     costs.by_slice.insert(costs.by_slice.end(), of_slices.begin(), of_slices.end());
@@ -470,6 +477,7 @@ Result<ModelCosts> CostsOnGroups(const ModelOnCluster& model, PipelineDivision d
   PENSTOCK_TRY(ModelCosts costs, CostsOfAlikeDevices(model.OnGroup(0), division));
   for (std::size_t group = 1; group < model.cluster.groups.size() && !ranks.empty(); ++group) {
     PENSTOCK_TRY(const ModelCosts own, CostsOfAlikeDevices(model.OnGroup(group), division));
+    costs.peak_part = std::max(costs.peak_part, own.peak_part);
     for (std::size_t stage = 0; stage < ranks.size(); ++stage) {
       const int device = ranks[stage] * static_cast<int>(model.ranks_per_stage());
       if (model.cluster.NodeGroupOf(device) != group) continue;

@@ -35,7 +35,8 @@ struct ModelCosts {
   Topology topology;
   double message_bytes = 0;
   Transfers transfers = Transfers::kAsynchronous;
-  double offload = 0;  // per byte
+  double offload = 0;    // per byte
+  double peak_part = 0;  // of the device's FLOP/s that F and B of a stage reach together, at most
 };
 
 // Returns the layers of each stage. Errors: as CostsOfModel.

@@ -15,6 +15,7 @@ PartTime Roofline::TimeOf(const Kernels& kernels) const {
   PartTime time;
   for (const KernelCost& kernel : kernels) {
     device += DeviceSeconds(kernel);
+    time.at_peak += SecondsAtPeak(kernel);
     launches += kernel.kernels * cluster_.speeds.host_launch;
     host += kernel.host;
     if (kernel.collectives == 0) continue;
@@ -102,16 +103,23 @@ CollectiveGroup Roofline::GroupInSite(int replicas, int stride) const {
 }
 
 double Roofline::DeviceSeconds(const KernelCost& kernel) const {
-  const Precision precision =
-      kernel.precision.value_or(kernel.is_linear ? batch_.precision : Plain());
-  const double flops = kernel.flops - kernel.skipped;
+  const Precision precision = PrecisionOf(kernel);
   const double bandwidth = cluster_.device.memory_bandwidth * cluster_.speeds.memory;
-  const double products = MatmulSeconds(flops, precision) / kernel.efficiency;
+  const double products =
+      MatmulSeconds(kernel.flops - kernel.skipped, precision) / kernel.efficiency;
   const double usual = std::max(products * StartOf(kernel, precision), kernel.bytes / bandwidth) +
                        kernel.kernels * cluster_.speeds.device_launch;
-  const double least = std::max(flops / cluster_.device.flops(precision),
-                                kernel.bytes / cluster_.device.memory_bandwidth);
+  const double least =
+      std::max(SecondsAtPeak(kernel), kernel.bytes / cluster_.device.memory_bandwidth);
   return std::max(usual * cluster_.time_factor, least);
+}
+
+double Roofline::SecondsAtPeak(const KernelCost& kernel) const {
+  return (kernel.flops - kernel.skipped) / cluster_.device.flops(PrecisionOf(kernel));
+}
+
+Precision Roofline::PrecisionOf(const KernelCost& kernel) const {
+  return kernel.precision.value_or(kernel.is_linear ? batch_.precision : Plain());
 }
 
 double Roofline::StartOf(const KernelCost& kernel, Precision precision) const {
@@ -171,7 +179,11 @@ LinkUse Roofline::Routed(const KernelCost& kernel) const {
       left_between_nodes != nullptr) {
     link *= left_between_nodes(batch_.profile);
   }
-  const double network = speeds.expert_network > 0 ? speeds.expert_network : speeds.network;
+  double network = speeds.expert_network > 0 ? speeds.expert_network : speeds.network;
+  if (kernel.routed_once == 0) {
+    link *= speeds.copies_link;
+    network *= speeds.copies_network;
+  }
   if (kernel.routed_once == 0 || reach.devices <= linked_ || reach.stride >= linked_) {
     return OfLink(kernel.routed, reach, link, network);
   }

@@ -25,9 +25,11 @@ struct LinkUse {
 // The time of kernels with what their messages leave of it, and when these use the links.
 struct PartTime {
   double seconds = 0, node = 0, network = 0;
+  double at_peak = 0;  // seconds of its FLOPs at the device's peak
 
   void Add(const PartTime& other, double times) {
     seconds += times * other.seconds;
+    at_peak += times * other.at_peak;
     node += times * other.node;
     network += times * other.network;
   }
@@ -78,6 +80,8 @@ class Roofline {
   CollectiveGroup GroupInSite(int replicas, int stride) const;
   // No factor makes a kernel faster than the device's peaks.
   double DeviceSeconds(const KernelCost& kernel) const;
+  double SecondsAtPeak(const KernelCost& kernel) const;  // of its FLOPs
+  Precision PrecisionOf(const KernelCost& kernel) const;
   // The factor of a matmul's time by its start and end, which take as long as a number of steps
   // along its inner dimension.
   double StartOf(const KernelCost& kernel, Precision precision) const;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/index.h"
 #include "cost_model/stage_layers.h"
 #include "model_spec/layout.h"
 #include "scenario/estimate/estimate_step.h"
@@ -20,7 +21,16 @@ namespace {
 // Seconds that a rank needs at least in a step.
 struct LeastTimes {
   double flops = 0, node = 0, network = 0;
+
+  void operator+=(const LeastTimes& other) {
+    flops += other.flops;
+    node += other.node;
+    network += other.network;
+  }
 };
+
+// Whether forwards and backwards overlap: a rank then has two stages.
+bool HasPairs(const Scenario& scenario) { return scenario.schedules.front().name == "dualpipev"; }
 
 // The fastest format of the device.
 double Peak(const Device& device, Precision precision) {
@@ -145,7 +155,7 @@ class LinkBounds : public testing::Test {
     if (random_() % 3 == 0) scenario.flops_efficiency = 1;
     if (random_() % 3 == 0) scenario.recompute = "full";
     Candidate candidate;
-    candidate.name = "1f1b";
+    candidate.name = scenario.ranks == 2 && random_() % 2 == 0 ? "dualpipev" : "1f1b";
     scenario.schedules = {candidate};
     return scenario;
   }
@@ -170,9 +180,13 @@ TEST_F(LinkBounds, NoStepIsShorterThanItsBytesOrFlops) {
     const auto step = EstimateStep(scenario);
     if (!step) continue;
     ++priced;
-    const auto layers = ValueOf(SplitLayers(model->shape.layers, *scenario.ranks));
-    for (const LayerRange& stage : layers) {
-      const LeastTimes least = LeastOf(*model, stage, *scenario.microbatches);
+    const int ranks = *scenario.ranks, chunks = HasPairs(scenario) ? 2 : 1;
+    const auto stages = ValueOf(SplitLayers(model->shape.layers, ranks * chunks));
+    for (int rank = 0; rank < ranks; ++rank) {
+      LeastTimes least = LeastOf(*model, stages[Index(rank)], *scenario.microbatches);
+      if (chunks == 2) {
+        least += LeastOf(*model, stages[Index(2 * ranks - 1 - rank)], *scenario.microbatches);
+      }
       const double time = step->step_time * (1 + 1e-9);
       const std::string what =
           fmt::format("{} {} {} nodes {} tensor {} context {} ranks {} data {} expert {} zero {}",

@@ -144,7 +144,7 @@ class TorchLayer {
         list_.Route(0, bytes);
         return;
       case Dispatcher::kAllToAll:
-        list_.Route(bytes * top_k / ranks / transformer_engine::kAllToAllLink, 0);
+        list_.Route(bytes * top_k / ranks, 0);
         return;
       case Dispatcher::kDeepEp:
       case Dispatcher::kHybridEp:
@@ -340,6 +340,8 @@ Implementation TorchOf(std::string_view name, std::string_view source) {
   speeds.device_launch = torch_constants::kDeviceLaunch;
   speeds.host_launch = torch_constants::kHostLaunch;
   speeds.hidden_gradients = 1 - torch_constants::kShardsExposed;
+  speeds.copies_link = transformer_engine::kAllToAllLink;
+  speeds.copies_network = transformer_engine::kAllToAllNetwork;
   return {.name = name,
           .source = source,
           .quantizes = mode == TorchMode::kCompiled,  // torchao's casts are fused by Inductor

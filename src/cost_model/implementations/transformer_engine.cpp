@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "cost_model/implementations/implementations.h"
 #include "cost_model/implementations/megatron_kept.h"
@@ -76,9 +77,9 @@ class Layer {
     const double keys = Share(delta.keys()), values = Share(delta.values());
     constexpr double kChunk = 64;
     AddNorm();
-    list_.Linear({"in_proj", tokens_, sizes_.dim, 2 * keys + 2 * values});
+    AddLinear({"in_proj", tokens_, sizes_.dim, 2 * keys + 2 * values});
     list_.Scan("delta rule", tokens_ * values * (6 * head_dim + 6 * kChunk));
-    list_.Linear({"out_proj", tokens_, values, sizes_.dim});
+    AddLinear({"out_proj", tokens_, values, sizes_.dim});
     AddExchange(true);
     AddHost(kHostPart);
   }
@@ -89,10 +90,10 @@ class Layer {
     const auto state = static_cast<double>(mamba.state);
     constexpr double kChunk = 128;
     AddNorm();
-    list_.Linear({"in_proj", tokens_, sizes_.dim, 2 * inner + 2 * states + Share(mamba.heads)});
+    AddLinear({"in_proj", tokens_, sizes_.dim, 2 * inner + 2 * states + Share(mamba.heads)});
     list_.Scan("scan", tokens_ * (inner * (4 * state + 2 * kChunk) + states * 2 * kChunk));
     list_.Format(formats_.scan_output);
-    list_.Linear({"out_proj", tokens_, inner, sizes_.dim});
+    AddLinear({"out_proj", tokens_, inner, sizes_.dim});
     list_.Format(formats_.others);
     AddExchange(true);
     AddHost(kHostPart);
@@ -115,6 +116,12 @@ class Layer {
   double Share(std::int64_t size) const { return RankSizes::Share(size, batch_); }
   bool is_gated() const { return shape_.gated && shape_.architecture == Architecture::kDecoder; }
 
+  // A linear layer that has an adapter with `lora`.
+  void AddLinear(const Matmul& matmul, bool is_qkv = false) {
+    list_.Linear(matmul);
+    if (profile_.lora && (is_qkv || !profile_.qkv_adapters)) list_.Adapter(matmul);
+  }
+
   void AddNorm() {
     list_.Within(kNorm);
     list_.Passes("norm and residual", local_ * sizes_.dim, kHiddenPasses);
@@ -125,12 +132,12 @@ class Layer {
     const double queries = sizes_.heads * sizes_.head_dim;
     const double keys = sizes_.kv_heads * sizes_.head_dim;
     list_.Format(formats_.attention);
-    list_.Linear({"qkv", tokens_, sizes_.dim, (shape_.query_gate ? 2 : 1) * queries + 2 * keys});
+    AddLinear({"qkv", tokens_, sizes_.dim, (shape_.query_gate ? 2 : 1) * queries + 2 * keys}, true);
     list_.Passes("heads", tokens_ * (queries + keys), kHeadPasses);
     AddContext(tokens_ * queries, tokens_ * 2 * keys);
     AddCore(window, sizes_.head_dim, sizes_.head_dim);
     list_.Passes("attention", tokens_ * 2 * (queries + keys), kAttentionPasses);
-    list_.Linear({"projection", tokens_, queries, sizes_.dim});
+    AddLinear({"projection", tokens_, queries, sizes_.dim});
     list_.Format(formats_.others);
   }
 
@@ -142,17 +149,17 @@ class Layer {
     const auto value_dim = static_cast<double>(latent.value_dim);
     const double queries = sizes_.heads * query_dim, values = sizes_.heads * value_dim;
     const double up = sizes_.heads * static_cast<double>(latent.plain_dim + latent.value_dim);
-    list_.Linear({"kv_down", tokens_, sizes_.dim, rank + static_cast<double>(latent.rotary_dim)});
-    if (query_rank > 0) list_.Linear({"q_down", tokens_, sizes_.dim, query_rank});
+    AddLinear({"kv_down", tokens_, sizes_.dim, rank + static_cast<double>(latent.rotary_dim)});
+    if (query_rank > 0) AddLinear({"q_down", tokens_, sizes_.dim, query_rank});
     list_.Within(kLatentUp);
-    list_.Linear({"q_up", tokens_, query_rank > 0 ? query_rank : sizes_.dim, queries});
-    list_.Linear({"kv_up", tokens_, rank, up});
+    AddLinear({"q_up", tokens_, query_rank > 0 ? query_rank : sizes_.dim, queries});
+    AddLinear({"kv_up", tokens_, rank, up});
     list_.Passes("heads", tokens_ * (queries + up), kHeadPasses);
     list_.Within(0);
     AddContext(tokens_ * queries, tokens_ * (queries + values));
     AddCore(0, query_dim, value_dim);
     list_.Passes("attention", tokens_ * 2 * (queries + values), kAttentionPasses);
-    list_.Linear({"projection", tokens_, values, sizes_.dim});
+    AddLinear({"projection", tokens_, values, sizes_.dim});
   }
 
   // F has two products of queries, keys and values; I computes the scores again.
@@ -193,11 +200,11 @@ class Layer {
 
   void AddDense(double hidden, int modules) {
     list_.Within(modules);
-    list_.Linear({"fc1", tokens_, sizes_.dim, (is_gated() ? 2 : 1) * hidden});
+    AddLinear({"fc1", tokens_, sizes_.dim, (is_gated() ? 2 : 1) * hidden});
     list_.Within(modules | kActivation);
     list_.Passes("activation", tokens_ * hidden, is_gated() ? kGatePasses : kActivationPasses);
     list_.Within(modules);
-    list_.Linear({"fc2", tokens_, hidden, sizes_.dim});
+    AddLinear({"fc2", tokens_, hidden, sizes_.dim});
     list_.Within(0);
   }
 
@@ -238,7 +245,8 @@ class Layer {
     const bool fused = profile_.fused_experts;
     AddDispatch(batch_.expert_tokens() / division, width);
     double passes = fused ? kRowPassesFused : kRowPasses;
-    if (sends_copies()) passes += kAllToAllPasses;
+    // Rows arrive by rank. They are ordered by expert if a rank has several.
+    if (sends_copies() && local_experts > 1) passes += kAllToAllPasses;
     list_.Passes("rows of experts", rows * width, passes);
     list_.Linear(
         {"experts' fc1", rows, width, (is_gated() ? 2 : 1) * hidden, local_experts, true, hidden});
@@ -251,13 +259,24 @@ class Layer {
     list_.Linear({"experts' fc2", rows, hidden, width, local_experts, true, hidden});
   }
 
+  // The ranks that have experts of a token, in the mean.
+  double RanksOfToken() const {
+    const auto ranks = static_cast<double>(batch_.expert);
+    const std::int64_t top_k = shape_.experts->top_k;
+    if (!profile_.consecutive_experts) {
+      return ranks * (1 - std::pow(1 - 1 / ranks, static_cast<double>(top_k)));
+    }
+    const std::int64_t of_rank = shape_.experts->experts / batch_.expert;
+    const auto beyond = static_cast<double>(top_k - std::gcd(top_k, of_rank));
+    return std::min(ranks, 1 + beyond / static_cast<double>(of_rank));
+  }
+
   // Tokens go to the ranks of their experts and back, and so do gradients.
   void AddDispatch(double tokens, double width) {
     const auto ranks = static_cast<double>(batch_.expert);
     const auto top_k = static_cast<double>(shape_.experts->top_k);
     if (batch_.expert == 1) return;
-    // Several experts of a token may be on one rank; then it gets the token once.
-    const double copies = sends_copies() ? top_k : ranks * (1 - std::pow(1 - 1 / ranks, top_k));
+    const double copies = sends_copies() ? top_k : RanksOfToken();
     constexpr int kDispatchAndCombine = 2;
     KernelCost exchange{.name = "exchange of tokens"};
     // Every rank gets all tokens of the others by an all-gather, and a reduce-scatter adds the
@@ -266,13 +285,13 @@ class Layer {
     if (profile_.dispatcher == Dispatcher::kAllGather) {
       exchange.gathered = bytes * (ranks - 1);
     } else {
-      exchange.routed = bytes * copies * (ranks - 1) / ranks / (sends_copies() ? kAllToAllLink : 1);
+      exchange.routed = bytes * copies * (ranks - 1) / ranks;
     }
     exchange.collectives = kDispatchAndCombine;
     exchange.exposed = profile_.overlapped_experts ? kExpertExposed : 1;
     if (!sends_copies()) {
       exchange.routed_once = bytes;
-      exchange.choices = top_k;
+      exchange.choices = profile_.consecutive_experts ? 1 : top_k;  // one node has them all
     }
     list_.AddForward(exchange);
     list_.AddInput(exchange);
@@ -388,6 +407,8 @@ Implementation Make() {
                 .network = kNetwork};
   speeds.expert_link = kExpertLink;
   speeds.expert_network = kExpertNetwork;
+  speeds.copies_link = kAllToAllLink;
+  speeds.copies_network = kAllToAllNetwork;
   speeds.matmul_start = kMatmulStart;
   speeds.hidden_tensor = 1 - kTensorExposed;
   speeds.hidden_gradients = 1 - kGradientsExposed;

@@ -56,16 +56,22 @@ inline constexpr double kExpertGatePasses = 8, kExpertGatePassesFused = 4.1;
 inline constexpr double kExpertActivationPasses = 33;  // the square of ReLU, not fused
 inline constexpr double kExpertBiasPasses = 120;       // biases of experts, not fused
 inline constexpr double kLogitPasses = 6;              // set: of the loss
+// Set: an adapter's matmuls have too few columns to count, but they read the layer's input, write
+// an output that is added to the layer's, read the gradient twice and the input twice again, and
+// write a gradient of the input that is added, too.
+inline constexpr double kAdapterInputs = 1, kAdapterOutputs = 4;                  // of F
+inline constexpr double kAdapterInputGradients = 6, kAdapterOutputGradients = 2;  // of I
 
 // Parts of the bandwidth of links and of the network. Set for all collectives but the experts'.
 inline constexpr double kLink = 0.8, kNetwork = 0.8;
 inline constexpr double kExpertLink = 0.96, kExpertNetwork = 0.9;
-// Further factors of the all-to-alls and all-gathers of NCCL, in which every rank sends each token
-// as often as it has experts for it.
-inline constexpr double kAllToAllLink = 0.53;
+// Further factors of the all-to-alls of NCCL, in which every rank sends each token as often as it
+// has experts for it. Over the network, by Qwen3 235B on H100 and GPT-OSS on B200 and B300; 0.68 is
+// the least with which the bytes of the first can be sent in its time.
+inline constexpr double kAllToAllLink = 0.53, kAllToAllNetwork = 0.75;
 // Part of the bandwidth of links that all-to-alls of NCCL reach between the nodes of a rack in
 // software before September 2025, by DeepSeek-V3 and Grok-1 on GB200. Later rows have no such gap.
-inline constexpr double kAllToAllRack = 0.11;
+inline constexpr double kAllToAllRack = 0.1;
 // Parts of messages that compute does not hide.
 inline constexpr double kTensorExposed = 0.46;     // 1 in NVFP4, whose recipes do not overlap them
 inline constexpr double kContextExposed = 0.38;    // set

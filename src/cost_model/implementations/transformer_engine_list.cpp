@@ -56,6 +56,15 @@ void KernelList::Linear(const Matmul& matmul) {
   AddWeight({.name = "sums of gradients", .bytes = weights * 2 * kBf16Bytes});
 }
 
+void KernelList::Adapter(const Matmul& matmul) {
+  const auto traffic = [&](double inputs, double outputs) {
+    const double elements = matmul.rows * (inputs * matmul.in + outputs * matmul.out);
+    return KernelCost{.name = "adapter", .bytes = kBf16Bytes * elements};
+  };
+  AddForward(traffic(kAdapterInputs, kAdapterOutputs));
+  AddInput(traffic(kAdapterInputGradients, kAdapterOutputGradients));
+}
+
 void KernelList::Passes(std::string_view name, double elements, double passes) {
   const double bytes = elements * kBf16Bytes * passes / 3;
   AddForward({.name = name, .bytes = bytes});

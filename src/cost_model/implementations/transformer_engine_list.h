@@ -26,6 +26,8 @@ class KernelList {
   Precision Format(Precision precision) { return std::exchange(precision_, precision); }
 
   void Linear(const Matmul& matmul);
+  // What a linear layer with an adapter reads and writes in addition.
+  void Adapter(const Matmul& matmul);
   // A tensor of bf16 that F and I read or write so often together, F a third of it.
   void Passes(std::string_view name, double elements, double passes);
   // FLOPs of F and of I; `masked` is the share of masked scores, which are skipped.

@@ -18,6 +18,7 @@ Costs ChainsOf(const ModelCosts& of_model, int replicas) {
   costs.topology = of_model.topology;
   costs.comm = of_model.comm;
   costs.message_bytes = of_model.message_bytes;
+  costs.overlap = {OverlapRule::Kind::kFactor, of_model.peak_part};  // the least time of a pair
   costs.transfers = of_model.transfers;
   costs.offload = costs.reload = of_model.offload;
   return costs;

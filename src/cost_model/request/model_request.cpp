@@ -261,7 +261,9 @@ Result<Profile> ReadProfile(const ModelRequest& request) {
                                     {&request.attention_mask, &profile.attention_mask},
                                     {&request.drops_tokens, &profile.drops_tokens},
                                     {&request.async_tensor, &profile.async_tensor},
-                                    {&request.lora, &profile.lora}}) {
+                                    {&request.consecutive_experts, &profile.consecutive_experts},
+                                    {&request.lora, &profile.lora},
+                                    {&request.qkv_adapters, &profile.qkv_adapters}}) {
     *flag = given->value_or(*flag);
   }
   PENSTOCK_TRY_STATUS(CheckPart("fragmentation", request.fragmentation, true));
@@ -275,6 +277,9 @@ Result<Profile> ReadProfile(const ModelRequest& request) {
   profile.release = request.release.value_or("");
   profile.fp32_gradients = request.fp32_gradients;
   const Implementation& implementation = profile.get();
+  if (profile.qkv_adapters && !profile.lora) {
+    return InvalidParameter("qkv_adapters", ": has no effect without `lora`");
+  }
   if (profile.async_tensor && !implementation.cuts_matmuls) {
     return InvalidParameter("async_tensor",
                             ": {} does not cut matmuls into pieces; give `implementation` "

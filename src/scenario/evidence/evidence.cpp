@@ -97,13 +97,24 @@ std::string Evidence::Text() const {
   if (rows.empty()) {
     return fmt::format("no measured run tests these times of {} ({})", implementation, kind);
   }
-  std::vector<std::string> tables;
+  std::vector<std::pair<std::string_view, int>> of_tables;  // which have several kinds of rows
+  std::vector<std::string_view> devices;
   for (const MeasuredRows& each : rows) {
-    tables.push_back(fmt::format("{} of {}", each.rows, each.table));
+    if (std::ranges::find(devices, each.device) == devices.end()) devices.push_back(each.device);
+    const auto found = std::ranges::find(of_tables, each.table, [](auto& of) { return of.first; });
+    if (found == of_tables.end()) {
+      of_tables.emplace_back(each.table, each.rows);
+    } else {
+      found->second += each.rows;
+    }
+  }
+  std::vector<std::string> tables;
+  for (const auto& [table, count] : of_tables) {
+    tables.push_back(fmt::format("{} of {}", count, table));
   }
   std::string text =
       fmt::format("times of {} ({}) were {} off in measured runs on {}: {}", implementation, kind,
-                  Percent(error()), rows.front().device, fmt::join(tables, ", "));
+                  Percent(error()), fmt::join(devices, ", "), fmt::join(tables, ", "));
   if (!outside.empty()) {
     text += fmt::format("; outside of what was measured: {}", fmt::join(outside, ", "));
   }

@@ -69,6 +69,22 @@ Status CheckLinksOfSites(const Scenario& scenario) {
                           *scenario.sites);
 }
 
+// Returns `rule`, or if it prices a pair of a stage's F and B below the least part of their times
+// that `costs` has, the most that either gives for a stage.
+OverlapRule NoFasterThan(const Costs& costs, const OverlapRule& rule) {
+  const double least = costs.overlap.factor;
+  double most = least;
+  bool is_faster = false;
+  for (const StageCosts& stage : costs.stages) {
+    const double both = stage.forward + stage.Backward();
+    if (!(both > 0)) continue;
+    const double part = rule.Price(stage.forward, stage.Backward()) / both;
+    is_faster = is_faster || part < least;
+    most = std::max(most, part);
+  }
+  return is_faster ? OverlapRule{OverlapRule::Kind::kFactor, most} : rule;
+}
+
 Result<Costs> CostsOfModelStages(const Scenario& scenario, const ScheduleParams& params,
                                  const CostShape& shape) {
   PENSTOCK_TRY(Costs costs, HasUnlikeStages(scenario) ? CostsOfUnlikeStages(scenario, shape)
@@ -83,7 +99,7 @@ Result<Costs> CostsOfModelStages(const Scenario& scenario, const ScheduleParams&
   if (scenario.topology || scenario.bandwidth) {
     PENSTOCK_TRY(costs.comm, LongestMessage(scenario, shape.ranks, costs.message_bytes));
   }
-  costs.overlap = params.overlap;
+  costs.overlap = NoFasterThan(costs, params.overlap);
   return costs;
 }
 

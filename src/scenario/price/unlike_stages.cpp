@@ -94,6 +94,7 @@ Result<ModelCosts> CostsOfGivenStages(const std::vector<ModelOnCluster>& models,
     costs.states[stage] = own.states[stage];
     costs.comm = std::max(costs.comm, own.comm);
     costs.message_bytes = std::max(costs.message_bytes, own.message_bytes);
+    costs.peak_part = std::max(costs.peak_part, own.peak_part);
     for (std::size_t i = stage * slices; i < (stage + 1) * slices; ++i) {
       costs.by_slice[i] = own.by_slice[i];
     }

@@ -52,6 +52,7 @@ OF_MODELS = {
     "--linear-biases": (None, (*LLAMA, *MEGATRON)), "--grouped-experts": ("false", (*EXPERTS, *TE)),
     "--attention-mask": (None, (*LLAMA, *MEGATRON)), "--fragmentation": ("0.1", (*LLAMA, *MEGATRON)), "--deferred-head": ("2", (*LLAMA, *MEGATRON)),
     "--drops-tokens": (None, (*EXPERTS, *TE)), "--lora": (None, LLAMA),
+    "--qkv-adapters": (None, (*LLAMA, *TE, "--lora")), "--consecutive-experts": (None, (*EXPERTS, *TE, "--dispatcher", "deepep", "--cuda-graphs", "full")),
     "--async-tensor": (None, (*LLAMA, "--implementation", "torch-compile", "--tensor", 2)), "--fp32-gradients": ("true", (*LLAMA, *TE)),
     "--layers-at-end-in-bf16": ("2", (*LLAMA, *TE, "--precision", "fp8")),
     "--offload-modules": ("core_attn", (*LLAMA, *TE)), "--offloaded-layers": ("4", (*LLAMA, *TE)),

@@ -81,10 +81,15 @@ std::vector<double> FitProblem::Residuals(const std::vector<double>& at,
 }
 
 std::vector<double> FitProblem::Evaluate(const std::vector<double>& at, Matrix* jacobian) const {
-  std::vector<double> residuals(runs_.size());
+  if (jacobian != nullptr && at == linear_.at && !at.empty()) {
+    *jacobian = linear_.jacobian;
+    return linear_.residuals;
+  }
+  const bool is_known = at == last_.at && !at.empty();
+  std::vector<double> residuals = is_known ? last_.residuals : std::vector<double>(runs_.size());
   if (jacobian != nullptr) *jacobian = {runs_.size(), parameters_.size()};
   OnAllCores(runs_.size(), [&](std::size_t run) {
-    residuals[run] = Residual(run, at);
+    if (!is_known) residuals[run] = Residual(run, at);
     if (jacobian == nullptr) return;
     std::vector<double> moved = at;
     for (const std::size_t parameter : of_run_[run]) {
@@ -97,6 +102,11 @@ std::vector<double> FitProblem::Evaluate(const std::vector<double>& at, Matrix* 
       moved[parameter] = at[parameter];
     }
   });
+  last_.at = at;
+  last_.residuals = residuals;
+  if (jacobian == nullptr) return residuals;
+  linear_ = last_;
+  linear_.jacobian = *jacobian;
   return residuals;
 }
 

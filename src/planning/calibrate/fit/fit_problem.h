@@ -45,6 +45,8 @@ class FitProblem {
   const std::vector<FitConstant>& constants_;
   std::vector<Parameter> parameters_;
   std::vector<std::vector<std::size_t>> of_run_;  // by run and constant: the parameter
+  // The last evaluations without and with derivatives: searches ask for them again.
+  mutable LeastSquaresFit last_, linear_;
 };
 
 }  // namespace penstock

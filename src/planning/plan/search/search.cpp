@@ -453,14 +453,15 @@ class PlanSearch {
     return std::move(answer_);
   }
 
-  // The fastest of each division among ranks, other than the best.
+  // The fastest of each division among ranks that the front lacks.
   void AddRunnersUp() {
     std::ranges::stable_sort(plans_, {}, &TrainingPlan::step_time);
     const auto ranks_of = [](const TrainingPlan& plan) {
       const JobDivision& of = plan.division;
       return std::tuple(of.tensor, of.context, of.pipeline, of.expert, of.zero);
     };
-    std::set seen = {ranks_of(answer_.best())};
+    std::set<decltype(ranks_of(answer_.best()))> seen;
+    for (const TrainingPlan& plan : answer_.front) seen.insert(ranks_of(plan));
     for (TrainingPlan& plan : plans_) {
       if (answer_.runners_up.size() == kRunnersUp) break;
       if (seen.insert(ranks_of(plan)).second) answer_.runners_up.push_back(std::move(plan));

@@ -51,6 +51,12 @@ TEST_P(SearchOfPlans, GivesAFrontOfWholeDivisions) {
       if (&other == &plan) continue;
       EXPECT_TRUE(plan.step_time() < other.step_time() || plan.bytes() < other.bytes());
     }
+    for (const TrainingPlan& other : answer.runners_up) {
+      const JobDivision& of = other.division;
+      EXPECT_NE(std::tie(of.tensor, of.context, of.pipeline, of.expert, of.zero),
+                std::tie(division.tensor, division.context, division.pipeline, division.expert,
+                         division.zero));
+    }
   }
 }
 
