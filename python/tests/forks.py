@@ -78,16 +78,16 @@ def _run(script: str, arguments: Any, environment: dict[str, str], out: str, err
 
 def world(processes: int, launcher: str = "torchrun") -> list[dict[str, str]]:
     """Returns the environment of each process as a launcher sets it."""
-    names = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
     if launcher == "mpirun":
-        names = tuple(f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_SIZE"))
+        names = tuple(f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "LOCAL_RANK", "SIZE", "LOCAL_SIZE"))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     shared = {"MASTER_ADDR": "localhost", "MASTER_PORT": port}
     if launcher == "mpirun":
         shared = {"PMIX_NAMESPACE": f"job {port}"}
     size = str(processes)
-    return [{**shared, **dict(zip(names, (str(rank), size, size)))} for rank in range(processes)]
+    return [{**shared, **dict(zip(names, (str(rank), str(rank), size, size)))} for rank in range(processes)]
 
 
 def run_all(

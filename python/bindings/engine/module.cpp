@@ -371,7 +371,8 @@ void AddPieces(nb::module_& module) {
            })
       .def("example_outputs", &StagePieces::ExampleOutputs)
       .def("ports", &StagePieces::Ports)
-      .def("pieces", &StagePieces::Pieces);
+      .def("pieces", &StagePieces::Pieces)
+      .def("pair", &StagePieces::Pair, "backward"_a, "is_same_stage"_a);
 }
 
 void AddWatch(nb::module_& module) {

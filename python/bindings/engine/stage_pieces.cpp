@@ -10,6 +10,7 @@
 
 #include "bindings/engine/throw_errors.h"
 #include "graph/ir/graph_tools.h"
+#include "graph/overlap_stages.h"
 #include "train/stage/stage_spec.h"
 
 namespace penstock::python {
@@ -86,7 +87,7 @@ nb::tuple BoundOf(const Bound& bound) {
   const char* kind = bound.kind == BoundKind::kParameter  ? "parameter"
                      : bound.kind == BoundKind::kGradient ? "gradient"
                                                           : "tensor";
-  return nb::make_tuple(bound.value, kind, bound.name,
+  return nb::make_tuple(bound.value, kind, bound.index,
                         HasTensor(bound.kind) ? nb::cast(bound.tensor) : nb::none());
 }
 
@@ -134,7 +135,8 @@ nb::list PortsOf(std::span<const StagePort> ports) {
 }  // namespace
 
 StagePieces::StagePieces(const StageParts& parts, bool is_first, bool is_last, bool captures_only)
-    : device_(parts.inputs.front().device()) {
+    : parameters_(static_cast<int>(parts.parameters.size())),
+      device_(parts.inputs.front().device()) {
   const auto module = std::make_shared<PythonStage>(parts.functions, parts.parameters, parts.state);
   TorchStageOptions options;
   options.schedule.first = is_first;
@@ -142,6 +144,7 @@ StagePieces::StagePieces(const StageParts& parts, bool is_first, bool is_last, b
   options.compile.fingerprints = true;
   options.compile.captures_only = captures_only;
   options.compile.divides_first = true;
+  options.compile.disabled = {"sum_once"};  // It leaves sums to the end of the engine's step.
   const nb::gil_scoped_release no_gil;
   auto programs = ValueOrThrow(CompileSlices(module, {parts.inputs, parts.targets}, options));
   program_ = std::move(programs.front());
@@ -161,6 +164,18 @@ nb::tuple StagePieces::Ports() const {
 nb::tuple StagePieces::Pieces() const {
   return nb::make_tuple(PieceOf(program_.forward), PieceOf(program_.backward_input),
                         PieceOf(program_.backward_weight));
+}
+
+nb::object StagePieces::Pair(const StagePieces& backward, bool is_same_stage) const {
+  const StageProgram& second = backward.program_;
+  if (!(program_.exchanges || second.exchanges) || (program_.random && second.backward_random)) {
+    return nb::none();
+  }
+  StagePiece piece =
+      ValueOrThrow(OverlapStages(program_, second, is_same_stage ? 0 : parameters_, /*costs=*/{}));
+  const auto of_backward = program_.forward.inputs.size();
+  for (std::size_t i = of_backward; i < piece.inputs.size(); ++i) piece.inputs[i] += program_.slots;
+  return PieceOf(piece);
 }
 
 }  // namespace penstock::python

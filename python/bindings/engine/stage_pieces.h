@@ -27,13 +27,20 @@ class StagePieces {
   // Returns the pieces for F, I and W. A piece is a tuple:
   //   inputs   (value, slot, whether no later piece reads it)
   //   outputs  (value, slot); the slot is -1 for what leaves the stage
-  //   bound    (value, kind, name, tensor); kind is "parameter", "gradient" or "tensor"
+  //   bound    (value, kind, index, tensor); kind is "parameter", "gradient" or "tensor", and index
+  //            the parameter's
   //   nodes    (op, overload, arguments, outputs), see ArgumentOf
   //   types    by value: (sizes, strides, root, offset); the root is -1 unless it is a view
   nb::tuple Pieces() const;
+  // Returns the piece for F of this stage and B of a stage of the same rank, in which the
+  // collectives of each run beside the other. Slots of B's microbatch follow the ones of F's, and
+  // parameters of another stage follow this one's. None if both have no collectives, or both draw
+  // random numbers.
+  nb::object Pair(const StagePieces& backward, bool is_same_stage) const;
 
  private:
   StageProgram program_;
+  int parameters_ = 0;
   c10::Device device_ = c10::kCPU;
 };
 

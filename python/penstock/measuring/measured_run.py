@@ -24,13 +24,14 @@ def measured_costs(steps: Sequence[Timeline], durations: Mapping[Kind, Sequence[
         output_bytes: size of each stage's output, shape ``(stages,)``.
     """
     options: dict[str, Any] = {"comm": _latency(steps), "time_unit": "s"}
-    if _has_pairs(steps[0].schedule):
-        options["overlap"] = "sum"  # the parts ran one after the other
+    times = _stage_times(steps[0].schedule.stages, durations)
+    if pairs := _pair_times(steps, times):
+        options["overlap"] = min(1.0, statistics.median(pairs))
     if len(output_bytes) > 1 and max(output_bytes[:-1]):
         largest = max(output_bytes[:-1])
         options["message_bytes"] = largest
         options["message_scale"] = [*(size / largest for size in output_bytes[:-1]), 1.0]
-    return Costs.per_stage(**_stage_times(steps[0].schedule.stages, durations), **options)
+    return Costs.per_stage(**times, **options)
 
 
 def measured_layer_costs(steps: Sequence[Timeline], durations: Mapping[Kind, Sequence[float]], layers: Sequence[int]) -> Costs:
@@ -90,8 +91,14 @@ def _latency(steps: Sequence[Timeline]) -> float:
     return statistics.median(waits) if waits else 0.0
 
 
-def _has_pairs(schedule: Schedule) -> bool:
-    return any((lane["op2"] != NO_OP).any() for lane in schedule.lanes)
+def _pair_times(steps: Sequence[Timeline], times: Mapping[str, Sequence[float]]) -> list[float]:
+    """Returns how long each pair took, as a factor of its F and B."""
+    found = []
+    for action in (each for step in steps for rank in range(step.schedule.ranks) for each in step.actions(rank)):
+        if action["op2"] != NO_OP:
+            parts = sum(times["forward" if op == "F" else "backward"][stage] for op, stage, _ in _parts(action))
+            found.append(float(action["end"] - action["start"]) / parts)
+    return found
 
 
 def _message_times(step: Timeline) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import re
 from collections.abc import Sequence
@@ -50,10 +51,13 @@ def timelines(schedule: Schedule, by_rank: Sequence[Sequence[Spans]]) -> list[Ti
 
 
 def durations(by_rank: Sequence[Sequence[Spans]]) -> dict[Kind, list[float]]:
-    """Returns the seconds of all actions, also of the two parts of a pair, by op and stage."""
+    """Returns the seconds of all actions, also of the two parts of a pair that ran one after the other, by op and stage."""
     found: dict[Kind, list[float]] = {}
     for step in itertools.chain(*by_rank):
+        actions_of = collections.Counter(step.values())
         for action, (start, end) in step.items():
+            if actions_of[start, end] > 1:
+                continue
             stage, op, _ = re.split("([FBIW])", action)
             found.setdefault((op, int(stage)), []).append((end - start) * 1e-9)
     return found

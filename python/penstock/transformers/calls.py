@@ -116,6 +116,17 @@ def loss_in(output: Any) -> torch.Tensor | None:
     return found if isinstance(found, torch.Tensor) and found.numel() == 1 else None
 
 
+def evaluated(model: Any, output: Any, is_loss_only: bool) -> Any:
+    """Returns the part of an output that an evaluation reads."""
+    loss = loss_in(output)
+    if is_loss_only and loss is not None:
+        return {"loss": loss}
+    if not isinstance(output, dict):
+        return output
+    ignored = getattr(model.config, "keys_to_ignore_at_inference", ["past_key_values"])
+    return type(output)(**{name: each for name, each in output.items() if name not in ignored})
+
+
 def with_loss(output: Any, loss: torch.Tensor) -> Any:
     """Returns what a model has returned with another loss."""
     return (loss, *output[1:]) if isinstance(output, tuple) else type(output)(**{**output, "loss": loss})

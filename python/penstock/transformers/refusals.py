@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
+
 from penstock import Error, Schedule
 
 #: Arguments of a Pipeline that a Trainer passes on.
 PASSED_ON = (
     *("exact", "threads", "seed", "data_parallel", "gradient_dtype", "recompute", "offload", "timeout"),
-    *("device_graphs", "device_parts", "verify_every"),
+    *("device_graphs", "device_parts", "verify_every", "transport"),
 )
 
 
@@ -32,6 +34,21 @@ def check_schedule(schedule: Schedule) -> None:
         raise Error("schedule: losses of transformers need whole sequences, not slices: choose another schedule")
 
 
+def check_processes(count: int) -> None:
+    """Raises Error for processes that torch.distributed does not connect."""
+    if count > 1 and not torch.distributed.is_initialized():
+        raise Error(f"the Trainer runs in {count} processes that torch.distributed does not connect: start them with torchrun")
+
+
+def check_batch(samples: int, microbatches: int, processes: int) -> None:
+    """Raises Error for a batch that only a whole model can train, which no one of several processes has."""
+    if processes > 1:
+        raise Error(
+            f"a batch has {samples} samples, fewer than the {microbatches} microbatches of the {processes} processes: "
+            "give dataloader_drop_last=True, or fewer microbatches"
+        )
+
+
 def check_trainer(trainer: Any) -> None:
     """Raises Error for arguments of the Trainer that its steps on a Pipeline would not follow."""
     for name in _refused(trainer):
@@ -40,8 +57,6 @@ def check_trainer(trainer: Any) -> None:
 
 def _refused(trainer: Any) -> Iterator[str]:
     args = trainer.args
-    if args.world_size > 1:
-        yield f"the Trainer runs in {args.world_size} processes"
     if args.n_gpu > 1:
         yield f"the Trainer has {args.n_gpu} devices (set CUDA_VISIBLE_DEVICES to one)"
     if trainer.is_model_parallel:

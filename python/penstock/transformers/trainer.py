@@ -21,6 +21,7 @@ from penstock.torch.preserve import preserved
 from penstock.torch.splitting import split
 from penstock.torch.training.schedule_of_stages import schedule_of_stages
 from penstock.transformers import calls, refusals
+from penstock.transformers.processes import Processes
 
 _STATE = "penstock_state.json"  # in a checkpoint
 
@@ -28,7 +29,8 @@ _STATE = "penstock_state.json"  # in a checkpoint
 class Trainer(transformers.Trainer):
     """Trains a model of transformers in pipeline stages, with the arguments and results of ``transformers.Trainer``.
 
-    The stages are threads of this process and train the model's own parameters. Each training step
+    The stages are threads of this process, or of the processes that ``torchrun`` starts, and train
+    the model's own parameters. Each training step
     runs a schedule on the microbatches of a batch and adds their gradients; the Trainer's loop then
     clips, updates, logs and saves as usual. The model is divided at its layers by the first step.
 
@@ -77,6 +79,48 @@ class Trainer(transformers.Trainer):
         self._position = {"steps": 0, "seed": self._options.get("seed", self.args.seed)}
         refusals.check_trainer(self)
 
+    def create_accelerator_and_postprocess(self) -> None:
+        """Makes the Accelerator, for which each process is the only one."""
+        self._processes = Processes(self.args)
+        refusals.check_processes(self._processes.count)
+        self._processes.share_batches(self.args.distributed_state)
+        super().create_accelerator_and_postprocess()
+        self._processes.share_batches(self.accelerator.state)
+
+    def train(self, *args: Any, **named: Any) -> Any:
+        """Trains, and leaves the whole model on every process."""
+        output = super().train(*args, **named)
+        self._share()
+        return output
+
+    def _share(self) -> None:
+        if self._processes.are_several and self.model is self._divided:
+            self._processes.share_weights(self.model)
+
+    def _clip_grad_norm(self, model: nn.Module) -> Any:
+        if not self._processes.are_several:
+            return super()._clip_grad_norm(model)
+        norm = self._processes.gradient_norm(model.parameters())
+        torch.nn.utils.clip_grads_with_norm_(model.parameters(), self.args.max_grad_norm, norm)
+        return norm
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
+        if grad_norm is None and self._processes.are_several:
+            grad_norm = self._processes.gradient_norm(model.parameters())
+        return super()._get_grad_norm(model, grad_norm)
+
+    def _save_checkpoint(self, *args: Any) -> None:
+        self._share()
+        if self._processes.are_several:
+            self._processes.share_optimizer(self.optimizer)
+        super()._save_checkpoint(*args)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Saves the model, on the first process. In checkpoints, all wait for it, because each looks for the best one's folder."""
+        super().save_model(output_dir, _internal_call)
+        if _internal_call and self._processes.are_several:
+            torch.distributed.barrier()
+
     def _schedule(self) -> Schedule:
         """Returns the schedule of all replicas."""
         replicas = whole(1)("pipeline: data_parallel", self._options.get("data_parallel", 1))
@@ -106,6 +150,7 @@ class Trainer(transformers.Trainer):
             optimizer.train()
         inputs = self._prepare_inputs(inputs)
         if _samples(inputs) < self._microbatches:  # the last batch of an epoch
+            refusals.check_batch(_samples(inputs), self._microbatches, self._processes.count)
             return super().training_step(model, inputs, num_items_in_batch)
         targets: dict[str, Any] = {"inputs": inputs}
         is_sum = self._divides_by_items(inputs, num_items_in_batch)
@@ -151,6 +196,8 @@ class Trainer(transformers.Trainer):
                 pipeline = self._pipeline(named, is_sum=is_sum, is_trained=False)
                 pipeline.eval_step(named, targets)
             output = pipeline.last.outputs
+            if self._processes.are_several:
+                output = self._processes.output(calls.evaluated(whole, output, prediction_loss_only))
             if calls.loss_in(output) is None:
                 return output
             return calls.with_loss(output, torch.tensor(pipeline.last.loss, device=self.args.device))
@@ -197,6 +244,9 @@ class Trainer(transformers.Trainer):
                 loss_weight=calls.Terms(shifts=self._loss_shifts_labels, is_sum=is_sum),
                 optimizer=None,
             )
+            if self._processes.are_several:
+                made = self._pipelines[key, is_sum, is_trained]
+                self._processes.own(self.model, [self._parts[key][stage % self._stages] for stage in made.local_stages])
         return self._pipelines[key, is_sum, is_trained]
 
     def _divide(self, given: dict[str, Any]) -> list[nn.Module]:
@@ -214,6 +264,8 @@ class Trainer(transformers.Trainer):
         return parts
 
     def _save_rng_state(self, output_dir: str) -> None:
+        if self._processes.number > 0:  # all have the same
+            return
         super()._save_rng_state(output_dir)
         with open(os.path.join(output_dir, _STATE), "w", encoding="utf-8") as file:
             json.dump(self._position, file)

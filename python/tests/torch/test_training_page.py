@@ -18,7 +18,7 @@ def test_examples_of_the_page_run(tmp_path: pathlib.Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(blocks) == 12
+    assert len(blocks) == 11
     for block in blocks:
         exec(compile(block, PAGE.name, "exec"), names)  # noqa: S102
     assert (tmp_path / "step.html").exists()

@@ -74,7 +74,8 @@ ReportRun RunOf(const Simulated& simulated, std::string label, const Schedule& s
           ShownLimit(simulated),
           &costs,
           simulated.above_limit,
-          simulated.chosen.memory_unit};
+          simulated.chosen.memory_unit,
+          simulated.chosen.reading};
 }
 
 ReportInput ExplainedReport(const Scenario& scenario, const std::vector<Simulated>& all) {

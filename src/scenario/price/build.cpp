@@ -211,6 +211,7 @@ Result<PricedSchedule> BuildFile(const Scenario& scenario, const std::string& pa
                Price(with_unit, std::move(loaded.schedule), std::move(loaded.costs)));
   if (!loaded.time_unit.empty()) priced.time_unit = loaded.time_unit;
   priced.file_costs = std::move(own);
+  priced.reading = std::move(loaded.reading);
   if (scenario.pass.empty()) priced.measured = std::move(loaded.measured);
   return priced;
 }

@@ -46,6 +46,7 @@ struct PricedSchedule {
   std::string about = {};      // with a model or a profile: lines below the table
   // The times and the costs of a dump or trace, of the schedule before passes.
   std::optional<Timeline> measured = {};
+  std::string reading = {};  // of a trace: which step was read
   std::optional<FileCosts> file_costs = {};
 };
 

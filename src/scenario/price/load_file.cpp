@@ -44,6 +44,7 @@ Result<LoadedFile> LoadRecorded(const Scenario& scenario, const std::string& pat
   LoadedFile loaded;
   loaded.schedule = std::move(run.schedule);
   loaded.measured = std::move(run.timeline);
+  loaded.reading = std::move(run.reading);
   if (scenario.has_costs()) return loaded;
   PENSTOCK_TRY_STATUS(SetTransferRules(scenario, run.costs));
   loaded.costs = std::move(run.costs);

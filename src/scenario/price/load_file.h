@@ -18,6 +18,7 @@ struct LoadedFile {
   std::string memory_unit = {};
   std::optional<Timeline> measured = {};
   std::string time_unit = {};
+  std::string reading = {};  // of a trace: which step was read (interop/traces/recorded_run.h)
 };
 
 // Reads a file with the fields for it, without validating the schedule. Errors: kInvalidArgument if

@@ -175,6 +175,10 @@ std::vector<std::string> Conclusions(const ReportInput& input, std::span<const R
                                   : ComparedSentence(input, runs[0], *best)));
   }
   AddSlowRanks(input, runs, sentences);
+  for (const ReportRun& run : runs) {
+    const bool is_new = std::ranges::find(sentences, run.reading) == sentences.end();
+    if (!run.reading.empty() && is_new) sentences.push_back(run.reading);
+  }
   return sentences;
 }
 

@@ -39,6 +39,7 @@ struct ReportRun {
   const Costs* costs = nullptr;             // where set, the page says what actions send and hold
   bool above_limit = false;                 // whether some rank needs more memory than it has
   std::string memory_unit = {};             // activations are compared with those of the same unit
+  std::string reading = {};                 // a conclusion about how a recorded run was read
 };
 
 // A line over x, such as the loss over steps. A series of one point is drawn as a dot.

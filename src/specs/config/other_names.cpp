@@ -22,6 +22,7 @@ struct OtherNames {
 // A name in several rows means the first one that a command has: 'plan' has a global batch,
 // 'simulate' has microbatches.
 constexpr OtherNames kOtherNames[] = {
+    {{"nodes", ""}, "world-size gpus num-gpus ngpus n-gpus gpu-count num-devices"},
     {{"ranks", "pipeline.ranks="},
      "pp pp-size pp-degree pipeline-model-parallel-size pipeline-parallel-size "
      "pipeline-parallel-degree pipeline-parallel pipeline-size num-stages pipeline-stages "

@@ -35,7 +35,7 @@ class DocsTest(program.CommandTest):
                 self.assertIn(text, section)
             for key in ("summary", "when", "source"):
                 self.assertGreater(len(row[key]), 10, row["name"])
-            figures = re.search(r"\n\| default(?: `--overlap max`)? \| (.*) \|\n", section).group(1).split(" | ")
+            figures = re.search(rf"\n\| \[{row['name']}\]\(#.*?\)(?: `--overlap max`)? \| (.*) \|\n", page).group(1).split(" | ")
             self.assertAlmostEqual(float(figures[0]), priced["makespan"], places=3)
             self.assertAlmostEqual(float(figures[1].rstrip("%")), 100 * priced["bubble"], places=0)
             self.assertAlmostEqual(float(figures[3]), priced["peak_memory"], places=3)

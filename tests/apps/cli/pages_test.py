@@ -32,7 +32,6 @@ EXEMPT = {
     r"--playground": "needs the page that tools/playground builds, which playground_test.py opens",
     r"tables/": "reads tables that bench/run downloads",
     r"model/config\.json|run_train\.sh": "a model of the reader's own, and another framework",
-    r"seq -s": "simulates 10,000 schedules: its figure is a time",
     r"schedules --docs": "docs_test.py runs it",
     r"plan --model llama-3-70b --device h100 --nodes 8x8 --global-batch 512$": "readme_test.py runs it",
     r"plan --model llama-3-70b .*(--sites|--samples|--failures|h100\+a100)": "searches for minutes; plan_model_test.py and others ask for less",

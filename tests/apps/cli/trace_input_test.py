@@ -81,6 +81,9 @@ class TraceInputTest(program.CommandTest):
             for lanes in zip(simulated["time_steps"], measured["time_steps"]):
                 for expected, found in zip(*lanes):
                     self.assertAlmostEqual(found["start"], expected["start"], delta=1e-8)
+            furthest, by = max(((rank, shifts[0] - shift) for rank, shift in enumerate(shifts)), key=lambda each: abs(each[1]))
+            self.assertIn(f"that of rank {furthest} was set {abs(by) / 1e3:.3g} ms {'back' if by < 0 else 'forward'}, by the messages",
+                          self.run_ok("show", "a.json", "--trace-rule", "rule.yaml", "--explain"))
 
     def test_half_open_pairs_and_several_pipelines_of_a_job(self):
         self.write("rule.yaml", RULE)

@@ -176,7 +176,7 @@ def _number(name: str, group: str, reduction: str = "") -> int:
     """Returns the engine's number of a group of the mesh, and notes the call."""
     plane = _capture.plane
     if plane is None:
-        _refuse(name, remedy="pass mesh= to Pipeline, whose tensor and context groups stages may use, or leave it out")
+        _refuse(name, remedy="pass mesh=, whose groups stages may use, or leave it out")
     assert plane is not None
     dimensions = plane.dimensions_of(group)
     if dimensions is None:

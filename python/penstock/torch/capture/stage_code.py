@@ -90,7 +90,7 @@ class StageCode:
         if self._plane is None:
             yield
             return
-        with collectives.recorded(self._plane) as calls, drawn_by_part():
+        with collectives.recorded(self._plane) as calls, drawn_by_part(self._plane):
             yield
         self.collectives = calls
 

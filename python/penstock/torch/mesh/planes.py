@@ -41,6 +41,8 @@ class Plane:
     #: torch's names of the groups that divide tensors and contexts; "" without.
     tensor: str
     context: str
+    #: Whether the engine draws random numbers, by op and part, rather than torch.
+    numbers_random_ops: bool = True
 
     @property
     def name(self) -> str:
@@ -75,8 +77,11 @@ class Plane:
         return " and ".join(name for index, name in enumerate(self.across) if len({each[index] for each in places}) > 1)
 
 
-def plane_of(mesh: Any) -> Plane:
-    """Returns this process's plane. Raises Error for a mesh that cannot connect the stages of a Pipeline."""
+def plane_of(mesh: Any, *, has_replicas: bool = True) -> Plane:
+    """Returns this process's plane. Raises Error for a mesh that cannot connect the stages of a Pipeline.
+
+    Without replicas, planes are along all dimensions but the pipeline's.
+    """
     names = tuple(getattr(mesh, "mesh_dim_names", None) or ())
     if not names or not hasattr(mesh, "get_coordinate"):
         raise Error(
@@ -90,7 +95,7 @@ def plane_of(mesh: Any) -> Plane:
         if sum(name in kinds for name in names) > 1:
             raise Error(f"mesh has the dimensions {names}: give one of {' and '.join(map(repr, kinds))}, not both")
     pipeline = [index for index, name in enumerate(names) if name in PIPELINE]
-    across = [index for index, name in enumerate(names) if name in _ACROSS]
+    across = [index for index, name in enumerate(names) if name in _ACROSS or not (has_replicas or name in PIPELINE)]
     replicas = [index for index in range(len(names)) if index not in (*pipeline, *across)]
     order = [*across, *replicas, *pipeline]
     places = mesh.mesh.permute(order).reshape(*(mesh.size(index) for index in across), -1)

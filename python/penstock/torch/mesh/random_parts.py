@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.arguments import named
 from penstock.torch.engine import engine
+from penstock.torch.mesh.planes import Plane
 
 _lock = threading.RLock()
 
@@ -40,14 +41,25 @@ class _RandomParts:
         return part_of_random(part - 1) if part else contextlib.nullcontext()
 
 
+class _LikeAutograd:
+    """The same for graphs that draw from the device's generator, as DTensor does on CPUs alone."""
+
+    distribute_region_enabled = True
+
+    def _distribute_region(self, spec: Any, generator: Any = None) -> contextlib.AbstractContextManager[None]:
+        if spec.mesh.device_type != "cpu":
+            raise RuntimeError("draws random numbers of a DTensor, which have a generator of their own: draw them of to_local()")
+        return contextlib.nullcontext()
+
+
 @contextlib.contextmanager
-def drawn_by_part() -> Iterator[None]:
-    """Has random ops of DTensors draw numbers by the parts that processes have."""
+def drawn_by_part(plane: Plane) -> Iterator[None]:
+    """Has random ops of DTensors draw numbers by the parts that processes have, if the engine draws them."""
     from torch.distributed.tensor import _random
 
     random: Any = _random
     with _lock:
-        before, random._rng_tracker = random._rng_tracker, _RandomParts()
+        before, random._rng_tracker = random._rng_tracker, _RandomParts() if plane.numbers_random_ops else _LikeAutograd()
         try:
             yield
         finally:

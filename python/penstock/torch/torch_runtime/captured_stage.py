@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
+import weakref
 from typing import Any
 
 import torch
@@ -21,18 +22,22 @@ from penstock.torch.devices import autocast_setting, forked_random
 from penstock.torch.engine import engine
 from penstock.torch.guards.guards import Guards
 from penstock.torch.guards.numbers import Numbers
+from penstock.torch.mesh import dtensors
 from penstock.torch.model import Model
 from penstock.torch.processes.processes import Processes
 from penstock.torch.torch_runtime.piece_code import Piece
+from penstock.torch.torch_runtime.stage_group import StageGroup
 from penstock.torch.weights.weights import StageWeights
 
 _MOST = 8  # programs of earlier shapes and values
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class Program:
     """The graphs of a stage for one shape of its inputs."""
 
+    number: int  # of the capture, which all processes of the stage count
+    built: Any  # the engine's
     guards: Guards
     outputs: Structure
     slots: int
@@ -47,19 +52,22 @@ class Program:
     #: What the last results of F are the new values of.
     buffers: list[torch.Tensor]
     pieces: dict[str, Piece]
+    #: By the program of the backward: F and B of a pair, or None if they run one after the other.
+    pairs: weakref.WeakKeyDictionary[Program, Piece | None] = dataclasses.field(default_factory=weakref.WeakKeyDictionary)
 
 
 class CapturedStage:
     """The programs of a stage. Steps that are captured are computed by them, gradients included."""
 
-    def __init__(self, module: nn.Module, index: int, stages: int, loss: LossFn, *, compiled: bool) -> None:
+    def __init__(self, module: nn.Module, index: int, stages: int, loss: LossFn, group: StageGroup, *, compiled: bool) -> None:
         """``compiled``: whether torch.compile compiles the graphs. Raises Error for a module that cannot be captured."""
         self.is_last = index == stages - 1
-        self._index, self._compiled = index, compiled
+        self._index, self._compiled, self._group = index, compiled, group
         schedule = penstock.schedule("1f1b", ranks=stages, microbatches=1)
         given = _arguments([module if each == index else None for each in range(stages)], loss if self.is_last else None)
-        self._model = Model(given, schedule, Processes(engine.Processes(), index, stages))
+        self._model = Model(given, schedule, Processes(engine.Processes(), index, stages, plane=group.plane))
         self._programs: list[tuple[Any, Program]] = []
+        self._captures = 0
         self._checked: set[int] = set()  # ids of programs that fit since the step began
 
     @property
@@ -83,31 +91,60 @@ class CapturedStage:
         if self.is_last:
             of_target, targets = Structure.of(target)
         tensors = [*inputs, *targets]
+        if any(map(dtensors.is_dtensor, tensors)):
+            raise Error(f"stage {self._index} takes a DTensor, which graphs do not take: pass to_local()")
         kinds = [(each.shape, each.stride(), each.dtype, each.device) for each in tensors]
         key = structure, of_target, kinds, autocast_setting(self._model.devices[self._index])
         if self._model.follow_modules():
             self._model.mark_captured()
             self._programs.clear()
-        for index, (of, program) in enumerate(self._programs):
-            if of == key and self._fits(program):
-                self._programs.append(self._programs.pop(index))  # the last ones were used last
-                return program, tensors
-        received = len(inputs) - len(Structure.of(kwargs)[1])
-        program = self._capture(structure, of_target, inputs, targets, received)
-        self._programs = [*self._programs, (key, program)][-_MOST:]
+        program = self._found(key)
+        if program is None:
+            received = len(inputs) - len(Structure.of(kwargs)[1])
+            program = self._group.alike(
+                f"stage {self._index}",
+                lambda: self._capture(structure, of_target, inputs, targets, received),
+                lambda of: of.pieces.values(),
+            )
+        self._programs = [*self._programs, (key, program)][-_MOST:]  # the last ones were used last
         self._checked.add(id(program))
         return program, tensors
 
+    def _found(self, key: Any) -> Program | None:
+        """Takes a program out of the list, if all processes of the stage have it and it computes what their code says."""
+        index = next((each for each, (of, program) in enumerate(self._programs) if of == key and self._fits(program)), None)
+        program = None if index is None else self._programs.pop(index)[1]
+        if program is not None and id(program) in self._checked:
+            return program
+        number = None if program is None else program.number
+        return program if all(each == number for each in self._group.gather(number)) else None
+
+    def pair(self, program: Program, backward: CapturedStage, of_backward: Program) -> Piece | None:
+        """Returns a piece for F of this stage and B of another one, on slots of both; None if it hides no collectives."""
+        if of_backward not in program.pairs:
+            described = program.built.pair(of_backward.built, backward is self)
+            piece = None if described is None else self._piece(described, self, backward)
+            program.pairs[of_backward] = piece if self._group.is_same(piece) else None
+        return program.pairs[of_backward]
+
+    def _piece(self, described: Any, *stages: CapturedStage) -> Piece:
+        """Returns a piece with parameters of stages, which trains DTensors in place of their own parts."""
+        weights = [each._weights for each in dict.fromkeys(stages)]
+        piece = Piece(described, [parameter for each in weights for _, parameter in each.parameters], self._compiled)
+        wholes = {part: whole for each in weights for part, whole in each.whole_of.items()}
+        piece.trained = [wholes.get(id(each), each) for each in piece.trained]
+        return piece
+
+    def outputs(self, program: Program, tensors: list[torch.Tensor]) -> Any:
+        """Returns what the module returns."""
+        return program.outputs.fill(dtensors.join(tensors, program.outputs.forms, self._group.plane))
+
     def _fits(self, program: Program) -> bool:
-        if id(program) in self._checked:
-            return True
-        fits = program.guards.is_unchanged()
-        if fits:
-            self._checked.add(id(program))
-        return fits
+        return id(program) in self._checked or program.guards.is_unchanged()
 
     def _capture(self, structure: Structure, of_target: Structure | None, inputs: Any, targets: Any, received: int) -> Program:
         """Captures the code twice, which has to be the same, and compiles the second capture."""
+        self._captures += 1
         guards = Guards(*self._model.reads(), Numbers())
         with forked_random(self._model.devices[self._index]):
             guards.begin()
@@ -122,13 +159,14 @@ class CapturedStage:
             _, op, is_in_values = difference
             raise Error(f"stage {self._index}: {explain_difference(op, is_in_values)}")
         assert code.outputs is not None
+        if not self.is_last and code.outputs.forms:
+            raise Error(f"stage {self._index} returns a DTensor, which captured stages do not pass on: return to_local()")
         slots, of_inputs, of_outputs, buffers = built.ports()
         described = dict(zip("FIW", built.pieces(), strict=True))
-        parameters = dict(self._weights.parameters)
-        pieces = {name: Piece(each, parameters, self._compiled) for name, each in described.items()}
+        pieces = {name: self._piece(each, self) for name, each in described.items()}
         differentiated = [index for index, each in enumerate(examples) if each.requires_grad]
         of_slots = [slot for slot, _ in of_inputs], received, differentiated, [slot for slot, _ in of_outputs], built.example_outputs()
-        return Program(guards, code.outputs, slots, *of_slots, buffers, pieces)
+        return Program(self._captures, built, guards, code.outputs, slots, *of_slots, buffers, pieces)
 
     def _examples(self, inputs: list[torch.Tensor], received: int) -> list[torch.Tensor]:
         """Returns examples of inputs. The first ones were received from another stage, which gets their gradients."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -35,6 +36,12 @@ def _with_reduction_waits(lane: list[Any]) -> list[Any]:
         if action.computation_type is _ComputationType.REDUCE_GRAD:
             waited.append(_Action(action.stage_index, _WAIT_REDUCE_GRAD, None))
     return waited
+
+
+def of_mesh(mesh: Any) -> dict[str, Any]:
+    """Returns arguments of a `PipelineStage` that may return DTensors, whose meshes newer versions ask for."""
+    is_asked = mesh is not None and "get_mesh" in inspect.signature(PipelineStage).parameters
+    return {"get_mesh": lambda names, _: mesh[names]} if is_asked else {}
 
 
 def skip_messages_to_itself(stage: PipelineStage) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import fx
+
+from penstock.torch.engine import engine
 
 _LAYOUTS = (torch.strided,)
 _MEMORY_FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
@@ -23,39 +25,55 @@ class _Type:
     offset: int
 
 
-class Piece:
-    """One graph of a stage, on slots of a microbatch."""
+#: By collective of a graph: the op of torch that starts it, with the arguments in the same order.
+_STARTED_BY = {
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather_into_tensor",
+    "reduce_scatter": "reduce_scatter_tensor",
+    "all_to_all": "all_to_all_single",
+    "broadcast": "broadcast",
+}
+_COLLECTIVE = "penstock::c10d_"
 
-    def __init__(self, described: Any, parameters: Mapping[str, torch.Tensor], compiled: bool) -> None:
-        """``described``: see stage_pieces.h. ``parameters``: of the stage, by name."""
+
+class Piece:
+    """One graph of a stage, or of a pair, on slots of a microbatch."""
+
+    def __init__(self, described: Any, parameters: Sequence[torch.Tensor], compiled: bool) -> None:
+        """``described``: see stage_pieces.h."""
         inputs, outputs, bound, nodes, types = described
-        self._slots = [(slot, is_last) for _, slot, is_last in inputs]
-        self._saved = [slot for _, slot in outputs if slot >= 0]
-        self._leaving = len(outputs) - len(self._saved)  # these come first
-        self._bound = [parameters[name] if kind == "parameter" else tensor for _, kind, name, tensor in bound if kind != "gradient"]
+        #: By input: its slot, and whether no later piece reads it.
+        self.slots = [(slot, is_last) for _, slot, is_last in inputs]
+        self._outputs = [slot for _, slot in outputs]
+        self._bound = [parameters[index] if kind == "parameter" else tensor for _, kind, index, tensor in bound if kind != "gradient"]
         build = _Builder([value for value, _, _ in inputs], bound, types)
         for node in nodes:
             build.add(*node)
         #: The parameters whose gradients a run returns.
-        self.trained = [parameters[name] for name in build.gradients]
-        module = build.finish([value for value, _ in outputs])
+        self.trained = [parameters[index] for index in build.gradients]
+        #: The collectives in the order in which they start: their ops and reductions, and at last torch's names of groups.
+        self.collectives = build.collectives
+        self.code = build.finish([value for value, _ in outputs])
         self._is_empty = not nodes and not outputs
-        self._run: Any = torch.compile(module, dynamic=False) if compiled else module
+        self._run: Any = torch.compile(self.code, dynamic=False) if compiled else self.code
 
     def run(self, slots: list[torch.Tensor | None]) -> tuple[list[torch.Tensor | None], list[torch.Tensor]]:
         """Runs on the slots of a microbatch. Returns what leaves the stage, and gradients of parameters."""
         if self._is_empty:
             return [], []
-        given = [slots[slot] for slot, _ in self._slots]
-        for slot, is_last in self._slots:
+        given = [slots[slot] for slot, _ in self.slots]
+        for slot, is_last in self.slots:
             if is_last:
                 slots[slot] = None
         results = list(self._run(*given, *self._bound))
         del given
-        end = self._leaving + len(self._saved)
-        for slot, value in zip(self._saved, results[self._leaving : end], strict=True):
-            slots[slot] = value
-        return results[: self._leaving], results[end:]
+        leaving = []
+        for slot, value in zip(self._outputs, results, strict=False):
+            if slot < 0:
+                leaving.append(value)
+            else:
+                slots[slot] = value
+        return leaving, results[len(self._outputs) :]
 
 
 class _Builder:
@@ -63,11 +81,12 @@ class _Builder:
         self._graph: Any = fx.Graph()
         self._types = {value: _Type(tuple(sizes), tuple(strides), root, offset) for value, (sizes, strides, root, offset) in types.items()}
         self._nodes: dict[int, Any] = {}
-        self._accumulators = {value: name for value, kind, name, _ in bound if kind == "gradient"}
+        self._accumulators = {value: index for value, kind, index, _ in bound if kind == "gradient"}
         for value in (*inputs, *(value for value, kind, _, _ in bound if kind != "gradient")):
             self._nodes[value] = self._graph.placeholder(f"v{value}")
-        #: What is added to gradients, by name of the parameter.
-        self.gradients: dict[str, Any] = {}
+        #: What is added to gradients, by index of the parameter.
+        self.gradients: dict[int, Any] = {}
+        self.collectives: list[list[str]] = []
 
     def add(self, name: str, overload: str, arguments: Any, outputs: Sequence[int | None]) -> None:
         """Adds a node, see stage_pieces.cpp."""
@@ -77,6 +96,9 @@ class _Builder:
                 raise RuntimeError(f"a graph accumulates gradients by {name}")
             self._accumulate(self._accumulators[first], self._value(arguments[1][1]))
             return
+        if name.startswith(_COLLECTIVE):
+            self._add_collective(name.removeprefix(_COLLECTIVE), arguments, outputs)
+            return
         namespace, _, op = name.partition("::")
         function = getattr(getattr(getattr(torch.ops, namespace), op), overload or "default")
         given = [self._argument(*each) for each in arguments]
@@ -85,6 +107,21 @@ class _Builder:
         named = {declared.name: each for each, declared in zip(given, schema, strict=True) if declared.kwarg_only}
         node = self._graph.call_function(function, tuple(positional), named)
         self._name_outputs(node, function._schema.returns, outputs)
+
+    def _add_collective(self, name: str, arguments: Any, outputs: Sequence[int | None]) -> None:
+        """Adds a collective, its start, or its wait, which takes what the start returns."""
+        ops: Any = torch.ops._c10d_functional
+        if name.endswith("_wait"):
+            node = self._value(arguments[0][1])
+        else:
+            *given, (_, number) = arguments
+            op, group = _STARTED_BY[name.removesuffix("_start")], engine.name_of_group(number)
+            node = self._graph.call_function(getattr(ops, op).default, (*(self._argument(*each) for each in given), group))
+            self.collectives.append([op, *(value for _, value in given if isinstance(value, str)), group])
+        if not name.endswith("_start"):
+            node = self._graph.call_function(ops.wait_tensor.default, (node,))
+        if outputs[0] is not None:
+            self._nodes[outputs[0]] = node
 
     def _name_outputs(self, node: Any, returns: Any, outputs: Sequence[int | None]) -> None:
         if len(returns) == 1 and str(returns[0].type) == "Tensor":
@@ -96,7 +133,7 @@ class _Builder:
             if value is not None:
                 self._nodes[value] = self._graph.call_function(operator.getitem, (node, index))
 
-    def _accumulate(self, parameter: str, gradient: Any) -> None:
+    def _accumulate(self, parameter: int, gradient: Any) -> None:
         before = self.gradients.get(parameter)
         if before is not None:
             gradient = self._graph.call_function(torch.ops.aten.add.Tensor, (before, gradient))

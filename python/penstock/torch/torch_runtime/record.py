@@ -85,7 +85,9 @@ class record:
             start = self._clock.mark()
             result = original(microbatch, *args, **kwargs)
             cell = f"{stage}{'I' if split else op}{microbatch}"
-            self._times[-1][cell] = (start, self._clock.mark())
+            first = getattr(self._runtime, "penstock_joined", {}).pop(cell, None)
+            # F and B of a pair that ran as one graph have one time.
+            self._times[-1][cell] = (start, self._clock.mark()) if first is None else self._times[-1][first]
             return result
 
         return hook

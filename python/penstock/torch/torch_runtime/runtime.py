@@ -15,13 +15,14 @@ from torch.distributed.pipelining.schedules import _Action, _add_reduce_grad, _P
 from penstock import Error, Schedule
 from penstock.torch.arguments import LossFn, checked, in_code_of, one_of, shown
 from penstock.torch.devices import device_of
-from penstock.torch.torch_runtime.differences import Lanes, skip_messages_to_itself, with_waits
+from penstock.torch.torch_runtime.differences import Lanes, of_mesh, skip_messages_to_itself, with_waits
 from penstock.torch.torch_runtime.memory_actions import MemoryActions, divide
 from penstock.torch.torch_runtime.split_check import check_first_step
 
 _without_engine: Error | None = None
 try:
     from penstock.torch.torch_runtime.own_split import OwnSplit
+    from penstock.torch.torch_runtime.stage_group import StageGroup
 except Error as missing:
     _without_engine = missing
 
@@ -37,6 +38,7 @@ def runtime(
     loss_fn: LossFn = None,
     *,
     group: dist.ProcessGroup | None = None,
+    mesh: Any = None,
     device: torch.device | str | None = None,
     split: Split = "auto",
     compile: bool = False,
@@ -55,6 +57,8 @@ def runtime(
         loss_fn: takes the last stage's output and the target of a microbatch. It returns a scalar.
             Without one, steps run no backward.
         group: the ranks of the pipeline. Default: all. ``PipelineStage`` objects have their own.
+        mesh: a ``DeviceMesh``; ``group`` is its "pipeline" or "pp". Captured stages may have collectives along its other
+            dimensions, which run beside the other part of a pair.
         device: of the messages. Default: the device of each module's parameters.
         split: who computes the actions of stages. ``"captured"``: graphs that the engine captures from the
             code of the stages, which divides backwards right, also at the first stage. ``"torch"``: autograd.
@@ -78,10 +82,7 @@ def runtime(
     _require_group(schedule, group)
     schedule, memory = divide(schedule, dist.get_rank(group)) if loss_fn is not None and split != "torch" else (schedule, MemoryActions())
     actions = _actions_of(schedule)
-    local = _local_stages(stages, built, schedule, group, device)
-    for stage in local:
-        skip_messages_to_itself(stage)
-        _skip_gradients_of_eval(stage)
+    local = _local_stages(stages, built, schedule, group, device, mesh)
     with in_code_of("runtime"):  # options that torch does not know
         made = _PipelineScheduleRuntime(  # type: ignore[no-untyped-call]
             local, schedule.microbatches, loss_fn=loss_fn, **options
@@ -92,28 +93,26 @@ def runtime(
     else:
         made.pipeline_order = dict(actions)
         made._prepare_schedule_with_comms(made.pipeline_order)
-    split_stages = _split_stages(actions)
-    if memory.after:
-        split = "captured"
-    own = _own_split(made, loss_fn, memory, split, compile, bool(split_stages))
+    split, split_stages = "captured" if memory.after else split, _split_stages(actions)
+    is_wanted = bool(split_stages) or (mesh is not None and any(map(_pairs, actions.values())))
+    own: Collection[int] = ()
+    if _computes_graphs(split, compile, loss_fn, is_wanted):
+        pairs, required = _pairs(actions[dist.get_rank(group)]), compile or split == "captured"
+        own = OwnSplit(made, loss_fn, memory, pairs, StageGroup(mesh, group), compiled=compile, required=required).stages
     check_first_step(made, split_stages, own)
     return made
 
 
-def _own_split(
-    runtime: _PipelineScheduleRuntime, loss_fn: LossFn, memory: MemoryActions, split: str, compiled: bool, is_divided: bool
-) -> Collection[int]:
-    """Has captured graphs compute the actions of stages, if they are wanted. Returns these stages, also later."""
+def _computes_graphs(split: str, compiled: bool, loss_fn: LossFn, is_wanted: bool) -> bool:
+    """Returns whether captured graphs compute the actions of stages. Raises Error if they cannot, but are asked for."""
     if compiled and split == "torch":
         raise Error("compile=True compiles captured graphs, which split='torch' does not make: leave split out")
     required = split == "captured" or compiled
-    if split == "torch" or loss_fn is None or not (is_divided or required):
-        return ()
-    if _without_engine is not None:
-        if required:
-            raise _without_engine
-        return ()
-    return OwnSplit(runtime, loss_fn, memory, compiled=compiled, required=required).stages
+    if split == "torch" or loss_fn is None or not (is_wanted or required):
+        return False
+    if _without_engine is not None and required:
+        raise _without_engine
+    return _without_engine is None
 
 
 def _values(stages: Sequence[Any] | Mapping[int, Any]) -> list[Any]:
@@ -155,6 +154,12 @@ def _op_of(action: _Action) -> str:
 def _split_stages(actions: Lanes) -> set[int]:
     """Returns the stages whose backward is divided into I and W."""
     return {part.stage_index for action in itertools.chain(*actions.values()) for part in _parts(action) if _op_of(part) == "I"}
+
+
+def _pairs(lane: Sequence[_Action]) -> dict[tuple[int, int], tuple[int, int]]:
+    """Returns the stages and microbatches of pairs whose F comes first: by the F's, the B's."""
+    pairs = [_parts(action) for action in lane if [_op_of(part) for part in _parts(action)] == ["F", "B"]]
+    return {(of_f.stage_index, of_f.microbatch_index): (of_b.stage_index, of_b.microbatch_index) for of_f, of_b in pairs}
 
 
 def _parts(action: _Action) -> tuple[_Action, ...]:
@@ -221,18 +226,19 @@ def _require_losses_in_order(schedule: Schedule, actions: Lanes) -> None:
             )
 
 
-def _local_stages(
-    stages: Sequence[Any] | Mapping[int, Any],
-    built: list[PipelineStage],
-    schedule: Schedule,
-    group: dist.ProcessGroup | None,
-    device: torch.device | str | None,
-) -> list[PipelineStage]:
+def _local_stages(stages: Any, built: list[PipelineStage], schedule: Schedule, group: Any, device: Any, mesh: Any) -> list[PipelineStage]:
     """Returns the stages of this rank in ascending order, as the runtime's start-up needs them."""
     rank = dist.get_rank(group)
     local = [stage for stage, of in enumerate(schedule.rank_of_stage) if of == rank]
-    if built:
-        return _check_built(built, local, schedule, rank)
+    found = _check_built(built, local, schedule, rank) if built else _make_stages(stages, local, schedule, group, device, mesh)
+    for stage in found:
+        skip_messages_to_itself(stage)
+        _skip_gradients_of_eval(stage)
+    return found
+
+
+def _make_stages(stages: Any, local: list[int], schedule: Schedule, group: Any, device: Any, mesh: Any) -> list[PipelineStage]:
+    rank = dist.get_rank(group)
     modules = stages if isinstance(stages, Mapping) else dict(enumerate(stages))
     made = []
     for stage in local:
@@ -240,7 +246,7 @@ def _local_stages(
         if not isinstance(module, nn.Module):
             raise Error(f"rank {rank}: stage {stage} has no module; the schedule places {_numbers(local)} on this rank")
         where = torch.device(device) if device is not None else device_of(module)
-        made.append(PipelineStage(module, stage, schedule.stages, where, group=group))
+        made.append(PipelineStage(module, stage, schedule.stages, where, group=group, **of_mesh(mesh)))
     return made
 
 

@@ -34,11 +34,10 @@ class Pipeline(Views):
 
     Args:
         stages: the modules, by stage number. A stage is called with what the one before it
-            returned: with a tensor, or with the elements of a tuple or a list as arguments, or
-            with the values of a dict as keyword arguments. Under ``mpirun`` or ``torchrun``, stages
-            of other processes may be None, unless they share weights with a local one: only weights
-            of modules that are passed are recognized as shared. `penstock.torch.split` divides a
-            whole model.
+            returned: a tensor, the elements of a tuple or a list as arguments, or the values of a
+            dict as keyword arguments. Under ``mpirun`` or ``torchrun``, stages of other processes
+            may be None, unless they share weights with a local one. `penstock.torch.split` divides
+            a whole model.
         schedule: a name of the catalog (``penstock.schedules()``), a ``penstock.Schedule``, or the
             path of a ``.csv`` file.
         ranks: the number of ranks of each replica. Given by a Schedule.
@@ -47,17 +46,15 @@ class Pipeline(Views):
             weighted by samples. It may return a pair of the loss and a dict of metrics, scalars
             whose means `last` has. It is called ``loss(output)`` if ``step`` gets no targets.
             None: the last stage returns the loss itself, or an object with an attribute ``loss``.
-        loss_weight: called with the targets of a microbatch (the inputs, if ``step`` gets no
-            targets), returns the number of terms that its loss is the mean of, such as
+        loss_weight: returns the number of terms that the loss of a microbatch is the mean of, from
+            its targets (its inputs, if ``step`` gets no targets), such as
             ``lambda targets: (targets != -100).sum()``. The step's loss is then the mean of all
             terms of the batch. None: its samples.
         optimizer: called with a list of a stage's parameters, returns its
-            ``torch.optim.Optimizer``, which updates them on the rank's thread. If its argument is
-            called ``named_parameters``, it gets a list of pairs (name, parameter). Default:
-            ``penstock.torch.AdamW``. None: the step leaves gradients in ``parameter.grad``, added
-            to existing ones.
-        lr_scheduler: called with each optimizer, returns its scheduler, which steps after each
-            step. May be None.
+            ``torch.optim.Optimizer``. If its argument is called ``named_parameters``, it gets a
+            list of pairs (name, parameter). Default: ``penstock.torch.AdamW``. None: the step
+            leaves gradients in ``parameter.grad``, added to existing ones.
+        lr_scheduler: called with each optimizer, returns its scheduler, which steps after each step.
         clip_grad_norm: the largest norm of all gradients together; inf only measures it (`last`);
             0 for no limit.
         skip_nonfinite: skips an update if a gradient is not finite. Otherwise, with a limit, the
@@ -74,10 +71,8 @@ class Pipeline(Views):
             update. Needs ``penstock.torch.AdamW``. Weights that are divided are in the modules only
             after `gather`.
         precision: the dtype that stages compute in, ``torch.bfloat16``: casts of the weights and of
-            the inputs. The modules' weights, their updates and the loss are in float32. None: the
-            dtypes of the modules.
-        gradient_dtype: of sums of gradients over microbatches and replicas: ``torch.float32`` or
-            ``torch.bfloat16``.
+            the inputs. The modules' weights, their updates and the loss are in float32.
+        gradient_dtype: of sums of gradients over microbatches and replicas.
         slices: pieces of each microbatch along dimension 1, for causal models; see
             `penstock.torch.slices`.
         recompute: the activations that a microbatch keeps; the others are computed again. ``hold``:
@@ -92,25 +87,23 @@ class Pipeline(Views):
         device_graphs: whether forwards and backwards are recorded as graphs of the device (CUDA
             graphs) and started by one call. Needs the device's plugin.
         device_parts: whether each rank of this process has a part of the device's processors (CUDA
-            green contexts), in place of sharing all of them. Needs the device's plugin.
+            green contexts). Needs the device's plugin.
         transport: how processes exchange messages. ``"tcp"``: connections of their own.
             ``"c10d"``: groups of ``torch.distributed``, which move tensors of a device by its
             backend (NCCL, XCCL) without the host. It needs ``init_process_group`` before.
         outputs: whether `last` has what the last stage returned in a step.
         verify_every: after how many steps the stages are captured again, to prove that they still
-            compute what their code says. 0: only the first step proves it, by two captures. Values
-            that the code reads are compared before each step in any case.
+            compute what their code says. 0: only the first step proves it, by two captures.
         mesh: a DeviceMesh of torch.distributed over all processes, with named dimensions: ``"pipeline"`` (or ``"pp"``),
             ``"tensor"`` (``"tp"``) and ``"context"`` (``"cp"``), and any others for replicas (``data_parallel``). Stages may call
             functional collectives over its tensor and context groups, and have DTensors as ``parallelize_module`` makes them.
-            Processes of a tensor group pass the same batches. See "Tensor and context parallelism" in
-            ``docs/python-training.md``.
+            See "Tensor and context parallelism" in ``docs/python-training.md``.
         tensor: how the tensor ranks of ``mesh`` divide modules of the stages, in place: patterns of names and ``"column"``,
             ``"row"``, ``"column_gathered"``, ``"row_of_whole"``, ``"heads"``, ``"embedding"``, ``"experts"`` or ``"latent"``, such as
             ``{"*.up": "column", "*.down": "row"}``. ``"auto"``: the plan in the configuration of a model of transformers, its
             embedding and its head. Default: as the modules are.
         gather_again: the backward gathers again what a forward has gathered over groups of ``mesh`` (sequence parallelism), in
-            place of saving the result. A microbatch then keeps its own tokens only; gradients are bitwise the same.
+            place of saving the result. Gradients are bitwise the same.
 
     Raises:
         Error: the arguments do not fit together, or the engine cannot train a parameter. A stage

@@ -36,28 +36,27 @@ constexpr int kPictureWidth = 960;  // pixels
 
 constexpr const char* kHeading = R"(# Schedules
 
-Every schedule that Penstock generates: what it looks like, when to use it and what it costs. The program writes this page
-and its pictures; run it again after you change a schedule:
+*What does each schedule look like, when do I use it, and what does it cost?*
+
+The program writes this page and its pictures; run it again after you change a schedule:
 
     penstock schedules --docs docs
 
-**Terms.** p ranks, v chunks (stages per rank), m microbatches, r a rank. F, I and W are the times of one
-rank's share of one microbatch: forward, backward for the input, backward for the weights. B = I + W is
-the whole backward. The *bubble* is the share of the makespan in which the busiest rank is idle. The *span bubble*
-leaves out the time before a rank's first action and after its last one, which the next step fills where there is no
-flush. *Peak memory* is the worst rank's, in activations of one rank's share of one microbatch. *Messages* counts
-the whole batch in both directions. More in the [glossary](glossary.md).
+**Terms.** p ranks, v chunks (stages per rank), m microbatches, r a rank. F, I, W and B = I + W are the times of one rank's
+share of one microbatch; peak memory is in its activations. The [glossary](glossary.md) defines the other terms.
 
-**Placements.** *linear*: stage s on rank s. *looped*: stage s on rank s mod p. *vee*: two chunks, down the ranks and up
-again; a *zigzag* has more of them. *bidirectional*: two chains in opposite directions over two replicas of the weights.
+**Placements**, with the messages of a batch. *linear*: stage s on rank s, 2(p-1)m messages. *looped*: stage s on rank s mod p, 2(pv-1)m.
+*vee*: two chunks, down the ranks and up again, 4(p-1)m; a *zigzag* has v of them, 2v(p-1)m. *bidirectional*: two chains in opposite
+directions over two replicas of the weights, 2(p-1)m. With k sequence slices there are k times as many, each 1/k as large.
 
 **Pictures** are at {} ranks with F = I = W; a block's number is its microbatch, and later stages of a rank (chunks or replicas) are lighter.
-**Figures** are at p = {}, m = {} with F = I = W and transfers that take no time, as the simulator finds them; a pair of
+**Figures** are simulated at p = {}, m = {} with F = I = W and transfers that take no time; a pair of
 a forward and a backward takes the longer of the two times (`--overlap max`), or their sum (`--overlap sum`). For your own:
 `penstock simulate --schedule NAME,NAME --ranks P --microbatches M --cost F,I,W --comm T`.
+A schedule whose table has no row "takes" takes any ranks and microbatches.
 )";
 
-// Options that give one more row of figures, for an algorithm that reads them.
+// Options that give a row of figures in the section of an algorithm that reads them.
 struct Variant {
   std::string label;
   Scenario options;
@@ -71,7 +70,7 @@ Scenario FigureOptions() {
 }
 
 std::vector<Variant> VariantsOf(const SupportedParameters& supported) {
-  std::vector<Variant> variants = {{"default", FigureOptions()}};
+  std::vector<Variant> variants;
   const auto add = [&](const std::string& label) -> Scenario& {
     variants.push_back({"`" + label + "`", FigureOptions()});
     return variants.back().options;
@@ -123,12 +122,12 @@ std::vector<std::string> Figures(const SimulationResult& result) {
 const std::vector<std::string> kFigureNames = {"makespan", "bubble", "span bubble", "peak memory",
                                                "messages"};
 
-std::string FigureTable(const std::string& first, bool left,
+std::string FigureTable(const std::string& first,
                         const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::string> names = {first};
   names.insert(names.end(), kFigureNames.begin(), kFigureNames.end());
   std::vector<std::string> rule(names.size(), "---:");
-  if (left) rule.front() = "---";
+  rule.front() = "---";
   std::string text = Row(names) + Row(rule);
   for (const auto& row : rows) text += Row(row);
   return text;
@@ -149,13 +148,15 @@ void AddRows(const Simulated& simulated, const std::string& label,
   add(label + " `--overlap sum`", *simulated.overlap_sum);
 }
 
+// Returns no table for an algorithm without variants; Overview has the row of its defaults.
 Result<std::string> FiguresOf(const Algorithm& algorithm) {
   std::vector<std::vector<std::string>> rows;
   for (const Variant& variant : VariantsOf(algorithm.supported)) {
     PENSTOCK_TRY(const Simulated simulated, PriceExample(algorithm, variant.options, false));
     AddRows(simulated, variant.label, rows);
   }
-  return FigureTable(fmt::format("p = {}, m = {}", kRanks, kMicrobatches), true, rows);
+  if (rows.empty()) return std::string();
+  return "\n" + FigureTable("with", rows);
 }
 
 Result<std::string> Picture(const Algorithm& algorithm) {
@@ -204,13 +205,12 @@ Result<std::string> Section(const Algorithm& algorithm) {
   if (!names.empty()) text += Row({"also called", names});
   text += Row({"placement", fmt::format("{}, chunks {}", ToText(algorithm.placement),
                                         ChunksText(algorithm.supported))});
-  text += Row({"takes", ConstraintText(algorithm)});
+  if (!algorithm.constraint.empty()) text += Row({"takes", ConstraintText(algorithm)});
   if (!options.empty()) text += Row({"options", fmt::format("{}", fmt::join(options, ", "))});
   text += Row({"makespan", std::string(algorithm.makespan)});
   text += Row({"peak memory", std::string(algorithm.memory)});
-  text += Row({"messages", MessagesText(algorithm)});
   text += Row({"source", std::string(algorithm.source)});
-  return text + "\n" + figures;
+  return text + figures;
 }
 
 Result<std::string> Overview() {
@@ -219,7 +219,7 @@ Result<std::string> Overview() {
     PENSTOCK_TRY(const Simulated simulated, PriceExample(algorithm, FigureOptions(), false));
     AddRows(simulated, fmt::format("[{0}](#{0})", algorithm.name), rows);
   }
-  return "\n" + FigureTable("schedule", true, rows);
+  return "\n" + FigureTable("schedule", rows);
 }
 
 // Writes FOLDER/schedules.md, and FOLDER/pictures/NAME.svg for every algorithm of the catalog. The

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <limits>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "base/files.h"
 #include "cli/sweep/sweep_output.h"
@@ -16,6 +19,7 @@ namespace penstock {
 namespace {
 
 constexpr std::size_t kMostRows = 12;  // of charts
+constexpr std::size_t kMostNamed = 3;  // schedules in the conclusion
 
 // A figure over the swept values.
 struct Chart {
@@ -127,11 +131,57 @@ std::string TitleOf(const SweepPlan& plan) {
   return fmt::format("Sweep of {}", fmt::join(keys, ", "));
 }
 
+// The schedules that no other one of the group beats by more than rounding, within their limits.
+std::vector<const Simulated*> Shortest(const std::vector<const Simulated*>& group) {
+  constexpr double kRounding = 1e-9;
+  double least = std::numeric_limits<double>::infinity();
+  for (const Simulated* each : group) {
+    if (!each->above_limit) least = std::min(least, each->result.makespan);
+  }
+  std::vector<const Simulated*> shortest;
+  for (const Simulated* each : group) {
+    const bool wins = !each->above_limit && each->result.makespan <= least * (1 + kRounding);
+    if (wins) shortest.push_back(each);
+  }
+  return shortest;
+}
+
+// "The shortest schedule is zbv in 3 of 4 comparisons, 1f1b in 1."
+std::string Conclusion(const SweepPlan& plan, const std::vector<SweptSchedule>& swept) {
+  std::map<std::size_t, std::vector<const Simulated*>> groups;
+  for (std::size_t i = 0; i < swept.size(); ++i) {
+    if (swept[i].simulated) groups[plan.GroupOf(i)].push_back(&*swept[i].simulated);
+  }
+  std::erase_if(groups, [](const auto& entry) { return entry.second.size() < 2; });
+  if (plan.schedules().size() < 2 || groups.empty()) return "";
+  std::map<std::string, std::size_t> wins;
+  for (const auto& [number, group] : groups) {
+    for (const Simulated* each : Shortest(group)) ++wins[each->chosen.label];
+  }
+  std::vector<std::pair<std::string, std::size_t>> sorted(wins.begin(), wins.end());
+  std::ranges::stable_sort(sorted, std::greater<>(), [](const auto& each) { return each.second; });
+  if (sorted.empty()) return "No schedule stays within its limit.";
+  std::size_t all = 0;
+  for (const auto& [label, count] : sorted) all += count;
+  sorted.resize(std::min(sorted.size(), kMostNamed));
+  std::vector<std::string> parts;
+  for (const auto& [label, count] : sorted) parts.push_back(fmt::format("{} in {}", label, count));
+  parts.front() += fmt::format(" of {} comparisons", groups.size());
+  return fmt::format("The shortest schedule is {}{}.", fmt::join(parts, ", "),
+                     all > groups.size() ? ", some of them as short as others" : "");
+}
+
+std::string ConclusionHtml(const std::string& sentence) {
+  if (sentence.empty()) return "";
+  return R"(<section class="card conclusions"><p>)" + EscapeMarkup(sentence) + "</p></section>\n";
+}
+
 }  // namespace
 
 std::string SweepPage(const SweepPlan& plan, const std::vector<SweptSchedule>& swept) {
   const Table table = SweepTable(plan, swept);
-  return PageStart(TitleOf(plan), CountsText(swept)) + Charts(plan, swept) +
+  return PageStart(TitleOf(plan), CountsText(swept)) + ConclusionHtml(Conclusion(plan, swept)) +
+         Charts(plan, swept) +
          CardHtml("All combinations", TableHtml(table, "All combinations") + "<p class=\"hint\">" +
                                           EscapeMarkup(LegendText(plan, swept, table)) + "</p>") +
          SkippedHtml(swept) + PageEnd("Made by Penstock.");

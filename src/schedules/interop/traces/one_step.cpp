@@ -95,9 +95,10 @@ void AlignClocks(OneStep& step) {
     }
   }
   for (std::size_t rank = 0; rank < ranks; ++rank) {
+    step.shifts.push_back(shift[rank].value_or(0));
     for (Span& span : step.timeline.spans[rank]) {
-      span.start += shift[rank].value_or(0);
-      span.end += shift[rank].value_or(0);
+      span.start += step.shifts.back();
+      span.end += step.shifts.back();
     }
   }
 }
@@ -343,6 +344,7 @@ Result<OneStep> StepOf(const std::vector<RankActions>& ranks, int step, std::opt
     if (CountLateInputs(zigzag) < CountLateInputs(found)) found = std::move(zigzag);
   }
   StartAfterInputs(found);
+  found.number = step;
   return found;
 }
 

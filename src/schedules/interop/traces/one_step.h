@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -14,6 +15,10 @@ namespace penstock {
 struct OneStep {
   Schedule schedule;
   Timeline timeline;  // in microseconds, as the events
+  int number = 0;
+  // By how many microseconds each rank's clock was set forward; empty if clocks agree.
+  std::vector<double> shifts = {};
+  std::string reading = {};  // set by the reader (recorded_run.h)
 };
 
 // Returns the actions of the step. Numbers those without a stage or microbatch (trace_rule.h).

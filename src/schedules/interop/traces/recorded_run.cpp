@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
@@ -264,6 +265,23 @@ Status RefuseRuleOptions(const RecordedRunOptions& options) {
   return {};
 }
 
+// "Step 2 of 1 to 2 is read (--iteration)." and what was done to the clocks.
+std::string ReadingOf(const OneStep& step, const std::vector<int>& steps) {
+  std::string text;
+  if (steps.size() > 1) {
+    text = fmt::format("Step {} is read, of {} to {} that all ranks recorded.", step.number,
+                       steps.front(), steps.back());
+  }
+  if (step.shifts.empty()) return text;
+  const auto furthest =
+      std::ranges::max_element(step.shifts, {}, [](double shift) { return std::abs(shift); });
+  return text + fmt::format(
+                    "{}The ranks' clocks differ: that of rank {} was set {:.3g} ms {}, by the "
+                    "messages of both directions, relative to rank 0.",
+                    text.empty() ? "" : " ", furthest - step.shifts.begin(),
+                    std::abs(*furthest) / 1e3, *furthest < 0 ? "back" : "forward");
+}
+
 Result<OneStep> LoadStep(const std::vector<TraceFile>& files, const RecordedRunOptions& options) {
   PENSTOCK_TRY(const TraceRule rule, RuleFor(files, options));
   PENSTOCK_TRY(std::vector<RankActions> ranks, MatchEvents(files, rule));
@@ -272,7 +290,9 @@ Result<OneStep> LoadStep(const std::vector<TraceFile>& files, const RecordedRunO
   if (options.microbatches)
     forwards = std::int64_t{*options.microbatches} * options.chunks.value_or(1);
   DivideIntoSteps(ranks, forwards);
-  return ChooseStep(ranks, options);
+  PENSTOCK_TRY(OneStep step, ChooseStep(ranks, options));
+  step.reading = ReadingOf(step, CommonSteps(ranks));
+  return step;
 }
 
 Result<RecordedRun> Load(const std::string& path, const RecordedRunOptions& options) {
@@ -292,6 +312,7 @@ Result<RecordedRun> Load(const std::string& path, const RecordedRunOptions& opti
   run.schedule = std::move(step.schedule);
   run.schedule.algorithm = fs::path(path).lexically_normal().filename().string();
   run.timeline = std::move(step.timeline);
+  run.reading = std::move(step.reading);
   SetTimes(run.timeline, unit);
   run.costs = MedianCosts(run.schedule, run.timeline);
   SplitBackwardTimes(run.costs);

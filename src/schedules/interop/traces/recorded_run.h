@@ -21,6 +21,8 @@ struct RecordedRun {
   Schedule schedule;            // every stage runs every microbatch once, but it is not validated
   Timeline timeline;            // from 0
   std::string time_unit = "s";  // or empty: the unit of costs
+  // Which step was read, and by how much clocks were set; empty for Penstock's own traces.
+  std::string reading = {};
   // The medians of each stage's times. Half of a full backward counts as W. Transfers take no time.
   Costs costs;
 };

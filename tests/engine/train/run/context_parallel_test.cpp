@@ -3,8 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/train/documents.h"
-#include "tests/engine/train/run/divided_model.h"
-#include "tests/engine/train/run/processes_run.h"
+#include "tests/engine/train/run/divided_run.h"
 #include "tests/results.h"
 #include "train/compiled/compile_stages.h"
 
@@ -52,12 +51,7 @@ TEST_P(ContextParallel, TrainsTheSameModelWithEverySchedule) {
                                            {"dualpipev", "ulysses"}}) {
     SCOPED_TRACE(schedule);
     TrainConfig config = TestedConfig();
-    config.pipeline.schedule = schedule;
-    config.pipeline.ranks = 2;
-    const bool has_chunks =
-        std::string_view(" zbv interleaved dualpipev ").find(fmt::format(" {} ", schedule)) !=
-        std::string_view::npos;
-    config.pipeline.stages = has_chunks ? 4 : 2;
+    RunOnTwoRanks(config, schedule);
     config.parallel.context = 2;
     config.parallel.context_exchange = exchange;
     const TrainedModel divided = TrainWith(config);
@@ -102,16 +96,7 @@ TEST(ContextParallelRun, CombinesWithRecomputePostValidationAndBf16) {
   TrainConfig config = ContextConfig("qwen3");
   const TrainedModel expected = TrainWith(config);
   config.parallel.context = 2;
-  config.pipeline.ranks = config.pipeline.stages = 2;
-  config.recompute.hold = "least";
-  config.pipeline.schedule = "zb-h1";
-  config.optimizer.post_validation = true;
-  ExpectEqualToRounding(expected, TrainWith(config));
-  config.precision = "bf16";
-  const TrainedModel rounded = TrainWith(config);
-  for (std::size_t i = 0; i < expected.losses.size(); ++i) {
-    EXPECT_NEAR(rounded.losses[i], expected.losses[i], 0.02 * expected.losses[i]);
-  }
+  ExpectSameWithRecomputeAndInBf16(expected, config);
 }
 
 // Each rank sends the rows of its own tokens to the experts of other replicas.
@@ -153,9 +138,7 @@ TEST(ContextParallelRun, GathersAgain) {
     TrainConfig config = ContextConfig(model);
     config.model.sequence = 64;
     config.steps = 2;
-    config.pipeline.schedule = schedule;
-    config.pipeline.ranks = 2;
-    config.pipeline.stages = std::string_view(schedule).ends_with("v") ? 4 : 2;
+    RunOnTwoRanks(config, schedule);
     config.pipeline.microbatches = 8;
     config.parallel.context = 2;
     config.parallel.tensor = tensor;
@@ -199,16 +182,7 @@ TEST(ContextParallelRun, CombinesWithMuon) {
   ExpectEqualToRounding(expected, TrainWith(config));
 }
 
-class ContextParallelFiles : public ProcessesRun {
- protected:
-  ContextParallelFiles() { base_.emplace_back("device=cpu"); }
-
-  std::vector<StepMetric> Train(const std::string& name, std::vector<std::string> options) {
-    options.push_back("name=" + name);
-    EXPECT_EQ(RunWell(options, 1).front().steps, 5);
-    return Metrics(name);
-  }
-};
+using ContextParallelFiles = DividedRun;
 
 TEST_F(ContextParallelFiles, TrainsTheSameModelOnOtherSamples) {
   text_ = folder_.Write("fortunes", DistinctDocuments(600, 90));
@@ -230,27 +204,7 @@ TEST_F(ContextParallelFiles, TrainsTheSameModelOnOtherSamples) {
        "context_exchange=ring"},
       {"tied=true", "validation.freq=2"},
       {"precision=bf16", "recompute.hold=least"}};
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    SCOPED_TRACE(fmt::format("{}", fmt::join(cases[i], " ")));
-    const std::vector<std::string> options =
-        With({"ranks=2", "stages=2", "dropout=0", "clip=0.5"}, cases[i]);
-    const auto run = [&](int context) {
-      return RunWell(With(options, {fmt::format("name=run{}-{}", i, context),
-                                    fmt::format("parallel.context={}", context)}),
-                     1)
-          .front();
-    };
-    const double rounding = cases[i].front() == "precision=bf16" ? 0.02 : 1e-4;
-    const TrainSummary expected = run(1), divided = run(2);
-    EXPECT_NEAR(divided.held_out_loss, expected.held_out_loss, rounding * expected.held_out_loss);
-    EXPECT_EQ(Evaluate(Folder(fmt::format("run{}-2", i)))->held_out_loss, divided.held_out_loss);
-    const auto one = Metrics(fmt::format("run{}-1", i)), two = Metrics(fmt::format("run{}-2", i));
-    ASSERT_EQ(one.size(), two.size());
-    for (std::size_t step = 0; step < one.size(); ++step) {
-      EXPECT_NEAR(one[step].loss, two[step].loss, rounding * one[step].loss);
-      EXPECT_NEAR(one[step].grad_norm, two[step].grad_norm, 10 * rounding * one[step].grad_norm);
-    }
-  }
+  ExpectSameOnTwoRanks(cases, "parallel.context");
 }
 
 // Threads divide the tokens of the ranks of each process.

@@ -3,8 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/train/documents.h"
-#include "tests/engine/train/run/divided_model.h"
-#include "tests/engine/train/run/processes_run.h"
+#include "tests/engine/train/run/divided_run.h"
 #include "tests/results.h"
 #include "train/compiled/compile_stages.h"
 #include "train/run/run_checks.h"
@@ -62,12 +61,7 @@ TEST_P(TensorParallel, TrainsTheSameModelWithEverySchedule) {
        {"1f1b", "zb-h1", "dualpipe", "zbv", "interleaved", "dualpipev"}) {
     SCOPED_TRACE(schedule);
     TrainConfig config = TestedConfig();
-    config.pipeline.schedule = schedule;
-    config.pipeline.ranks = 2;
-    const bool has_chunks =
-        std::string_view(" zbv interleaved dualpipev ").find(fmt::format(" {} ", schedule)) !=
-        std::string_view::npos;
-    config.pipeline.stages = has_chunks ? 4 : 2;
+    RunOnTwoRanks(config, schedule);
     config.parallel.tensor = 2;
     const TrainedModel divided = TrainWith(config);
     ExpectEqualToRounding(expected, divided);
@@ -101,16 +95,7 @@ TEST(TensorParallelRun, CombinesWithRecomputePostValidationAndBf16) {
   TrainConfig config = DividedConfig("qwen3", /*divides_tokens=*/true);
   const TrainedModel expected = TrainWith(config);
   config.parallel.tensor = 2;
-  config.pipeline.ranks = config.pipeline.stages = 2;
-  config.recompute.hold = "least";
-  config.pipeline.schedule = "zb-h1";
-  config.optimizer.post_validation = true;
-  ExpectEqualToRounding(expected, TrainWith(config));
-  config.precision = "bf16";
-  const TrainedModel rounded = TrainWith(config);
-  for (std::size_t i = 0; i < expected.losses.size(); ++i) {
-    EXPECT_NEAR(rounded.losses[i], expected.losses[i], 0.02 * expected.losses[i]);
-  }
+  ExpectSameWithRecomputeAndInBf16(expected, config);
 }
 
 // Ranks divide experts, which replicas divide, too, or have whole ones.
@@ -158,9 +143,7 @@ TEST(TensorParallelRun, GathersAgainWithEverySchedule) {
   for (const char* const schedule : {"1f1b", "zb-h1", "zbv", "dualpipev"}) {
     SCOPED_TRACE(schedule);
     TrainConfig config = DividedConfig("qwen3", /*divides_tokens=*/true);
-    config.pipeline.schedule = schedule;
-    config.pipeline.ranks = 2;
-    config.pipeline.stages = std::string_view(schedule).ends_with("v") ? 4 : 2;
+    RunOnTwoRanks(config, schedule);
     config.parallel.tensor = 2;
     CollectivesOfStage counts[2];
     const auto train = [&](bool again) {
@@ -192,16 +175,7 @@ TEST(TensorParallelRun, RefusesToGatherAgainOnOneRank) {
             "all-gather: set one of them, because no other rank gathers");
 }
 
-class TensorParallelFiles : public ProcessesRun {
- protected:
-  TensorParallelFiles() { base_.emplace_back("device=cpu"); }
-
-  std::vector<StepMetric> Train(const std::string& name, std::vector<std::string> options) {
-    options.push_back("name=" + name);
-    EXPECT_EQ(RunWell(options, 1).front().steps, 5);
-    return Metrics(name);
-  }
-};
+using TensorParallelFiles = DividedRun;
 
 TEST_F(TensorParallelFiles, TrainsTheSameModelOnOtherSamples) {
   text_ = folder_.Write("fortunes", DistinctDocuments(600, 90));
@@ -214,27 +188,7 @@ TEST_F(TensorParallelFiles, TrainsTheSameModelOnOtherSamples) {
       {"tied=true", "validation.freq=2"},
       {"model.name=deepseek_v3", "predictor=1"},
       {"precision=bf16", "recompute.hold=least"}};
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    SCOPED_TRACE(fmt::format("{}", fmt::join(cases[i], " ")));
-    const std::vector<std::string> options =
-        With({"ranks=2", "stages=2", "dropout=0", "clip=0.5"}, cases[i]);
-    const auto run = [&](int tensor) {
-      return RunWell(With(options, {fmt::format("name=run{}-{}", i, tensor),
-                                    fmt::format("parallel.tensor={}", tensor)}),
-                     1)
-          .front();
-    };
-    const double rounding = cases[i].front() == "precision=bf16" ? 0.02 : 1e-4;
-    const TrainSummary expected = run(1), divided = run(2);
-    EXPECT_NEAR(divided.held_out_loss, expected.held_out_loss, rounding * expected.held_out_loss);
-    EXPECT_EQ(Evaluate(Folder(fmt::format("run{}-2", i)))->held_out_loss, divided.held_out_loss);
-    const auto one = Metrics(fmt::format("run{}-1", i)), two = Metrics(fmt::format("run{}-2", i));
-    ASSERT_EQ(one.size(), two.size());
-    for (std::size_t step = 0; step < one.size(); ++step) {
-      EXPECT_NEAR(one[step].loss, two[step].loss, rounding * one[step].loss);
-      EXPECT_NEAR(one[step].grad_norm, two[step].grad_norm, 10 * rounding * one[step].grad_norm);
-    }
-  }
+  ExpectSameOnTwoRanks(cases, "parallel.tensor");
 }
 
 TEST_F(TensorParallelFiles, StartsFromOtherPrograms) {
