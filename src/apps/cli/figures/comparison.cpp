@@ -224,22 +224,40 @@ std::string RatioText(const RankedFigure& figure, const Simulated& simulated,
   return comparable ? RatioText(figure.value(simulated), figure.value(first)) : "-";
 }
 
+namespace {
+
+// The members that ran within their limits and have the figure; none if it has several units.
+std::vector<const Simulated*> Comparable(std::span<const Simulated* const> members,
+                                         const RankedFigure& figure) {
+  std::vector<const Simulated*> comparable;
+  for (const Simulated* member : members) {
+    if (figure.unit(*member) != figure.unit(*members.front())) return {};
+    if (!member->ran() || member->above_limit) continue;
+    if (std::isfinite(figure.value(*member))) comparable.push_back(member);
+  }
+  return comparable;
+}
+
+}  // namespace
+
+std::vector<const Simulated*> BestOf(std::span<const Simulated* const> members,
+                                     const RankedFigure& figure) {
+  constexpr double kRounding = 1e-9;
+  std::vector<const Simulated*> best = Comparable(members, figure);
+  double least = std::numeric_limits<double>::infinity();
+  for (const Simulated* member : best) least = std::min(least, figure.value(*member));
+  std::erase_if(best, [&](const Simulated* member) {
+    return figure.value(*member) > least + kRounding * std::abs(least);
+  });
+  return best;
+}
+
 void MarkBest(Table& table, std::size_t column, const RankedFigure& figure,
               std::span<const Simulated* const> members, std::span<const std::size_t> rows) {
-  constexpr double kRounding = 1e-9;
-  double least = std::numeric_limits<double>::infinity(), most = -least;
-  for (const Simulated* member : members) {
-    if (figure.unit(*member) != figure.unit(*members.front())) return;
-    if (!member->ran() || member->above_limit) continue;
-    if (!std::isfinite(figure.value(*member))) continue;
-    least = std::min(least, figure.value(*member));
-    most = std::max(most, figure.value(*member));
-  }
-  const double best = least + kRounding * std::abs(least);
-  if (!(most > best)) return;
+  const std::vector<const Simulated*> best = BestOf(members, figure);
+  if (best.size() == Comparable(members, figure).size()) return;
   for (std::size_t i = 0; i < members.size(); ++i) {
-    if (!members[i]->ran() || members[i]->above_limit) continue;
-    if (figure.value(*members[i]) <= best) table.best.insert({rows[i], column});
+    if (std::ranges::find(best, members[i]) != best.end()) table.best.insert({rows[i], column});
   }
 }
 

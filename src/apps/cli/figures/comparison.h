@@ -58,6 +58,10 @@ std::span<const RankedFigure> RankedFigures(bool with_jitter);
 // Whether any of these schedules ran with jitter.
 bool AnyJitter(std::span<const Simulated* const> all);
 
+// Returns the members with the least value of a figure, to rounding, among those that ran within
+// their limits and have one. Empty if the figure has several units.
+std::vector<const Simulated*> BestOf(std::span<const Simulated* const> members,
+                                     const RankedFigure& figure);
 // Marks the best of `members` in a column of `table`; members[i] is in row rows[i]. A schedule
 // above the memory limit is never the best. Marks nothing if all are equally good.
 void MarkBest(Table& table, std::size_t column, const RankedFigure& figure,

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
 
 #include "base/files.h"
+#include "cli/figures/comparison.h"
 #include "cli/sweep/sweep_output.h"
 #include "report/markup.h"
 #include "report/page/page_parts.h"
@@ -131,21 +131,6 @@ std::string TitleOf(const SweepPlan& plan) {
   return fmt::format("Sweep of {}", fmt::join(keys, ", "));
 }
 
-// The schedules that no other one of the group beats by more than rounding, within their limits.
-std::vector<const Simulated*> Shortest(const std::vector<const Simulated*>& group) {
-  constexpr double kRounding = 1e-9;
-  double least = std::numeric_limits<double>::infinity();
-  for (const Simulated* each : group) {
-    if (!each->above_limit) least = std::min(least, each->result.makespan);
-  }
-  std::vector<const Simulated*> shortest;
-  for (const Simulated* each : group) {
-    const bool wins = !each->above_limit && each->result.makespan <= least * (1 + kRounding);
-    if (wins) shortest.push_back(each);
-  }
-  return shortest;
-}
-
 // "The shortest schedule is zbv in 3 of 4 comparisons, 1f1b in 1."
 std::string Conclusion(const SweepPlan& plan, const std::vector<SweptSchedule>& swept) {
   std::map<std::size_t, std::vector<const Simulated*>> groups;
@@ -154,9 +139,10 @@ std::string Conclusion(const SweepPlan& plan, const std::vector<SweptSchedule>& 
   }
   std::erase_if(groups, [](const auto& entry) { return entry.second.size() < 2; });
   if (plan.schedules().size() < 2 || groups.empty()) return "";
+  const RankedFigure& makespan = RankedFigures(/*with_jitter=*/false).front();
   std::map<std::string, std::size_t> wins;
   for (const auto& [number, group] : groups) {
-    for (const Simulated* each : Shortest(group)) ++wins[each->chosen.label];
+    for (const Simulated* each : BestOf(group, makespan)) ++wins[each->chosen.label];
   }
   std::vector<std::pair<std::string, std::size_t>> sorted(wins.begin(), wins.end());
   std::ranges::stable_sort(sorted, std::greater<>(), [](const auto& each) { return each.second; });
