@@ -344,7 +344,6 @@ Result<OneStep> StepOf(const std::vector<RankActions>& ranks, int step, std::opt
     if (CountLateInputs(zigzag) < CountLateInputs(found)) found = std::move(zigzag);
   }
   StartAfterInputs(found);
-  found.number = step;
   return found;
 }
 

@@ -15,10 +15,9 @@ namespace penstock {
 struct OneStep {
   Schedule schedule;
   Timeline timeline;  // in microseconds, as the events
-  int number = 0;
   // By how many microseconds each rank's clock was set forward; empty if clocks agree.
   std::vector<double> shifts = {};
-  std::string reading = {};  // set by the reader (recorded_run.h)
+  std::string reading = {};  // RecordedRun::reading
 };
 
 // Returns the actions of the step. Numbers those without a stage or microbatch (trace_rule.h).

@@ -215,21 +215,41 @@ Result<TraceRule> RuleFor(const std::vector<TraceFile>& files, const RecordedRun
       names);
 }
 
+// "Step 2 is read, of 1 to 2 that all ranks recorded.", and what was done to the clocks.
+std::string ReadingOf(int number, const std::vector<int>& steps,
+                      const std::vector<double>& shifts) {
+  std::string text;
+  if (steps.size() > 1) {
+    text = fmt::format("Step {} is read, of {} to {} that all ranks recorded.", number,
+                       steps.front(), steps.back());
+  }
+  if (shifts.empty()) return text;
+  const auto furthest =
+      std::ranges::max_element(shifts, {}, [](double shift) { return std::abs(shift); });
+  return text + fmt::format(
+                    "{}The ranks' clocks differ: that of rank {} was set {:.3g} ms {}, by the "
+                    "messages of both directions, relative to rank 0.",
+                    text.empty() ? "" : " ", furthest - shifts.begin(), std::abs(*furthest) / 1e3,
+                    *furthest < 0 ? "back" : "forward");
+}
+
 // The last complete step, or the requested one.
 Result<OneStep> ChooseStep(const std::vector<RankActions>& ranks,
                            const RecordedRunOptions& options) {
   const std::vector<int> steps = CommonSteps(ranks);
   if (steps.empty()) return InvalidArgument("no step has actions of all {} ranks", ranks.size());
+  std::vector<int> tried = {steps.rbegin(), steps.rend()};
   if (options.iteration) {
     if (std::ranges::find(steps, *options.iteration) == steps.end()) {
       return NotFound("there is no step {}; the trace has {} to {}", *options.iteration,
                       steps.front(), steps.back());
     }
-    return StepOf(ranks, *options.iteration, options.chunks);
+    tried = {*options.iteration};
   }
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    auto found = StepOf(ranks, *step, options.chunks);
-    if (found || std::next(step) == steps.rend()) return found;
+  for (const int step : tried) {
+    auto found = StepOf(ranks, step, options.chunks);
+    if (found) found->reading = ReadingOf(step, steps, found->shifts);
+    if (found || step == tried.back()) return found;
   }
   return InvalidArgument("no step is complete");
 }
@@ -265,23 +285,6 @@ Status RefuseRuleOptions(const RecordedRunOptions& options) {
   return {};
 }
 
-// "Step 2 of 1 to 2 is read (--iteration)." and what was done to the clocks.
-std::string ReadingOf(const OneStep& step, const std::vector<int>& steps) {
-  std::string text;
-  if (steps.size() > 1) {
-    text = fmt::format("Step {} is read, of {} to {} that all ranks recorded.", step.number,
-                       steps.front(), steps.back());
-  }
-  if (step.shifts.empty()) return text;
-  const auto furthest =
-      std::ranges::max_element(step.shifts, {}, [](double shift) { return std::abs(shift); });
-  return text + fmt::format(
-                    "{}The ranks' clocks differ: that of rank {} was set {:.3g} ms {}, by the "
-                    "messages of both directions, relative to rank 0.",
-                    text.empty() ? "" : " ", furthest - step.shifts.begin(),
-                    std::abs(*furthest) / 1e3, *furthest < 0 ? "back" : "forward");
-}
-
 Result<OneStep> LoadStep(const std::vector<TraceFile>& files, const RecordedRunOptions& options) {
   PENSTOCK_TRY(const TraceRule rule, RuleFor(files, options));
   PENSTOCK_TRY(std::vector<RankActions> ranks, MatchEvents(files, rule));
@@ -290,9 +293,7 @@ Result<OneStep> LoadStep(const std::vector<TraceFile>& files, const RecordedRunO
   if (options.microbatches)
     forwards = std::int64_t{*options.microbatches} * options.chunks.value_or(1);
   DivideIntoSteps(ranks, forwards);
-  PENSTOCK_TRY(OneStep step, ChooseStep(ranks, options));
-  step.reading = ReadingOf(step, CommonSteps(ranks));
-  return step;
+  return ChooseStep(ranks, options);
 }
 
 Result<RecordedRun> Load(const std::string& path, const RecordedRunOptions& options) {
