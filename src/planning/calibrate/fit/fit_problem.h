@@ -45,7 +45,8 @@ class FitProblem {
   const std::vector<FitConstant>& constants_;
   std::vector<Parameter> parameters_;
   std::vector<std::vector<std::size_t>> of_run_;  // by run and constant: the parameter
-  // The last evaluations without and with derivatives: searches ask for them again.
+  // The last evaluations without and with derivatives, which searches ask for again. So one thread
+  // at a time may evaluate a problem.
   mutable LeastSquaresFit last_, linear_;
 };
 
