@@ -1,6 +1,7 @@
 #include "bindings/core/binding.h"
 
 NB_MODULE(_core, module) {
+  nanobind::set_leak_warnings(false);  // with torch, modules may outlive the interpreter
   namespace nb = nanobind;
   using namespace penstock::python;
   module.doc() = "The core of Penstock: schedules as data. Import penstock instead.";

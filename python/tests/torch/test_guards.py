@@ -6,10 +6,13 @@ import ctypes
 import functools
 import gc
 import io
+import mmap
 import os
 import pathlib
 import random
+import sqlite3
 import sys
+import threading
 import time
 import types
 import warnings
@@ -142,7 +145,7 @@ def in_weak_method(value: Any) -> tuple[Read, Write]:
 def in_imported_module(value: Any) -> tuple[Read, Write]:
     def write(new: Any) -> None:
         module = types.ModuleType("settings_of_a_user")
-        module.__dict__.update(value=new, __file__="settings_of_a_user.py")
+        module.__dict__.update(value=new)
         sys.modules["settings_of_a_user"] = module
 
     def read() -> Any:
@@ -203,6 +206,31 @@ def in_gradient(value: Any) -> tuple[Read, Write]:
     return lambda: holder.grad, write
 
 
+class Text(str):
+    """Has attributes, unlike other texts."""
+
+
+def in_text(value: Any) -> tuple[Read, Write]:
+    holder = Text()
+    holder.value = value  # type: ignore[attr-defined]
+    return lambda: holder.value, lambda new: setattr(holder, "value", new)  # type: ignore[attr-defined]
+
+
+def in_exception(value: Any) -> tuple[Read, Write]:
+    holder = ValueError(value)
+    return lambda: holder.args[0], lambda new: setattr(holder, "args", (new,))
+
+
+def in_event(value: Any) -> tuple[Read, Write]:
+    holder = threading.Event()
+
+    def write(new: Any) -> None:
+        (holder.set if float(torch.as_tensor(new).max()) > 1 else holder.clear)()
+
+    write(value)
+    return lambda: 2.0 if holder.is_set() else 1.0, write
+
+
 PLACES = (in_closure, in_module, in_dict, in_containers, in_object, in_global, in_class, in_default)
 
 # By kind: values one after the other, and what code computes with one.
@@ -251,7 +279,7 @@ def test_values_that_code_reads_are_the_ones_of_now(kind: str, place: Any) -> No
 @pytest.mark.parametrize(
     "place",
     [in_slot_of_own_name, in_partial, in_bound_dict, in_bound_list, in_view, in_proxy, in_weak_method, in_imported_module]
-    + [in_pattern, in_subclass, in_made_name, in_gradient, in_replaced_attributes],
+    + [in_pattern, in_subclass, in_made_name, in_gradient, in_replaced_attributes, in_text, in_exception, in_event],
     ids=lambda place: place.__name__,
 )
 def test_values_whose_holder_code_does_not_name_are_the_ones_of_now(place: Any) -> None:
@@ -299,12 +327,13 @@ def test_getters_that_return_a_new_object_each_time_are_no_settings() -> None:
     assert pipe.changes == []
 
 
-def test_bytes_of_structures_and_streams_are_the_ones_of_now() -> None:
-    values, stream = Values(1.0), io.BytesIO(b"a")
-    stages: list[nn.Module] = [Around(lambda inner, x: inner(x) * values.value * stream.getvalue()[0]), mlp()]
+def test_bytes_of_structures_streams_and_maps_are_the_ones_of_now() -> None:
+    values, stream, mapped = Values(1.0), io.BytesIO(b"a"), mmap.mmap(-1, 8)
+    stages: list[nn.Module] = [Around(lambda inner, x: inner(x) * values.value * stream.getvalue()[0] * (mapped[0] + 1)), mlp()]
     pipe = pipeline(stages, optimizer=None)
-    for value, text in ((1.0, b"a"), (3.0, b"a"), (3.0, b"b")):
+    for value, text, byte in ((1.0, b"a", 0), (3.0, b"a", 0), (3.0, b"b", 0), (3.0, b"b", 1)):
         values.value = value
+        mapped[0] = byte
         stream.seek(0)
         stream.write(text)
         assert_equal(pipe, stages, mse, torch.randn(8, 16), torch.randn(8, 16))
@@ -389,6 +418,7 @@ def appends(inner: nn.Module, x: torch.Tensor) -> Any:
 
 
 HELD = io.StringIO("text")
+DATABASE = sqlite3.connect(":memory:", check_same_thread=False)
 POINTER = ctypes.pointer(ctypes.c_double(1.0))
 REFUSED: dict[str, tuple[Callable[[nn.Module, Any], Any], str]] = {
     "random": (lambda inner, x: inner(x) * random.random(), r"test_guards.py:\d+ in <lambda>: random.random"),
@@ -401,6 +431,8 @@ REFUSED: dict[str, tuple[Callable[[nn.Module, Any], Any], str]] = {
     "file of NumPy": (lambda inner, x: inner(x) * np.fromfile(__file__, np.uint8)[0], r"test_guards.py:\d+ in <lambda>: numpy.fromfile"),
     "pointer": (lambda inner, x: inner(x) * POINTER.contents.value, "'POINTER' is a pointer"),
     "file": (lambda inner, x: inner(x) * len(open(__file__).read()), r"test_guards.py:\d+ in <lambda>: io.open"),
+    "database": (lambda inner, x: inner(x) * DATABASE.execute("SELECT 1").fetchone()[0], r"test_guards.py:\d+ in <lambda>: Connection.execute"),
+    "thread": (lambda inner, x: [threading.Thread(target=len, args=("",)).start(), inner(x)][1], r"in <lambda>: thread.start_new_thread"),
     "seed": (lambda inner, x: [torch.manual_seed(0), inner(x)][1], "torch.manual_seed"),
     "counter": (counts, r"test_guards.py:\d+ in counts: '.*calls' is changed by the code itself"),
     "list": (appends, "is changed by the code itself"),

@@ -35,6 +35,12 @@ def test_ranks_threads_end_with_the_pipeline() -> None:
     assert count_threads() == before
 
 
+def test_a_program_that_ends_prints_nothing() -> None:
+    for program in ("import penstock.torch", "import torch, penstock; penstock.schedule('1f1b', ranks=2, microbatches=4)"):
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        assert (done.stdout, done.stderr) == ("", ""), program
+
+
 def test_pipelines_alternate() -> None:
     alone = []
     pipe, x, y = make_pipe()

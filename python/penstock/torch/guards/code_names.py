@@ -10,7 +10,7 @@ from typing import Any
 
 #: Code that loads one of these reads attributes by names that it makes.
 _DYNAMIC = frozenset(
-    ("getattr", "vars", "__dict__", "attrgetter", "__getattribute__", "eval", "exec", "globals", "locals", "asdict", "fields")
+    ("getattr", "vars", "__dict__", "attrgetter", "__getattribute__", "eval", "exec", "globals", "locals", "asdict", "astuple", "fields")
     + ("dir", "getmembers", "__match_args__")
 )
 _LOADS = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR")

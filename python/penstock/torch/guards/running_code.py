@@ -32,7 +32,7 @@ _EXEMPT = (
     *(
         _STDLIB[0] + each
         for each in ("logging/", "warnings.py", "linecache.py", "importlib/", "inspect.py", "tokenize.py", "traceback.py", "ast.py")
-        + ("abc.py", "threading.py", "contextlib.py", "textwrap.py", "gc.py", "typing.py")
+        + ("abc.py", "contextlib.py", "textwrap.py", "gc.py", "typing.py")
     ),
     "<frozen importlib",
 )
@@ -53,7 +53,10 @@ _CALLS: dict[str, tuple[str, ...]] = {
     "get_count": ("gc",),
     "fork_exec": ("_posixsubprocess",),
     "active_count": ("threading",),
+    **dict.fromkeys(("start_new_thread", "start_joinable_thread"), ("_thread",)),  # whose code is not seen
 }
+# Modules in C whose objects hold what other threads, programs and machines change.
+_CHANNELS = frozenset(("sqlite3", "_queue", "_socket", "_ssl", "select", "_dbm", "_gdbm"))
 # How functions begin that return settings of the process, and where torch has its properties of such.
 _GETTERS = frozenset(("get", "_ge", "is_", "_is", "ise"))
 _PROPERTIES = (TORCH + "backends" + os.sep, TORCH + "__init__.py")
@@ -81,6 +84,17 @@ def owner_of(file: str) -> str:
     if file.startswith(_STDLIB) and not file.startswith(_SITE):
         return "library" if file.startswith(_EXEMPT) else "configured"
     return "user"
+
+
+def owner_of_module(module: ModuleType) -> str:
+    """Returns whose code a module has. One without a file is of its package, of the interpreter, or a user made it."""
+    name, found = module.__name__, module
+    while not getattr(found, "__file__", None) and "." in name:
+        name = name.rpartition(".")[0]
+        found = sys.modules.get(name, found)
+    file = getattr(found, "__file__", None)
+    is_frozen = getattr(getattr(found, "__spec__", None), "origin", None) in ("built-in", "frozen")
+    return owner_of(file) if file else "library" if is_frozen else "user"
 
 
 def _is_of_library(namespace: dict[str, Any]) -> bool:
@@ -151,8 +165,9 @@ class RunningCode:
             self._refuse(frame, f"{owner.strip('_')}.{name}")
         elif name[:3] in _GETTERS and name not in self.getters:
             self._note_getter(frame, name, function)
+        elif type(holder := getattr(function, "__self__", None)).__module__ in _CHANNELS:
+            self._refuse(frame, f"{type(holder).__name__}.{name}")
         elif name in _METHODS and type(function) is BuiltinFunctionType:
-            holder = function.__self__
             if isinstance(holder, random.Random):
                 self._refuse(frame, f"random.{name}")
             elif isinstance(holder, type) and issubclass(holder, datetime.date):

@@ -19,6 +19,7 @@ import gc
 import inspect
 import io
 import logging
+import mmap
 import operator
 import os
 import random
@@ -36,7 +37,7 @@ from torch import nn
 from penstock import Error
 from penstock.torch.guards.code_names import names_of
 from penstock.torch.guards.places import Item, Places
-from penstock.torch.guards.running_code import TORCH, RunningCode, owner_of
+from penstock.torch.guards.running_code import TORCH, RunningCode, owner_of_module
 from penstock.torch.hooks import FORWARD_HOOKS
 from penstock.torch.memory import storage_address
 
@@ -49,7 +50,7 @@ _SKIPPED: tuple[Any, ...] = (
     *(logging.Logger, types.CodeType, types.FrameType, re.Pattern, ast.AST),
     *(warnings.catch_warnings, inspect.Signature, concurrent.futures.Executor),
 )
-_BYTES = (bytearray, array.array, ctypes._SimpleCData, ctypes.Array, ctypes.Structure, ctypes.Union, memoryview)
+_BYTES = (bytearray, array.array, ctypes._SimpleCData, ctypes.Array, ctypes.Structure, ctypes.Union, memoryview, mmap.mmap)
 _MOST = 300_000  # objects
 _PLAIN_VALUES = (dict.values, collections.OrderedDict.values)
 _FEW = 64  # entries of a dict, which are compared one by one
@@ -117,7 +118,7 @@ class Walk:
                 self.places.item(name, vars(builtins), name)
         for name in set().union(*(names_of(code).names for code in self._code.codes)):  # imported by a name
             module = sys.modules.get(name)
-            if module is not None and owner_of(getattr(module, "__file__", None) or "<frozen") == "user":
+            if module is not None and owner_of_module(module) == "user":
                 self._item(name, sys.modules, name)
         self._walk_torch()
         self._walk()
@@ -163,7 +164,7 @@ class Walk:
     def _walk(self) -> None:
         while self._waiting:
             path, value = self._waiting.popleft()
-            if id(value) in self._seen or isinstance(value, (*_VALUES, *_SKIPPED)):
+            if id(value) in self._seen or type(value) in _VALUES or isinstance(value, _SKIPPED):  # others may have attributes
                 continue
             if len(self._seen) > _MOST:
                 raise Error(f"'{path}': the code of stages can reach more than {_MOST} objects: keep data out of modules and globals")
@@ -236,7 +237,19 @@ class Walk:
         self.places.call(path, functools.partial(_state_of, generator), "random")
 
     def _bytes(self, path: str, value: Any) -> None:
+        self._check_size(path, memoryview(value).nbytes)
         self.places.call(path, lambda: bytes(memoryview(value)), "[]")
+
+    def _check_size(self, path: str, size: int) -> None:
+        if size > _LARGEST:
+            raise Error(
+                f"'{path}' is an array of more than {_LARGEST >> 20} MiB, too large to be compared before each step: keep it in a tensor"
+            )
+
+    def _exception(self, path: str, error: BaseException) -> None:
+        self.places.call(f"{path}.args", lambda: tuple(map(id, error.args)))
+        self._waiting += [(f"{path}.args[{number}]", each) for number, each in enumerate(error.args)]
+        self._object(path, error)
 
     def _stream(self, path: str, stream: Any) -> None:
         if isinstance(stream, (io.StringIO, io.BytesIO)):
@@ -287,12 +300,9 @@ class Walk:
             items = value.ravel().tolist()
             self.places.call(path, lambda: tuple(map(id, value.ravel().tolist())), "[]")
             self._waiting += [(f"{path}[{number}]", each) for number, each in enumerate(items)]
-        elif value.nbytes <= _LARGEST:
-            self.places.call(path, lambda: (value.tobytes(), value.shape, value.dtype.str), "[]")
         else:
-            raise Error(
-                f"'{path}' is an array of more than {_LARGEST >> 20} MiB, too large to be compared before each step: keep it in a tensor"
-            )
+            self._check_size(path, value.nbytes)
+            self.places.call(path, lambda: (value.tobytes(), value.shape, value.dtype.str), "[]")
 
     def _module(self, path: str, module: nn.Module) -> None:
         for table in (module._modules, module._buffers, module._parameters):
@@ -384,7 +394,7 @@ class Walk:
                     break
 
     def _python_module(self, path: str, module: types.ModuleType) -> None:
-        is_user = owner_of(getattr(module, "__file__", None) or "<frozen") == "user"
+        is_user = owner_of_module(module) == "user"
         table = vars(module)
         for name in self.names & table.keys():
             if is_user:
@@ -411,6 +421,7 @@ _VISITS: tuple[tuple[Any, Callable[[Walk, str, Any], None]], ...] = (
     (property, Walk._property),
     (weakref.ref, Walk._weak),
     (types.CellType, Walk._cell),
+    (BaseException, Walk._exception),
     (contextvars.ContextVar, Walk._context),
     ((random.Random, torch.Generator), Walk._generator),
     (_BYTES, Walk._bytes),
@@ -452,10 +463,7 @@ def _function_of(value: Any) -> Any:
 @functools.cache
 def _owner_of_class(kind: type) -> str:
     module = sys.modules.get(kind.__module__)
-    if module is None:
-        return "user"
-    file = getattr(module, "__file__", None)
-    return owner_of(file) if file else ("user" if kind.__module__ == "__main__" else "library")
+    return "user" if module is None else owner_of_module(module)
 
 
 def _state_of(generator: Any) -> Any:
