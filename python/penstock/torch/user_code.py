@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import traceback
 from collections.abc import Iterator, Sequence
 
 import torch
+import typing_extensions
 
 import penstock
 from penstock import Error
 
 LIBRARIES = tuple(os.path.dirname(str(module.__file__)) + os.sep for module in (torch, penstock))
+_DECORATORS = tuple(str(module.__file__) for module in (contextlib, functools, typing_extensions))  # of functions of torch
+
+
+def is_of_library(file: str) -> bool:
+    """Whether code of this file is torch's, Penstock's or a decorator of theirs, or has no file."""
+    return file.startswith((*LIBRARIES, *_DECORATORS, "<"))
 
 
 @contextlib.contextmanager
@@ -40,14 +48,14 @@ def in_user_code(what: str) -> Iterator[None]:
 
 
 def user_line(error: BaseException) -> str:
-    """Returns the innermost line outside of torch and Penstock: " at model.py:12 in forward"."""
+    """Returns the innermost line outside of libraries: " at model.py:12 in forward"."""
     frames = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(error.__traceback__)]
     return innermost(frames)
 
 
 def innermost(frames: Sequence[tuple[str, int | str | None, str]]) -> str:
-    """Returns the last of these frames that is outside of torch and Penstock."""
+    """Returns the last of these frames that is of no library."""
     for file, line, name in reversed(frames):
-        if not file.startswith((*LIBRARIES, "<")):
+        if not is_of_library(file):
             return f" at {file}:{line} in {name}"
     return ""

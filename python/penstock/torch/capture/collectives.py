@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from penstock.torch.engine import engine
 from penstock.torch.mesh.planes import Plane
-from penstock.torch.user_code import LIBRARIES, innermost
+from penstock.torch.user_code import innermost, is_of_library
 
 _LIBRARIES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "symm_mem", "_dtensor", "fsdp")
 # Methods of groups and of their backends that wait for other processes, in all versions of torch.
@@ -215,7 +215,7 @@ def _called(frames: list[tuple[str, int | None, str]]) -> str:
     """Returns the outermost function of torch.distributed that is running, below the user's code."""
     name = ""
     for file, _, function in reversed(frames):
-        if not file.startswith(LIBRARIES):
+        if not is_of_library(file):
             break
         if file.startswith(_FOLDER) and function != "wrapper":
             name = f"{function} of torch.distributed"

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from penstock.torch.user_code import LIBRARIES
+from penstock.torch.user_code import is_of_library
 
 
 class Trained:
@@ -60,9 +60,9 @@ def _address(tensor: torch.Tensor) -> int:
 
 
 def _user_frame() -> FrameType | None:
-    """Returns the innermost frame outside of torch and Penstock."""
+    """Returns the innermost frame that is of no library."""
     frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_code.co_filename.startswith((*LIBRARIES, "<")):
+    while frame is not None and is_of_library(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
 
