@@ -168,3 +168,4 @@ def _train_both(rank: int) -> list[Any]:
 def test_leaves_no_traces() -> None:
     for checked, unchecked in run_ranks(2, _train_both):
         torch.testing.assert_close(checked, unchecked, rtol=0, atol=0)
+        assert {int(state["norm.num_batches_tracked"]) for state, _ in checked[1]} == {2 * _MICROBATCHES}

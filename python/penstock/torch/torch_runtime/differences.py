@@ -7,9 +7,12 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+import torch
 import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage, schedules
 from torch.distributed.pipelining.schedules import _Action, _ComputationType
+
+from penstock.torch.preserve import copies
 
 # The actions of each rank. torch's lists may also have None, which ours never do.
 Lanes: TypeAlias = dict[int, list[Any]]
@@ -60,6 +63,30 @@ def skip_messages_to_itself(stage: PipelineStage) -> None:
         return [op for op in neighbors() if op.group_peer != stage.group_rank]
 
     stage._get_init_p2p_neighbors_ops = others
+
+
+def keep_buffers(stage: Any) -> None:
+    """Restores buffers after torch has run a stage to learn what it sends, as newer versions do.
+
+    2.12 and 2.13 run it on memory that nothing has written, which batch normalization would count.
+    """
+    clean_up = getattr(stage, "_post_metadata_inference_cleanup", None)
+    if clean_up is None or hasattr(stage, "_pre_metadata_inference_backup"):
+        return
+    run, kept = stage._forward_metadata_inference, list[tuple[str, torch.Tensor, torch.Tensor]]()
+
+    def run_and_keep(*args: Any, **named: Any) -> Any:
+        kept.extend(copies(stage.submod))
+        return run(*args, **named)
+
+    def restore() -> None:
+        clean_up()
+        for _, buffer, content in kept:
+            with torch.no_grad():
+                buffer.copy_(content)
+        kept.clear()
+
+    stage._forward_metadata_inference, stage._post_metadata_inference_cleanup = run_and_keep, restore
 
 
 def outputs_of(stage: Any) -> Any:

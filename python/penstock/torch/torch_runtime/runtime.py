@@ -15,7 +15,7 @@ from torch.distributed.pipelining.schedules import _Action, _add_reduce_grad, _P
 from penstock import Error, Schedule
 from penstock.torch.arguments import LossFn, checked, in_code_of, one_of, shown
 from penstock.torch.devices import device_of
-from penstock.torch.torch_runtime.differences import Lanes, of_mesh, skip_messages_to_itself, with_waits
+from penstock.torch.torch_runtime.differences import Lanes, keep_buffers, of_mesh, skip_messages_to_itself, with_waits
 from penstock.torch.torch_runtime.memory_actions import MemoryActions, divide
 from penstock.torch.torch_runtime.split_check import check_first_step
 
@@ -233,6 +233,7 @@ def _local_stages(stages: Any, built: list[PipelineStage], schedule: Schedule, g
     found = _check_built(built, local, schedule, rank) if built else _make_stages(stages, local, schedule, group, device, mesh)
     for stage in found:
         skip_messages_to_itself(stage)
+        keep_buffers(stage)
         _skip_gradients_of_eval(stage)
     return found
 
