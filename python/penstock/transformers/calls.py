@@ -19,6 +19,10 @@ from penstock import Error
 _WITHOUT_LOSS = {"accelerator", "args", "callback_handler", "eval_dataset", "model", "model_wrapped", "train_dataset"}
 
 
+#: The relative difference of losses that are the same but for rounding, in bfloat16 too.
+_SAME = 1e-2
+
+
 class _Called(BaseException):
     """Ends compute_loss where it calls the model."""
 
@@ -132,34 +136,82 @@ def with_loss(output: Any, loss: torch.Tensor) -> Any:
     return (loss, *output[1:]) if isinstance(output, tuple) else type(output)(**{**output, "loss": loss})
 
 
-def divides_by_items(trainer: Any, inputs: dict[str, Any], items: torch.Tensor) -> bool:
-    """Whether compute_loss returns another loss for twice as many items."""
-    for row in range(len(next(each for each in inputs.values() if isinstance(each, torch.Tensor) and each.dim() > 0))):
-        sample = {name: each[row : row + 1] if isinstance(each, torch.Tensor) and each.dim() > 0 else each for name, each in inputs.items()}
-        losses = []
-        for factor in (1, 2):
-            torch.manual_seed(0)
-            losses.append(float(trainer.compute_loss(trainer.model, dict(sample), num_items_in_batch=items * factor)))
-        if losses[0] != 0 and math.isfinite(losses[0]):  # Else the sample has no terms.
-            return losses[0] != losses[1]
-    return True
+def weighting(trainer: Any, inputs: dict[str, Any], items: torch.Tensor | None, *, shifts: bool) -> str:
+    """Returns how losses of microbatches become the loss of their batch, by the losses of two samples together and alone.
+
+    They are added ("sum") or averaged, weighted by their "labels" that are not -100, by those without the first label of
+    each sample ("shifted labels"), or by their "samples". Call it in evaluation mode, without gradients.
+
+    Args:
+        shifts: whether averages of the model leave out the first label of each sample.
+
+    Raises:
+        Error: None of these is the loss of both samples, as with losses that compare samples.
+    """
+    known = "shifted labels" if shifts else "labels"
+
+    def loss(sample: dict[str, Any], seed: int = 0) -> float:
+        torch.manual_seed(seed)
+        return float(trainer.compute_loss(trainer.model, dict(sample), num_items_in_batch=items))
+
+    with_terms = (each for each in _samples(inputs) if math.isfinite(value := loss(each)) and value != 0)
+    samples = list(itertools.islice(with_terms, 2))
+    if len(samples) < 2:
+        return known if items is None else "sum"
+    _with_unlike_labels(samples)
+    both = {name: torch.cat([one, samples[1][name]]) if _is_batch(one) else one for name, one in samples[0].items()}
+    whole, alone = loss(both), [loss(each) for each in samples]
+    if not math.isclose(whole, loss(both, seed=1), rel_tol=1e-6):  # It draws numbers.
+        return known if items is None else "sum"
+    found = {} if items is None else {"sum": sum(alone)}
+    for name in (known, "labels", "shifted labels", "samples"):
+        weights = [Terms(name)({"inputs": each}) for each in samples]
+        found.setdefault(name, sum(weight * each for weight, each in zip(weights, alone, strict=True)) / max(sum(weights), 1))
+    nearest = min(found, key=lambda name: abs(found[name] - whole))
+    if not math.isclose(found[nearest], whole, rel_tol=_SAME):
+        raise Error(
+            f"compute_loss of two samples is {whole:.4g}, which is neither the sum nor a mean of the losses of each "
+            f"({alone[0]:.4g}, {alone[1]:.4g}), as of losses that compare samples or balance experts: use transformers.Trainer, "
+            "because microbatches would train another loss"
+        )
+    return nearest
+
+
+def _is_batch(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dim() > 0
+
+
+def _samples(inputs: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for row in range(next(len(each) for each in inputs.values() if _is_batch(each))):
+        yield {name: each[row : row + 1] if _is_batch(each) else each for name, each in inputs.items()}
+
+
+def _with_unlike_labels(samples: list[dict[str, Any]]) -> None:
+    """Has the first sample the second half of its labels of tokens, and the second one all, so that each weighting is another."""
+    for number, sample in enumerate(samples):
+        labels = sample.get("labels")
+        if not isinstance(labels, torch.Tensor) or labels.is_floating_point() or labels.dim() < 2 or labels.shape[1] < 4:
+            return
+        filled = torch.where(labels == -100, labels.max(), labels)
+        if number == 0:
+            filled[:, : labels.shape[1] // 2] = -100
+        samples[number] = {**sample, "labels": filled}
 
 
 class Terms:
-    """The number of terms that the loss of a microbatch is the mean of."""
+    """The weight of a microbatch's loss in that of the batch, by a `weighting`."""
 
-    __slots__ = ("_is_sum", "_shifts")
+    __slots__ = ("_weighting",)
 
-    def __init__(self, *, shifts: bool, is_sum: bool) -> None:
-        """``shifts``: whether losses leave out the first label of each sample. ``is_sum``: whether losses of microbatches are added."""
-        self._shifts, self._is_sum = shifts, is_sum
+    def __init__(self, weighting: str) -> None:
+        self._weighting = weighting
 
     def __call__(self, targets: dict[str, Any]) -> int:
-        if self._is_sum:
-            return 1
         inputs = targets["inputs"]
         labels = inputs.get("labels")
-        if not isinstance(labels, torch.Tensor) or labels.is_floating_point():
-            return next(each.shape[0] for each in inputs.values() if isinstance(each, torch.Tensor) and each.dim() > 0)
-        counted = labels[..., 1:] if self._shifts and labels.dim() > 1 else labels
+        if self._weighting == "sum":
+            return 1
+        if self._weighting == "samples" or not isinstance(labels, torch.Tensor) or labels.is_floating_point():
+            return next(len(each) for each in inputs.values() if _is_batch(each))
+        counted = labels[..., 1:] if self._weighting == "shifted labels" and labels.dim() > 1 else labels
         return int((counted != -100).sum())

@@ -71,7 +71,7 @@ class Trainer(transformers.Trainer):
         self._parts: dict[Any, list[nn.Module]] = {}
         self._pipelines: dict[Any, penstock.torch.Pipeline] = {}
         self._divided: nn.Module | None = None
-        self._is_sum: bool | None = None  # see _divides_by_items
+        self._weighting = ""  # see calls.weighting
         self._seen: dict[str, Any] = {}  # what compute_loss reads of this object
         self._running: penstock.torch.Pipeline | None = None  # that trained last
         super().__init__(model, args, *others, **named)
@@ -153,13 +153,13 @@ class Trainer(transformers.Trainer):
             refusals.check_batch(_samples(inputs), self._microbatches, self._processes.count)
             return super().training_step(model, inputs, num_items_in_batch)
         targets: dict[str, Any] = {"inputs": inputs}
-        is_sum = self._divides_by_items(inputs, num_items_in_batch)
+        weighting = self._weighting_of(inputs, num_items_in_batch)
         if num_items_in_batch is not None:
-            targets["items"] = self._items(num_items_in_batch, self._microbatches, is_sum)
+            targets["items"] = self._items(num_items_in_batch, self._microbatches, weighting)
         if not self._is_scaled(num_items_in_batch):
             targets["divisor"] = torch.tensor(float(self.current_gradient_accumulation_steps), device=self.args.device)
         given = calls.arguments(self, inputs, targets.get("items"))
-        pipeline = self._pipeline(given, is_sum=is_sum, is_trained=True)
+        pipeline = self._pipeline(given, weighting, is_trained=True)
         if pipeline is not self._running:
             pipeline.load_state_dict({**self._position, "optimizers": [], "lr_schedulers": []})
             self._running = pipeline
@@ -190,10 +190,10 @@ class Trainer(transformers.Trainer):
             targets: dict[str, Any] = {"inputs": self._prepare_inputs(inputs)}
             items = named.get("num_items_in_batch")
             with calls.with_forward(whole, own):
-                is_sum = self._divides_by_items(inputs, items)
+                weighting = self._weighting_of_labels() if items is None else self._weighting_of(inputs, items)
                 if items is not None:
-                    named["num_items_in_batch"] = self._items(items, count, is_sum)
-                pipeline = self._pipeline(named, is_sum=is_sum, is_trained=False)
+                    named["num_items_in_batch"] = self._items(items, count, weighting)
+                pipeline = self._pipeline(named, weighting, is_trained=False)
                 pipeline.eval_step(named, targets)
             output = pipeline.last.outputs
             if self._processes.are_several:
@@ -205,19 +205,23 @@ class Trainer(transformers.Trainer):
         with calls.with_forward(whole, forward):
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
 
-    def _items(self, items: Any, microbatches: int, is_sum: bool) -> torch.Tensor:
+    def _items(self, items: Any, microbatches: int, weighting: str) -> torch.Tensor:
         """Returns what losses of microbatches are divided by, so that their mean is the batch's."""
-        return torch.as_tensor(items, device=self.args.device) / (microbatches if is_sum else 1)
+        return torch.as_tensor(items, device=self.args.device) / (microbatches if weighting == "sum" else 1)
 
-    def _divides_by_items(self, inputs: dict[str, Any], items: Any) -> bool:
-        """Whether losses are sums divided by ``num_items_in_batch``. Other losses, which ignore it, are means."""
-        if items is None:
-            return False
-        if self._is_sum is None or self._divided is not self.model:
+    def _weighting_of_labels(self) -> str:
+        """Returns the weights of losses that the model computes itself, without ``num_items_in_batch``."""
+        return "shifted labels" if self._loss_shifts_labels else "labels"
+
+    def _weighting_of(self, inputs: dict[str, Any], items: Any) -> str:
+        """Returns how losses of microbatches become the batch's."""
+        if not self._weighting or self._divided is not self.model:
             whole: Any = self.model
             with preserved(whole), torch.no_grad():
-                self._is_sum = calls.divides_by_items(self, inputs, torch.as_tensor(items, device=self.args.device))
-        return self._is_sum
+                whole.eval()
+                given = None if items is None else torch.as_tensor(items, device=self.args.device)
+                self._weighting = calls.weighting(self, inputs, given, shifts=self._loss_shifts_labels)
+        return self._weighting
 
     def _is_scaled(self, items: Any) -> bool:
         """Whether losses belong to the whole accumulated batch, as `transformers.Trainer.training_step` decides."""
@@ -225,7 +229,7 @@ class Trainer(transformers.Trainer):
             return bool(self.loss_is_scaled_for_ga)
         return (self.model_accepts_loss_kwargs and items is not None) or self.compute_loss_func is not None
 
-    def _pipeline(self, given: dict[str, Any], *, is_sum: bool, is_trained: bool) -> penstock.torch.Pipeline:
+    def _pipeline(self, given: dict[str, Any], weighting: str, *, is_trained: bool) -> penstock.torch.Pipeline:
         """Returns the Pipeline for batches with these arguments of the model."""
         if self._divided is not self.model:  # model_init has made another one
             self._parts, self._pipelines, self._divided = {}, {}, self.model
@@ -233,21 +237,21 @@ class Trainer(transformers.Trainer):
         key = str(spec), tuple(None if isinstance(each, torch.Tensor) else repr(each) for each in leaves)
         if key not in self._parts:
             self._parts[key] = self._divide(given)
-        if (key, is_sum, is_trained) not in self._pipelines:
+        if (key, weighting, is_trained) not in self._pipelines:
             options: dict[str, Any] = {"loss": calls.loss_of(self, self._seen)}
             if not is_trained:
                 options = {"loss": calls.loss_of_output, "outputs": True}
-            self._pipelines[key, is_sum, is_trained] = penstock.torch.Pipeline(
+            self._pipelines[key, weighting, is_trained] = penstock.torch.Pipeline(
                 self._parts[key],
                 **self._schedule_options,
                 **{"seed": self.args.seed, **self._options, **options},
-                loss_weight=calls.Terms(shifts=self._loss_shifts_labels, is_sum=is_sum),
+                loss_weight=calls.Terms(weighting),
                 optimizer=None,
             )
             if self._processes.are_several:
-                made = self._pipelines[key, is_sum, is_trained]
+                made = self._pipelines[key, weighting, is_trained]
                 self._processes.own(self.model, [self._parts[key][stage % self._stages] for stage in made.local_stages])
-        return self._pipelines[key, is_sum, is_trained]
+        return self._pipelines[key, weighting, is_trained]
 
     def _divide(self, given: dict[str, Any]) -> list[nn.Module]:
         """Returns the stages of the model for batches like this one."""

@@ -83,9 +83,32 @@ def _sum(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> 
     return nn.functional.cross_entropy(logits, labels[:, 1:].flatten(), ignore_index=-100, reduction="sum") / num_items_in_batch
 
 
-@pytest.mark.parametrize(("options", "named"), [({"label_smoothing_factor": 0.1}, {}), ({}, {"compute_loss_func": _sum})], ids=["smooth", "own"])
-def test_losses(runs: Runs, options: dict[str, Any], named: dict[str, Any]) -> None:
-    _same_runs(runs, llama(), {**ACCUMULATED, **options}, named)
+def _mean(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
+    return nn.functional.cross_entropy(outputs.logits.flatten(0, 1), labels.flatten())
+
+
+def _mean_of_shifted(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
+    return nn.functional.cross_entropy(outputs.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+
+
+def _mean_of_samples(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
+    return outputs.logits.float().square().mean()
+
+
+def _contrast(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
+    pooled = outputs.logits.float().mean(1)
+    return nn.functional.cross_entropy(pooled @ pooled.T, torch.arange(len(pooled), device=pooled.device)) + pooled.square().mean()
+
+
+@pytest.mark.parametrize("function", [_sum, _mean, _mean_of_shifted, _mean_of_samples, None], ids=lambda each: getattr(each, "__name__", "smooth"))
+def test_losses(runs: Runs, function: Any) -> None:
+    options = {} if function else {"label_smoothing_factor": 0.1}
+    _same_runs(runs, llama(), {**ACCUMULATED, **options}, {"compute_loss_func": function})
+
+
+def test_a_loss_that_compares_samples_is_refused(runs: Runs) -> None:
+    with pytest.raises(penstock.Error, match="neither the sum nor a mean of the losses of each"):
+        runs.ours(llama(), compute_loss_func=_contrast).train()
 
 
 class _Scaled:
