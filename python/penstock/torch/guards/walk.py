@@ -58,6 +58,7 @@ _LARGEST = 1 << 24  # bytes of an array whose content is compared
 _MISSING = "nothing"
 #: The path of torch's settings: default dtype, precision and others.
 SETTING = "a setting of torch"
+_GUARDS = __name__.rpartition(".")[0]
 _OF_MODULES = vars(nn.Module()).keys()
 
 
@@ -165,6 +166,8 @@ class Walk:
         while self._waiting:
             path, value = self._waiting.popleft()
             if id(value) in self._seen or type(value) in _VALUES or isinstance(value, _SKIPPED):  # others may have attributes
+                continue
+            if type(value).__module__.startswith(_GUARDS):  # of a stage that is a graph
                 continue
             if len(self._seen) > _MOST:
                 raise Error(f"'{path}': the code of stages can reach more than {_MOST} objects: keep data out of modules and globals")
