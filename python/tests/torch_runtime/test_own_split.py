@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from gloo_ranks import run_ranks
 from split_patterns import PATTERNS, WIDTH, Stage
 from torch import nn
+from torch.distributed.pipelining import PipelineStage
 
 import penstock
 import penstock.torch
@@ -136,6 +138,12 @@ def _several(rank: int) -> float:
     return _error(found, stages[rank].linear.weight.grad)
 
 
+_gradients = getattr(PipelineStage, "_compute_input_grads", None)
+
+
+@pytest.mark.skipif(
+    _gradients is not None and "allow_unused" not in inspect.getsource(_gradients), reason="torch 2.12 has no stages that leave a tensor unread"
+)
 def test_several_outputs_and_named_arguments() -> None:
     assert max(run_ranks(2, _several)) < 1e-5
 
