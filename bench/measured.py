@@ -251,8 +251,16 @@ def torchtitan_row(row):
 
 
 def automodel_row(row):
-    """NeMo AutoModel's benchmarks have no router: fake_balanced_gate takes the experts one after the other (examples/llm_benchmark)."""
-    return {**row, "consecutive_experts": str(bool(row["expert"])).lower()}
+    """NeMo AutoModel's benchmarks have no router: fake_balanced_gate takes the experts one after the other (examples/llm_benchmark).
+
+    A pass of the pipeline has 8 samples (LBS; docs/performance-summary.md), and a step as many passes as GA says. Ranks of torch 2.8's
+    schedules send and receive together, after each action (PipelineScheduleMulti).
+    """
+    row = {**row, "consecutive_experts": str(bool(row["expert"])).lower(), "transfers": ""}
+    if int(row["ranks"]) > 1:
+        passes = int(row["global_batch"]) // (8 * int(row["data_parallel"]))
+        row |= {"transfers": "batched", "global_batch": int(row["global_batch"]) // passes, "step_time": float(row["step_time"]) / passes}
+    return row
 
 
 def public_tables(path, folder):

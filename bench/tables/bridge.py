@@ -27,7 +27,7 @@ def first_of(text):
     return text.split(" (")[0]
 
 
-def recipe_of(model, device, precision, release, shards_weights):
+def recipe_of(model, device, precision, release, shards_weights, drops_tokens):
     """What the recipe of a run sets."""
     recipe = {}
     grace, h100 = device.startswith("gb"), device == "h100"
@@ -81,6 +81,12 @@ def recipe_of(model, device, precision, release, shards_weights):
             recipe["fp8_attention"] = "true"
         if model == "deepseek-v3" and device == "gb300":
             del recipe["recompute"]
+    if drops_tokens:
+        # Only one dispatcher drops tokens (apply_moe_token_drop), nothing overlaps its exchanges in 25.09 (run_script.py at v0.1.0rc4),
+        # and with rows of fixed sizes whole layers of Qwen3 are graphs (cuda_graphs: true).
+        recipe["drops_tokens"] = "true"
+        dispatcher, overlapped = "all-to-all", False
+        graphs = "full" if model.startswith("qwen3") and (grace or model == "qwen3-30b-a3b" and device == "b200") else "none"
     if graphs != "none":
         recipe["cuda_graphs"] = graphs
     if model not in WITHOUT_EXPERTS:
@@ -134,8 +140,6 @@ def read_bridge(row):
                **unless_one(tensor=tensor, context=context), "data_parallel": data}
     if row["task"] == "LoRA":
         columns["lora"] = columns["qkv_adapters"] = "true"  # cfg.peft.target_modules = ["linear_qkv"]
-    if "tokendrop" in row["model"]:
-        columns["drops_tokens"] = "true"
     if predictors:
         columns["predictors"] = 0 if "w/o MTP" in row["model"] else predictors
     if ranks > 1:
@@ -149,7 +153,7 @@ def read_bridge(row):
         columns["zero"] = 3 if fsdp > 0 else 1
     if 0 < fsdp < data:
         columns["zero_ranks"] = int(fsdp)
-    columns |= recipe_of(name, device, precision, release, row["fsdp"] != "0")
+    columns |= recipe_of(name, device, precision, release, row["fsdp"] != "0", "tokendrop" in row["model"])
     columns["tokens_per_second_per_device"] = row.number("tok_s_gpu", first_of(row["tok_s_gpu"]))
     # The table has one best configuration per model, device, precision and release.
     columns["job"] = f"model {name}, device {device}, release {release}"

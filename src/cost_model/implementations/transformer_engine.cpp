@@ -68,7 +68,7 @@ class Layer {
       AddPlainAttention(shape_.window_of(layer));
     }
     AddExchange(/*is_divided=*/true);
-    AddHost(kHostPart);
+    AddHost(shape_.latent ? kHostLatent * kHostPart : kHostPart);
   }
 
   void AddDelta() {
@@ -225,7 +225,7 @@ class Layer {
     if (shared > 0) AddDense(Share(shared), kExpertsModule | kSharedExperts);
     AddExchange(/*is_divided=*/shared > 0);
     list_.Within(0);
-    double host = kHostExperts;
+    double host = kHostExperts + (shared > 0 ? kHostPart : 0);
     if (!profile_.fused_experts) host += kHostExpert * local_experts;
     if (sends_copies()) host += kHostCounts;
     AddHost(profile_.drops_tokens ? host * kHostDropping : host);
@@ -247,6 +247,9 @@ class Layer {
     double passes = fused ? kRowPassesFused : kRowPasses;
     // Rows arrive by rank. They are ordered by expert if a rank has several.
     if (sends_copies() && local_experts > 1) passes += kAllToAllPasses;
+    // HybridEP pads rows for the blocks of scales as it receives them.
+    const bool pads = profile_.dispatcher != Dispatcher::kHybridEp && !profile_.drops_tokens;
+    if (IsQuantized(formats_.others) && pads) passes += kPaddingPasses;
     list_.Passes("rows of experts", rows * width, passes);
     list_.Linear(
         {"experts' fc1", rows, width, (is_gated() ? 2 : 1) * hidden, local_experts, true, hidden});

@@ -27,6 +27,11 @@ CONVERTED = [
     # The last stage may have only the loss: Et|(tt|)*30mL.
     ("megatron_bridge", "25.09,Pre-Training,DeepSeekV3 (dropless),DGX-H100,1024,FP8,8192,1,4096,0,2,8,1,4,64,1297,338 (330)",
      {"layout": "1," + "2," * 30 + "0", "precision": "fp8-blockwise"}),
+    # Only the all-to-all dispatcher drops tokens, and nothing overlapped its exchanges then.
+    ("megatron_bridge", "25.09,Pre-Training,Qwen3_235B_a22B (tokendrop),DGX-H100,256,FP8,2048,1,4096,0,2,8,1,4,32,1204,178",
+     {"drops_tokens": "true", "dispatcher": "all-to-all", "overlapped_experts": "", "cuda_graphs": ""}),
+    ("megatron_bridge", "25.09,Pre-Training,Qwen3_235B_a22B (tokendrop),DGX-GB200,64,FP8,1024,1,4096,0,2,1,1,1,64,4452 (4416),659 (654)",
+     {"dispatcher": "all-to-all", "cuda_graphs": "full"}),
     # Of two values in a cell, the first counts.
     ("megatron_bridge", "25.09,Pre-Training,LLAMA3_70B,DGX-GB200,64,FP8-CS (FP8-MX),128,2,8192,64 (0),1 (2),1 (4),1,1 (5),n/a,3541 (3475),1",
      {"precision": "fp8", "zero": "3", "offloaded_layers": "40", "ranks": "1", "tokens_per_second_per_device": "3541.0"}),
