@@ -91,7 +91,7 @@ std::string UnknownOption(const std::string& word, const CLI::App& app) {
 
 // The message of CLI11, whose own words say too little.
 std::string InOurWords(const CLI::ParseError& error) {
-  const std::string message = error.what();
+  std::string message = error.what();
   const std::string option = message.substr(0, message.find(':'));
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
     // "--ranks: 1 required INT missing", "--ranks: At Most 1 required but received 2"
