@@ -79,11 +79,16 @@ def shown(value: object) -> str:
 
 def keywords_of(function: Callable[..., Any]) -> frozenset[str] | None:
     """Returns the keywords that a function takes; None if it takes any."""
-    parameters = inspect.signature(function).parameters.values()
-    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
+    signature = inspect.signature(function)
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in signature.parameters.values()):
         return None
+    return named_of(signature)
+
+
+def named_of(signature: inspect.Signature) -> frozenset[str]:
+    """Returns the keywords that a signature names."""
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return frozenset(each.name for each in parameters if each.kind in named) - {"self", "cls"}
+    return frozenset(each.name for each in signature.parameters.values() if each.kind in named) - {"self", "cls"}
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -164,14 +169,17 @@ def _checked_function(function: _Checked) -> _Checked:
     def call(*given: Any, **named: Any) -> Any:
         named = _with_current_names(function, named)
         require_keywords(own_name, named, known)
-        bound = signature.bind(*given, **named)
+        try:
+            bound = signature.bind(*given, **named)
+        except TypeError as wrong:
+            raise _core.Error(f"{own_name}: {wrong}; {_takes(signature)}") from None
         for name, annotation in _annotations(function).items():
             if name not in bound.arguments:
                 continue
             value = bound.arguments[name]
             kind = signature.parameters[name].kind
             if kind is inspect.Parameter.VAR_KEYWORD:
-                _check_keywords(function.__name__, value, annotation)
+                _check_keywords(own_name, value, annotation, known or named_of(signature))
             elif kind is inspect.Parameter.VAR_POSITIONAL:
                 for each in value:
                     _check(name, each, annotation)
@@ -209,11 +217,20 @@ def _keywords(fields: Any) -> dict[str, Any]:
     return typing.get_type_hints(fields, vars(sys.modules[fields.__module__]))
 
 
-def _check_keywords(function: str, given: Mapping[str, Any], fields: Any) -> None:
+def _check_keywords(function: str, given: Mapping[str, Any], fields: Any, own: Collection[str]) -> None:
+    """``own`` are the function's other keywords."""
     known = _keywords(fields)
-    require_keywords(function, given, known)
+    require_keywords(function, given, {*known, *own})
     for name, value in given.items():
         _check(name, value, known[name])
+
+
+def _takes(signature: inspect.Signature) -> str:
+    """Returns which arguments a function takes by position: "it takes (name), and others by keyword"."""
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [each.name for each in signature.parameters.values() if each.kind in by_position and each.name not in ("self", "cls")]
+    others = len(signature.parameters) > len(names)
+    return f"it takes {', '.join(names) or 'none'} by position{', the others by keyword' if others else ''}"
 
 
 def _check(name: str, value: Any, annotation: Any) -> None:
@@ -282,7 +299,10 @@ def _wanted(annotation: Any) -> str:
     if not isinstance(kind, type):
         return str(kind)
     if issubclass(kind, Mapping):
-        return "a mapping"
+        of = arguments[-1] if arguments else Any
+        return "a mapping" if of is Any else f"a mapping in which each value is {_wanted(of)}"
+    if issubclass(kind, collections.abc.Iterable) and arguments and arguments[0] is Any:
+        return "a sequence"
     if issubclass(kind, collections.abc.Iterable) and arguments:
         return f"a sequence in which each element is {_wanted(arguments[0])}"
     if issubclass(kind, collections.abc.Callable):  # type: ignore[arg-type]

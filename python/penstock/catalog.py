@@ -69,6 +69,8 @@ def schedule(
         "frozen": _stages("frozen", frozen),
         "adapters": _stages("adapters", adapters),
     }
+    if name.endswith(".csv"):
+        raise _core.Error(f"name is {name!r}: Schedule.from_csv reads a file")
     given = {name: value for name, value in fields.items() if value is not None}
     return Schedule._of(_core.generate(name, as_fields(given), used._fields))
 

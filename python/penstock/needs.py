@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 
 _HOW = {
-    "torch": "run pip install torch, then pip install --force-reinstall --no-deps --no-build-isolation on the folder of Penstock",
+    "torch": "run pip install torch, then pip install .[torch] in the folder of Penstock",
 }
 
 

@@ -7,14 +7,18 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch import nn
-from torch.distributed.pipelining import PipelineStage
+from penstock.needs import needs
 
-import penstock.torch
-from penstock import Error, Schedule
-from penstock.arguments import named
-from penstock.torch.arguments import shown
+needs("penstock.torchtitan", "torch")
+
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.distributed.pipelining import PipelineStage  # noqa: E402
+
+import penstock.torch  # noqa: E402
+from penstock import Error, Schedule  # noqa: E402
+from penstock.arguments import named  # noqa: E402
+from penstock.torch.arguments import shown  # noqa: E402
 
 
 @named

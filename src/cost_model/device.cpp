@@ -231,7 +231,11 @@ std::vector<std::string_view> DeviceNames() {
 
 Result<Device> FindDevice(std::string_view name) {
   for (const Device& device : KnownDevices()) {
-    if (IsSameName(WithoutSeparators(device.name), WithoutSeparators(name))) return device;
+    const std::string plain = WithoutSeparators(device.name);
+    const std::string with_memory = fmt::format("{}{:.0f}GB", plain, device.memory / kGiB);
+    for (const std::string& each : {plain, with_memory}) {  // "h100", "H100 80GB"
+      if (IsSameName(each, WithoutSeparators(name))) return device;
+    }
   }
   const std::vector<std::string_view> names = DeviceNames();
   return NotFound(

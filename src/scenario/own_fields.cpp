@@ -8,6 +8,7 @@
 #include "base/text/deprecated_names.h"
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
+#include "config/other_names.h"
 
 namespace penstock {
 
@@ -17,6 +18,13 @@ std::vector<std::string_view> OwnFieldNames() {
     if (field.in_candidates) names.push_back(field.name);
   }
   return names;
+}
+
+std::string MeantField(std::string_view name, const std::vector<std::string_view>& known) {
+  const auto ours = OurNameOf(
+      name, [&](std::string_view each) { return std::ranges::find(known, each) != known.end(); });
+  if (ours && !ours->empty()) return fmt::format("did you mean '{}'?", *ours);
+  return DidYouMean(name, known, "'penstock simulate --help' lists the options");
 }
 
 Result<std::string> FindOwnField(std::string_view word, std::span<const std::string_view> more) {
@@ -29,9 +37,9 @@ Result<std::string> FindOwnField(std::string_view word, std::span<const std::str
   std::vector<std::string_view> names = OwnFieldNames();
   names.insert(names.end(), more.begin(), more.end());
   if (std::ranges::find(names, key) != names.end()) return key;
-  return InvalidArgument(
-      "{} is not an option of a schedule; {}", Quote(word),
-      DidYouMean(key, names, fmt::format("there are {}", fmt::join(names, ", "))));
+  if (key.empty()) return InvalidArgument("an option is empty; write NAME=VALUE");
+  return InvalidArgument("{} is not an option of a schedule; {}", Quote(word),
+                         MeantField(key, names));
 }
 
 Result<FieldTexts> ParseOwnFields(std::string_view text) {

@@ -16,6 +16,10 @@ namespace penstock {
 // The names of these fields.
 std::vector<std::string_view> OwnFieldNames();
 
+// Returns "did you mean 'tensor'?" for a name that is not in `known`, also for what other
+// frameworks call one of them ("tp"), or where to find the list.
+std::string MeantField(std::string_view name, const std::vector<std::string_view>& known);
+
 // Returns the name of the field that a word denotes: "microbatches" for "m", "memory_limit" for
 // "memory-limit". Names in `more` count as well. Errors: kInvalidArgument; suggests the nearest.
 Result<std::string> FindOwnField(std::string_view word,

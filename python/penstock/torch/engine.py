@@ -12,7 +12,7 @@ import torch
 from penstock import Error
 from penstock.arguments import keywords_of, name_of, require_keywords
 
-_INSTALL = "run pip install --force-reinstall --no-deps on the folder of Penstock with torch installed"
+_INSTALL = "with torch installed, run pip install .[torch] in the folder of Penstock"
 
 
 def _require_same_torch(built: pathlib.Path) -> None:

@@ -99,7 +99,7 @@ def test_examples_of_the_page_run(tmp_path: pathlib.Path, monkeypatch: pytest.Mo
 
 def test_parts_that_need_torch_say_so() -> None:
     code = "import sys; sys.modules['torch'] = None; import {}"
-    for module in ("penstock.torch", "penstock.transformers"):
+    for module in ("penstock.torch", "penstock.transformers", "penstock.torchtitan"):
         done = subprocess.run([sys.executable, "-c", code.format(module)], capture_output=True, text=True, check=False)
         last = done.stderr.strip().splitlines()[-1]
         assert last.startswith(f"ModuleNotFoundError: {module} needs torch, which is not installed: run pip install torch, then pip install"), last

@@ -138,6 +138,12 @@ def test_every_public_function_is_tried() -> None:
         (lambda: penstock.plan(global_batch_size=4), "did you mean 'global_batch'"),  # type: ignore[call-arg]
         (lambda: penstock.plan(model="llama-2-7b", nodes=4), "nodes is 4: give text: '4x8' for 4 nodes of 8 devices"),  # type: ignore[arg-type]
         (lambda: Costs.of_model("llama-2-7b", nodes=4), "nodes is 4: give text: '4x8'"),  # type: ignore[arg-type]
+        (lambda: Costs.of_model("llama-2-7b", tp=4), "of_model: there is no keyword 'tp'; did you mean 'tensor'"),  # type: ignore[call-arg]
+        (lambda: Costs.uniform(F=1), "give one of activation_bytes, backward_input, .*, forward,"),  # type: ignore[call-arg]
+        (lambda: penstock.schedule(), "schedule: missing a required argument: 'name'; it takes name by position"),  # type: ignore[call-arg]
+        (lambda: penstock.schedule("zbv", 4, 8), "schedule: too many positional arguments; it takes name by position"),  # type: ignore[call-arg]
+        (lambda: penstock.schedule("mine.csv"), "Schedule.from_csv reads a file"),
+        (lambda: penstock.sweep("zbv", over={"ranks": 4}), "give a mapping in which each value is a sequence"),  # type: ignore[dict-item]
         (lambda: Costs.of_model("gpt-5"), "gpt-5"),
         (lambda: Costs.of_model("llama-2-7b", "no-such-device"), "no-such-device"),
     ],

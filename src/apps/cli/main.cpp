@@ -89,6 +89,34 @@ std::string UnknownOption(const std::string& word, const CLI::App& app) {
   return fmt::format("there is no option {}{}", Quote(name), MeantOption(name, app));
 }
 
+// The message of CLI11, whose own words say too little.
+std::string InOurWords(const CLI::ParseError& error) {
+  std::string message = error.what();
+  const std::string option = message.substr(0, message.find(':'));
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
+    // "--ranks: 1 required INT missing", "--ranks: At Most 1 required but received 2"
+    if (message.ends_with(" missing")) return option + " needs a value";
+    if (message.find(": At Most 1 ") != message.npos) return option + " is given more than once";
+  }
+  constexpr std::string_view kNoNumber = "Could not convert: ";  // "--top-p = a"
+  if (!message.starts_with(kNoNumber)) return message;
+  const std::size_t equals = message.find(" = ");
+  return fmt::format("{}: {} is not a number",
+                     message.substr(kNoNumber.size(), equals - kNoNumber.size()),
+                     Quote(message.substr(equals + 3)));
+}
+
+// Returns an error for "-model gpt2", which CLI11 reads as the option -m with the value "odel".
+std::optional<std::string> LongOptionAfterOneDash(const std::vector<std::string>& words,
+                                                  const CLI::App& app) {
+  for (const std::string& word : words) {
+    if (word == "--") break;
+    if (word.size() < 3 || word[0] != '-' || word[1] == '-') continue;
+    if (NamesLongOption(word.substr(0, word.find('=')), app)) return UnknownOption(word, app);
+  }
+  return std::nullopt;
+}
+
 // What is wrong with the arguments. An unknown argument comes first: it may be the misspelled form
 // of the one that CLI11 misses.
 std::string Explain(const CLI::ParseError& error, const CLI::App& app) {
@@ -97,14 +125,14 @@ std::string Explain(const CLI::ParseError& error, const CLI::App& app) {
     if (word == "--") break;
     if (word.size() > 1 && word.front() == '-') return UnknownOption(word, app);
   }
-  if (!unknown.empty() && unknown.front() != "--")
-    return fmt::format("unexpected argument {}", Quote(unknown.front()));
-  std::string message = error.what();
-  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr &&
-      message.ends_with(" missing")) {  // "--ranks: 1 required INT missing"
-    return message.substr(0, message.find(':')) + " needs a value";
+  if (!unknown.empty() && unknown.front() != "--") {
+    const bool has_model = app.get_option_no_throw("--model") != nullptr;
+    return fmt::format(
+        "unexpected argument {}{}", Quote(unknown.front()),
+        has_model ? fmt::format("; is it of an option, as --model {}?", Printable(unknown.front()))
+                  : "");
   }
-  return message;
+  return InOurWords(error);
 }
 
 // Returns the current name of an option of `app`, and adds a note if `option` is a former one.
@@ -147,6 +175,9 @@ Result<int> RunCommand(Command& command, std::vector<std::string> words) {
     word.replace(0, name, CurrentOption(std::string_view(word).substr(0, name), *app));
   }
   if (const auto error = FlagWithValue(words, *app)) {
+    return command.Refuse(UsageError(*error, "penstock " + command.Name()));
+  }
+  if (const auto error = LongOptionAfterOneDash(words, *app)) {
     return command.Refuse(UsageError(*error, "penstock " + command.Name()));
   }
   const bool is_short = std::ranges::find(words, "-h") != words.end();

@@ -165,7 +165,7 @@ Result<YAML::Node> ParseYaml(const std::string& text) {
 }
 
 Result<YAML::Node> LoadYaml(const std::string& path) {
-  PENSTOCK_TRY(const std::string text, ReadFile(path, kYamlFile));
+  PENSTOCK_TRY(const std::string text, ReadTextFile(path, kYamlFile));
   auto root = ParseYaml(text);
   if (!root) return tl::unexpected(In(path, root.error()));
   return root;

@@ -1,5 +1,7 @@
 #include "cost_model/implementations/implementations.h"
 
+#include <fmt/ranges.h>
+
 #include "base/text/nearest.h"
 #include "base/text/quote.h"
 #include "cost_model/microbatch.h"
@@ -37,8 +39,9 @@ Result<const Implementation*> FindImplementation(std::string_view name) {
   for (const Implementation& each : Implementations()) {
     if (IsSameName(each.name, name)) return &each;
   }
-  return NotFound("no implementation is called {}{}", Quote(name),
-                  Suggestion(name, ImplementationNames()));
+  const std::vector<std::string_view> names = ImplementationNames();
+  return NotFound("no implementation is called {}; {}", Quote(name),
+                  DidYouMean(name, names, fmt::format("there are {}", fmt::join(names, ", "))));
 }
 
 const Implementation& Profile::get() const {

@@ -233,7 +233,7 @@ Result<Profile> ReadProfile(const ModelRequest& request) {
   Profile profile;
   if (request.implementation) {
     auto found = FindImplementation(*request.implementation);
-    if (!found) return InvalidParameter("implementation", "{}", found.error().line());
+    if (!found) return InvalidParameter("implementation", ": {}", found.error().line());
     profile.implementation = *found;
   }
   PENSTOCK_TRY(
@@ -466,7 +466,7 @@ Status SetGathers(const ModelRequest& request, ModelOnCluster& loaded) {
 Status SetMemorySavings(const ModelRequest& request, ModelOnCluster& loaded) {
   if (request.offload_modules) {
     auto parsed = ParseOffloadedModules(*request.offload_modules);
-    if (!parsed) return InvalidParameter("offload_modules", "{}", parsed.error().line());
+    if (!parsed) return InvalidParameter("offload_modules", ": {}", parsed.error().line());
     loaded.batch.profile.offloaded_modules = *parsed;
   }
   if (request.recompute) {

@@ -91,7 +91,13 @@ Status CheckKeys(const YamlMap& config) {
       known.push_back(field.former_name);
     }
   }
-  PENSTOCK_TRY_STATUS(config.RequireKnown(known));
+  for (const std::string& key : config.Keys()) {
+    if (std::ranges::find(known, key) != known.end()) continue;
+    return tl::unexpected(
+        In(fmt::format("line {}", config.LineOf(key)),
+           {ErrorCode::kInvalidArgument, fmt::format("the configuration has an unknown key {}; {}",
+                                                     Quote(key), MeantField(key, known))}));
+  }
   std::string_view first;
   for (const std::string_view source : kCostSources) {
     const std::string key(source);

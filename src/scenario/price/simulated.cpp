@@ -41,6 +41,9 @@ double MeanScale(const Placement& placement, const Costs& costs) {
   return edges == 0 ? 1 : sum / edges;
 }
 
+// What the label of a simulation ends with that its measured times follow.
+constexpr std::string_view kPredicted = " (predicted)";
+
 Simulated MeasuredRun(const PricedSchedule& chosen, Timeline times) {
   Simulated run;
   run.chosen = chosen;
@@ -110,14 +113,20 @@ Result<std::vector<Simulated>> SimulateEach(std::vector<PricedSchedule> chosen,
   return all;
 }
 
-std::string MeasuredLabel(const PricedSchedule& chosen) { return chosen.label + ", measured"; }
+std::string MeasuredLabel(const PricedSchedule& chosen) {
+  std::string_view label = chosen.label;
+  if (label.ends_with(kPredicted)) label.remove_suffix(kPredicted.size());
+  return fmt::format("{} (measured)", label);
+}
 
 std::vector<Simulated> WithMeasured(std::vector<Simulated> all) {
   std::vector<Simulated> runs;
   for (Simulated& simulated : all) {
     std::optional<Timeline> times = std::exchange(simulated.chosen.measured, std::nullopt);
     runs.push_back(std::move(simulated));
-    if (times) runs.push_back(MeasuredRun(runs.back().chosen, std::move(*times)));
+    if (!times) continue;
+    runs.back().chosen.label += kPredicted;
+    runs.push_back(MeasuredRun(runs.back().chosen, std::move(*times)));
   }
   return runs;
 }

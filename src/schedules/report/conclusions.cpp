@@ -7,6 +7,7 @@
 
 #include "explain/difference.h"
 #include "report/markup.h"
+#include "schedule/pairs.h"
 
 namespace penstock {
 namespace {
@@ -113,6 +114,23 @@ std::string ChangesOf(const ReportInput& input, const ReportRun& from, const Rep
   return changes.empty() ? "" : ". Of a rank's time, on average, " + Enumerated(changes, ", and ");
 }
 
+// What a comparison with a schedule presumes: ", if overlapped pairs of dualpipe take the longer of
+// their two times, and with the weights twice on each rank".
+std::string AssumptionsOf(const ReportInput& input, const ReportRun& run) {
+  const Schedule& schedule = ScheduleOf(input, run);
+  std::string text;
+  const bool is_simulated = run.costs != nullptr && !run.messages.empty();
+  if (is_simulated && run.costs->overlap.kind == OverlapRule::Kind::kMax && HasPairs(schedule)) {
+    text +=
+        fmt::format(", if overlapped pairs of {} take the longer of their two times", run.label);
+  }
+  if (schedule.placement.replicas() > 1) {
+    text += fmt::format("; ranks of {} hold the weights of {} chains", run.label,
+                        schedule.placement.replicas());
+  }
+  return text;
+}
+
 // "zb-h1 takes 28.5 instead of 33 as 1f1b (13.6% less). Of a rank's time, ..."
 std::string ComparedSentence(const ReportInput& input, const ReportRun& from, const ReportRun& to) {
   const double before = MakespanOf(from), after = MakespanOf(to);
@@ -131,6 +149,7 @@ std::string ComparedSentence(const ReportInput& input, const ReportRun& from, co
     text += fmt::format(", and holds {} times the activations", FormatNumber(holds / held, 2));
   }
   if (to.above_limit) text += ", more memory than its limit";
+  for (const ReportRun* run : {&from, &to}) text += AssumptionsOf(input, *run);
   return text + ChangesOf(input, from, to) + ".";
 }
 

@@ -1,6 +1,10 @@
 #include "report/table_fit.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <set>
+#include <string_view>
 
 #include "base/text/wrap.h"
 
@@ -19,6 +23,7 @@ class Fitted {
     if (Total() > width_) WrapNames();
     for (std::size_t i = 0; i < table_.columns.size() && Total() > width_; ++i) WrapWidestText();
     if (Total() <= width_) return {std::move(table_)};
+    if (!IsFirstColumnUnique()) NumberRows();
     return Parts();
   }
 
@@ -42,6 +47,28 @@ class Fitted {
       total += WidthOfColumn(i) + (i > 0 ? kBetween : 0);
     }
     return total;
+  }
+
+  // Indented cells belong to the row above.
+  bool IsFirstColumnUnique() const {
+    std::set<std::string_view> seen;
+    return std::ranges::all_of(table_.rows, [&](const auto& row) {
+      return row.front().starts_with(' ') || seen.insert(row.front()).second;
+    });
+  }
+
+  // Parts of a table are read together by their first column.
+  void NumberRows() {
+    const auto lines = std::ranges::count(table_.columns.front(), '\n');
+    table_.columns.insert(table_.columns.begin(),
+                          std::string(static_cast<std::size_t>(lines), '\n') + "row");
+    for (std::size_t i = 0; i < table_.rows.size(); ++i) {
+      table_.rows[i].insert(table_.rows[i].begin(), fmt::format("{}", i + 1));
+    }
+    figures_.insert(figures_.begin(), true);
+    decltype(table_.best) best;
+    for (const auto& [row, column] : table_.best) best.insert({row, column + 1});
+    table_.best = std::move(best);
   }
 
   void WrapNames() {
@@ -91,7 +118,13 @@ class Fitted {
   Table PartOf(const std::vector<std::size_t>& columns) const {
     Table part;
     part.title = table_.title;
-    for (const std::size_t column : columns) part.columns.push_back(table_.columns[column]);
+    std::size_t blank = std::string::npos;  // lines that all names begin with
+    for (const std::size_t column : columns) {
+      const std::string& name = table_.columns[column];
+      blank = std::min(blank, name.find_first_not_of('\n'));
+      part.columns.push_back(name);
+    }
+    for (std::string& name : part.columns) name.erase(0, std::min(blank, name.size()));
     for (const auto& row : table_.rows) {
       std::vector<std::string>& cells = part.rows.emplace_back();
       for (const std::size_t column : columns) cells.push_back(row[column]);

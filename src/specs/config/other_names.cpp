@@ -36,7 +36,7 @@ constexpr OtherNames kOtherNames[] = {
      "model-chunks interleave virtual-stages num-virtual-stages-per-rank stages-per-rank"},
     {{"tensor", "parallel.tensor="},
      "tp tp-size tp-degree tensor-model-parallel-size tensor-parallel-size tensor-parallel-degree "
-     "tensor-parallel model-parallel-size mp mp-size tensor-model-parallel"},
+     "tensor-parallel model-parallel-size model-parallel mp mp-size tensor-model-parallel"},
     {{"data_parallel", "parallel.data="},
      "dp dp-size dp-degree data-parallel-size data-parallel-degree data-parallel "
      "data-parallel-replicate-degree data-parallel-shard-degree dp-replicate dp-shard "
@@ -59,7 +59,8 @@ constexpr OtherNames kOtherNames[] = {
     {{"microbatches", "pipeline.microbatches="},
      "num-microbatches n-microbatches num-micro-batches micro-batches nmb mb "
      "gradient-accumulation-steps grad-accumulation-steps accumulate-grad-batches grad-accum "
-     "grad-accum-steps global-batch-size gbs train-batch-size train-global-batch-size batches "
+     "grad-accum-steps global-batch global-batch-size gbs train-batch-size train-global-batch-size "
+     "batches "
      "num-mb microbatch-count pipeline-chunks"},
     {{"micro_batch_size", "batch="},
      "mbs micro-batch microbatch-size train-micro-batch-size-per-gpu per-device-train-batch-size "

@@ -52,6 +52,17 @@ class ConclusionsTest(program.CommandTest):
                     self.assertEqual(way, None if how != "is" else "shorter" if after < before else "longer")
                     self.assertAlmostEqual(float(amount), abs(after - before), delta=1e-3 * longer)
 
+    def test_assumptions_are_said(self):
+        """A schedule of pairs is priced at the longer of two times, and two chains hold the weights twice."""
+        pairs, chains = "if overlapped pairs of {} take the longer of their two times", "ranks of {} hold the weights of 2 chains"
+        for name, has_pairs, has_chains in (("dualpipe", True, True), ("dualpipev", True, False), ("chimera", False, True), ("zbv", False, False)):
+            for words in (("diff", "1f1b", name), ("simulate", "1f1b", name, "zb-h1"), ("show", "1f1b", name, "--explain")):
+                text = self.sentences(*words, "-p", 4, "-m", 8, "--comm", 0.1)[0]
+                if name in text:
+                    self.assertEqual((pairs.format(name) in text, chains.format(name) in text), (has_pairs, has_chains), text)
+            if has_pairs:
+                self.assertNotIn(pairs.format(name), self.run_ok("diff", "1f1b", name, "--overlap", "sum"))
+
     def test_advice_holds(self):
         for words in (("1f1b", "-p", 4, "-m", 8), ("gpipe", "-p", 8, "-m", 16, "--comm", 0.1), ("zbv", "-p", 4, "-m", 8), ("1f1b", "gpipe", "-p", 4, "-m", 8),
                       ("interleaved:chunks=2", "-p", 4, "-m", 8), ("1f1b", "--model", "llama-3-8b", "--device", "h100", "-p", 4, "-m", 16)):

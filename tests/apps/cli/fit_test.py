@@ -1,4 +1,5 @@
 """Pages fit their windows: no chart is cut at any width, pages do not scroll sideways, and tables of wide windows are whole."""
+import re
 import unittest
 
 import browser
@@ -152,6 +153,18 @@ class WidthTest(program.CommandTest):
                 self.assertTrue(rules, words)
                 for rule in rules:  # the names above it, and the rows below
                     self.assertLessEqual(len(lines[rule]), columns, (words, lines[rule]))
+
+    def test_parts_of_a_table_are_read_together(self):
+        """The first cells of a part are those of the others, and say which row it is."""
+        for words in (("plan", "--model", "gpt2", "--nodes", "1x8", "--global-batch", 32),
+                      ("simulate", "--sweep", "schedule=1f1b,zbv", "ranks=4,8", "microbatches=8,16")):
+            text = self.on_terminal(*words, columns=80, env={"NO_COLOR": "1"}).replace("\r", "")
+            parts = re.findall(r"(?m)^(-+) [- ]+\n((?:.+\n)+)", text)
+            cells = [[line[:len(rule)].strip() for line in part.splitlines()] for rule, part in parts]
+            firsts = [[cell for cell in each if cell] for each in cells]
+            self.assertGreater(len(firsts), 1, words)
+            for each in firsts:
+                self.assertEqual(len(set(each)), len(each), (words, each))
 
     def test_no_figure_is_lost(self):
         words = ("simulate", "1f1b", "zb-h1", "zbv", "--model", "llama-3-70b", "--device", "h100", "--nodes", "8x8", "--tensor", 8, "-m", 32)

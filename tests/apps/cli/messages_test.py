@@ -57,10 +57,42 @@ class MessagesTest(program.CommandTest):
                  ("plan", "mbs"): "--micro-batch-size", ("plan", "pipeline-model-parallel-size"): "--ranks", ("plan", "tp"): "--tensor",
                  ("plan", "context-parallel-size"): "--context", ("plan", "recompute-granularity"): "--recompute", ("plan", "framework"): "--for",
                  ("simulate", "global-batch-size"): "--microbatches", ("simulate", "num-layers"): "--layers", ("simulate", "recompute-granularity"): "--recompute",
-                 ("simulate", "transformer-impl"): "--implementation", ("simulate", "cp"): "--context"}
+                 ("simulate", "transformer-impl"): "--implementation", ("simulate", "cp"): "--context", ("simulate", "global-batch"): "--microbatches",
+                 ("plan", "model-parallel"): "--tensor"}
         for (command, name), option in cases.items():
             if option:
                 self.assertIn(f"did you mean '{option}'?", self.error_of(command, f"--{name}", "4"))
+
+    def test_names_of_others_as_keys(self):
+        """In a configuration, after a schedule's name and in a sweep they lead to the same options as on the command line."""
+        for name, option in {"tp": "tensor", "pp": "ranks", "vpp": "chunks", "num_layers": "layers", "gbs": "microbatches", "mbs": "micro_batch_size"}.items():
+            (self.folder / "a.yaml").write_text(f"schedule: 1f1b\n{name}: 4\n")
+            for words in (("a.yaml",), (f"1f1b:{name}=4",), ("1f1b", "--sweep", f"{name}=2,4")):
+                self.assertIn(f"did you mean '{option}'?", self.error_of("simulate", *words))
+        for words in (("1f1b:hovercraft=4",), ("1f1b", "--sweep", "hovercraft=2,4")):
+            self.assertIn("'penstock simulate --help' lists the options", self.error_of("simulate", *words))
+
+    def test_long_options_after_one_dash(self):
+        for words, option in {"simulate 1f1b -model gpt2": "--model", "simulate 1f1b -pp 4": "--ranks", "plan -microbatches=4": "--microbatches",
+                              "show 1f1b -ranks 4": "--ranks", "schedule 1f1b -output=a.csv": "--output"}.items():
+            self.assertIn(f"did you mean '{option}'?", self.error_of(*words.split()))
+        self.run_ok("schedule", "-s1f1b", "-p4", "-m8", "-oa.csv")
+
+    def test_errors_are_in_our_words(self):
+        """Options of each kind, given twice or with a word for a number."""
+        for words, text in {"simulate 1f1b -p 4 -p 5": "--ranks is given more than once", "plan --tokens 1T --tokens 2T": "--tokens is given more than once",
+                            "plan --price-per-hour $2": "--price-per-hour: '$2' is not a number", "show 1f1b --width x": "--width: 'x' is not a whole number",
+                            "plan llama-3-8b": "unexpected argument 'llama-3-8b'; is it of an option, as --model llama-3-8b?",
+                            "simulate 1f1b --model gpt2 --implementation nemo": "--implementation: no implementation is called 'nemo'; there are ",
+                            "simulate zbw": "no schedule is called 'zbw'; did you mean 'zbv'?"}.items():
+            self.assertIn(text, self.error_of(*words.split()))
+        for separator in " \t;|":
+            (self.folder / "a.csv").write_text(f"0F0{separator}0B0\n")
+            self.assertIn("commas separate actions", self.error_of("validate", "a.csv"))
+
+    def test_devices_with_their_memory(self):
+        for name in ("A100 80GB", "a100-80gb", "H100-80GB", "a100 40GB", "h200_141gb"):
+            self.run_ok("simulate", "1f1b", "--model", "gpt2", "--device", name)
 
     def test_full_disks(self):
         for words in PRINTING:
@@ -88,12 +120,12 @@ class MessagesTest(program.CommandTest):
                 self.assertIn("at least 1", self.error_of(*command.split(), option, "-4"))
 
     def test_files_that_are_no_text(self):
-        utf16, binary = self.folder / "utf16.csv", self.folder / "binary.csv"
-        utf16.write_text("0F0,0B0\n", encoding="utf-16")
-        binary.write_bytes(bytes(range(256)))
-        for command in ("validate", "simulate", "show", "calibrate"):
-            self.assertEqual(self.error_of(command, "utf16.csv"), "utf16.csv is UTF-16; save it as UTF-8")
-            self.assertIn("binary.csv is not a text file", self.error_of(command, "binary.csv"))
+        for ending, commands in (("csv", ("validate", "simulate", "show", "calibrate")), ("yaml", ("validate", "simulate", "show"))):
+            (self.folder / f"utf16.{ending}").write_text("0F0,0B0\n", encoding="utf-16")
+            (self.folder / f"binary.{ending}").write_bytes(bytes(range(256)))
+            for command in commands:
+                self.assertEqual(self.error_of(command, f"utf16.{ending}"), f"utf16.{ending} is UTF-16; save it as UTF-8")
+                self.assertIn(f"binary.{ending} is not a text file", self.error_of(command, f"binary.{ending}"))
 
     def test_what_is_no_schedule_is_named(self):
         (self.folder / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}))

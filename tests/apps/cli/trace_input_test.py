@@ -46,7 +46,7 @@ class TraceInputTest(program.CommandTest):
         for folder, ranks in RECORDED.items():
             with self.subTest(folder=folder):
                 simulated, measured = self.run_rows("show", DATA / folder)
-                self.assertTrue(measured["schedule"].endswith(", measured"))
+                self.assertTrue(measured["schedule"].endswith(" (measured)"))
                 self.assertLess(0.01, measured["makespan"])
                 self.assertLess(measured["makespan"], 1)  # seconds
                 self.assertLessEqual(simulated["makespan"], measured["makespan"])

@@ -49,6 +49,10 @@ class UsageTest(program.CommandTest):
                 if command in ("schedules", "schedule", "validate", "simulate", "show", "diff", "report"):
                     self.run_ok(*line.split()[1:])
 
+    def test_examples_of_the_program_are_of_its_commands(self):
+        for line in re.findall(r"(?m)^  penstock (\S+)", self.run_ok("--help")):
+            self.assertIn(line, self.commands())
+
     def test_random_words_never_crash(self):
         draw = random.Random(4)
         words = ["--schedule", "1f1b", "interleaved", "--ranks", "3", "-m", "--cost", "1,2,3", "-v", "--json", "--csv", "none.csv", "--comm", "0.5",

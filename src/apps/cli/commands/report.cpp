@@ -18,17 +18,33 @@
 namespace penstock {
 namespace {
 
+// The unit of the axes of time: seconds, milliseconds or microseconds, by the longest makespan.
+struct TimeAxis {
+  explicit TimeAxis(const std::vector<Simulated>& all) {
+    if (all.front().chosen.time_unit != "s") return;
+    double longest = 0;
+    for (const Simulated& each : all) longest = std::max(longest, each.result.makespan);
+    const bool below_second = longest < 1, below_millisecond = longest < 1e-3;
+    unit = below_millisecond ? ", us" : below_second ? ", ms" : ", s";
+    scale = below_millisecond ? 1e6 : below_second ? 1e3 : 1;
+  }
+  std::string unit;
+  double scale = 1;
+};
+
 // A dot per schedule: what memory buys.
 Plot MakespanAndMemory(const std::vector<Simulated>& all) {
   Plot plot;
   plot.title = "Makespan and activations";
   const PricedSchedule& chosen = all.front().chosen;
   plot.x_name = chosen.memory_unit == "B" ? "peak activations, GiB" : "peak activations";
-  plot.y_name = chosen.time_unit == "s" ? "makespan, s" : "makespan";
+  const TimeAxis time(all);
+  plot.y_name = "makespan" + time.unit;
   const double scale = chosen.memory_unit == "B" ? 0x1p-30 : 1;
   for (const Simulated& simulated : all) {
-    plot.series.push_back({simulated.chosen.label,
-                           {{simulated.result.peak_memory * scale, simulated.result.makespan}}});
+    plot.series.push_back(
+        {simulated.chosen.label,
+         {{simulated.result.peak_memory * scale, simulated.result.makespan * time.scale}}});
   }
   return plot;
 }
@@ -63,11 +79,15 @@ Plot MemoryOfAll(const std::vector<Simulated>& all) {
   const bool in_bytes = chosen.memory_unit == "B";
   Plot plot;
   plot.title = "Activations of the rank with the highest peak";
-  plot.x_name = chosen.time_unit == "s" ? "time, s" : "time";
+  const TimeAxis time(all);
+  plot.x_name = "time" + time.unit;
   plot.y_name = in_bytes ? "GiB" : "activations";
   for (const Simulated& simulated : all) {
     plot.series.push_back({simulated.chosen.label, WorstRankOverTime(simulated, kPoints)});
-    for (auto& point : plot.series.back().points) point.second *= in_bytes ? 0x1p-30 : 1;
+    for (auto& [x, y] : plot.series.back().points) {
+      x *= time.scale;
+      y *= in_bytes ? 0x1p-30 : 1;
+    }
   }
   return plot;
 }

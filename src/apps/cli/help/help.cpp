@@ -231,8 +231,7 @@ std::string_view FirstPart(std::string_view text) {
 }
 
 // Each line, and below it what it does.
-std::string ExamplesText(std::string_view command) {
-  const HelpGroup group = ExamplesGroup(command);
+std::string ExamplesText(const HelpGroup& group) {
   std::string text = group.entries.empty() ? "" : fmt::format("\n{}:\n", group.title);
   for (const auto& [line, meaning] : group.entries) {
     text += fmt::format("  {}\n      {}\n", line, meaning);
@@ -344,7 +343,13 @@ std::string HelpOfProgram(const std::vector<std::unique_ptr<Command>>& commands)
     help += fmt::format("\n{}:\n", group.title);
     for (const auto& [name, text] : group.entries) help += ColumnEntry(name, text, kCommandColumn);
   }
-  help += ExamplesText("");
+  HelpGroup examples = ExamplesGroup("");
+  std::erase_if(examples.entries, [&](const auto& example) {  // 'train' is of the engine alone
+    return std::ranges::none_of(commands, [&](const auto& each) {
+      return example.name.starts_with("penstock " + each->Name() + ' ');
+    });
+  });
+  help += ExamplesText(examples);
   help += "\n'penstock COMMAND --help' describes its arguments and options.\n\n";
   return help + WrapLines("Exit codes: " + ProgramExitCodes() + ".", 0) + '\n';
 }
@@ -355,7 +360,7 @@ std::string ShortHelpOfCommand(const Command& command, const CLI::App& app) {
     help += '\n' + WrapLines(group.title + ":", 0) + '\n';
     for (const auto& [name, text] : group.entries) help += HelpEntry(name, FirstPart(text));
   }
-  return help + ExamplesText(command.Name()) +
+  return help + ExamplesText(ExamplesGroup(command.Name())) +
          fmt::format("\n'penstock {} --help' says more.\n", command.Name());
 }
 
@@ -365,7 +370,7 @@ std::string HelpOfCommand(const Command& command, const CLI::App& app) {
     help += '\n' + WrapLines(group.title + ":", 0) + '\n';
     for (const auto& [name, text] : group.entries) help += HelpEntry(name, text);
   }
-  help += ExamplesText(command.Name());
+  help += ExamplesText(ExamplesGroup(command.Name()));
   if (!app.get_footer().empty()) help += '\n' + WrapLines(app.get_footer(), 0) + '\n';
   return help + '\n' + WrapLines("Exit codes: " + command.ExitCodes() + ".", 0) + '\n';
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -30,18 +31,26 @@ std::string KeyOrInstead(std::string_view name) {
   return key.empty() ? "" : fmt::format("; did you mean '{}='?", key);
 }
 
+bool IsKey(std::string_view ours) { return ours.find('=') != ours.npos; }
+
+std::optional<std::string> OurOptionOf(const std::string& name, const CLI::App& app) {
+  return OurNameOf(name, [&](std::string_view each) {
+    return Has(app, IsKey(each) ? "KEY=VALUE" : OptionName(each));
+  });
+}
+
 }  // namespace
 
+bool NamesLongOption(const std::string& name, const CLI::App& app) {
+  return Has(app, "-" + name) || !OurOptionOf(name, app).value_or("").empty();
+}
+
 std::string MeantOption(const std::string& name, const CLI::App& app) {
-  const bool takes_keys = Has(app, "KEY=VALUE");
-  const auto is_key = [](std::string_view ours) { return ours.find('=') != ours.npos; };
-  const auto ours = OurNameOf(name, [&](std::string_view each) {
-    return is_key(each) ? takes_keys : Has(app, OptionName(each));
-  });
+  const std::optional<std::string> ours = OurOptionOf(name, app);
   if (ours && !ours->empty()) {
-    return fmt::format("; did you mean '{}'?", is_key(*ours) ? *ours : OptionName(*ours));
+    return fmt::format("; did you mean '{}'?", IsKey(*ours) ? *ours : OptionName(*ours));
   }
-  if (takes_keys) {
+  if (Has(app, "KEY=VALUE")) {
     std::string key = KeyOrInstead(name);
     if (!key.empty()) return key;
   }

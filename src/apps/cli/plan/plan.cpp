@@ -86,8 +86,12 @@ Result<int> PlanSchedules(const PlanRequest& request, const PlanOutput& output) 
     fmt::print("{} holds the weights of the model {} times, which is not in its peak memory\n",
                planned.name, copies);
   }
-  fmt::print("no schedule of these placements takes less than {}\n",
-             FormatNumber(plan.lower_bound));
+  const Schedule& best = plan.best().schedule;
+  fmt::print(
+      "{} ranks, {} microbatches, times in the unit of the costs: no schedule of these "
+      "placements takes less than {}\n",
+      best.ranks(), best.microbatches, FormatNumber(plan.lower_bound));
+  if (output.csv.empty()) fmt::print("-o FILE.csv writes the last one\n");
   if (!output.csv.empty()) fmt::print("{}: {}\n", output.csv, plan.best().name);
   if (!output.page.empty()) fmt::print("wrote {}\n", output.page);
   return kExitOk;

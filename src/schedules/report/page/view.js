@@ -54,7 +54,7 @@ function tickStep(span, count) {
 let style;
 function readStyle() {
   const isNarrow = document.body.clientWidth < 520;
-  [LEFT, RIGHT] = isNarrow ? [54, 52] : [66, 108];
+  [LEFT, RIGHT] = isNarrow ? [54, 72] : [66, 108];
   const of = getComputedStyle(document.documentElement);
   style = {font: getComputedStyle(document.body).fontFamily, isNarrow};
   for (const name of ['ink', 'muted', 'idle', 'grid', 'card', 'path']) {

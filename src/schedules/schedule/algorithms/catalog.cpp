@@ -162,21 +162,20 @@ Status AddAlgorithm(Algorithm algorithm) {
 
 Result<const Algorithm*> FindAlgorithm(std::string_view name) {
   const std::string plain = PlainName(name);
-  std::vector<std::string_view> names, all_names;  // without and with aliases
+  std::vector<std::string_view> names, aliases;
   const auto find = [&](const auto& algorithms) -> const Algorithm* {
     for (const Algorithm& algorithm : algorithms) {
       if (IsCalled(algorithm, plain)) return &algorithm;
       names.push_back(algorithm.name);
-      all_names.push_back(algorithm.name);
-      all_names.insert(all_names.end(), algorithm.aliases.begin(), algorithm.aliases.end());
+      aliases.insert(aliases.end(), algorithm.aliases.begin(), algorithm.aliases.end());
     }
     return nullptr;
   };
   if (const Algorithm* const ours = find(Catalog())) return ours;
   if (const Algorithm* const added = find(AddedAlgorithms())) return added;
-  return NotFound(
-      "no schedule is called {}; {}", Quote(name),
-      DidYouMean(name, all_names, fmt::format("the schedules are {}", fmt::join(names, ", "))));
+  const std::string list = fmt::format("the schedules are {}", fmt::join(names, ", "));
+  names.insert(names.end(), aliases.begin(), aliases.end());
+  return NotFound("no schedule is called {}; {}", Quote(name), DidYouMean(name, names, list));
 }
 
 namespace {

@@ -83,7 +83,10 @@ const char* ParsePart(std::string_view text, Part& part) {
   if (op == Op::kNone) return "its letters name no action (F, I, W, B, SEND_F, RECV_F, ...)";
   text.remove_prefix(length);
   const std::int64_t microbatch = TakeNumber(text);
-  if (!text.empty()) return "there is text after the microbatch index";
+  if (!text.empty()) {
+    const bool is_separated = std::string_view(" \t;|").find(text.front()) != text.npos;
+    return is_separated ? "commas separate actions" : "there is text after the microbatch index";
+  }
   if (microbatch > kMaxNumber) return "the microbatch index is too large";
   if (HasMicrobatch(op) && microbatch < 0) return "it has no microbatch index";
   if (!HasMicrobatch(op) && microbatch >= 0) return "this action takes no microbatch index";
