@@ -30,4 +30,4 @@ def test_only_the_minor_version_of_torch_that_the_engine_was_built_for(tmp_path:
         assert run.returncode == 0, run.stderr
     else:
         [line] = [line for line in run.stderr.splitlines() if line.startswith("penstock._core.Error: ")]
-        assert f"built for torch {built}, which does not work with torch {torch.__version__}: run pip install" in line
+        assert f"built for torch {built}, which does not work with torch {torch.__version__}: with torch installed, run pip install" in line
