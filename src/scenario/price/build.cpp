@@ -94,7 +94,7 @@ Status DescribeCosts(const Scenario& scenario, const Costs& costs, PricedSchedul
   chosen.time_unit = "s";
   chosen.about = DescribeModel(model, states);
   if (chosen.idle_devices > 0) {
-    chosen.about += fmt::format(";\nidle devices, which count in figures per device: {} of {}",
+    chosen.about += fmt::format(";\n{} of {} devices are idle, and count in figures per device",
                                 chosen.idle_devices, model.cluster.devices());
   }
   if (!scenario.remark.empty()) chosen.about += ";\n" + scenario.remark;
