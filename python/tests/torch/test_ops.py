@@ -397,7 +397,7 @@ _REFUSED: dict[str, tuple[Callable[[], _Function], str]] = {
 }
 
 # On CPUs, it writes its indices where captures do not see it.
-if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15) and "PENSTOCK_TESTED_DEVICE" not in os.environ:
+if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 14) and "PENSTOCK_TESTED_DEVICE" not in os.environ:
     _REFUSED["quantile"] = (_WORKS.pop("quantile"), "two captures of the same code differ: a constant of aten::gather has other values")
 
 
