@@ -149,20 +149,21 @@ def weighting(trainer: Any, inputs: dict[str, Any], items: torch.Tensor | None, 
         Error: None of these is the loss of both samples, as with losses that compare samples.
     """
     known = "shifted labels" if shifts else "labels"
+    default = known if items is None else "sum"
 
     def loss(sample: dict[str, Any], seed: int = 0) -> float:
         torch.manual_seed(seed)
         return float(trainer.compute_loss(trainer.model, dict(sample), num_items_in_batch=items))
 
-    with_terms = (each for each in _samples(inputs) if math.isfinite(value := loss(each)) and value != 0)
+    with_terms = (each for each in _rows(inputs) if math.isfinite(value := loss(each)) and value != 0)
     samples = list(itertools.islice(with_terms, 2))
     if len(samples) < 2:
-        return known if items is None else "sum"
+        return default
     _with_unlike_labels(samples)
     both = {name: torch.cat([one, samples[1][name]]) if _is_batch(one) else one for name, one in samples[0].items()}
     whole, alone = loss(both), [loss(each) for each in samples]
     if not math.isclose(whole, loss(both, seed=1), rel_tol=1e-6):  # It draws numbers.
-        return known if items is None else "sum"
+        return default
     found = {} if items is None else {"sum": sum(alone)}
     for name in (known, "labels", "shifted labels", "samples"):
         weights = [Terms(name)({"inputs": each}) for each in samples]
@@ -181,8 +182,12 @@ def _is_batch(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.dim() > 0
 
 
-def _samples(inputs: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for row in range(next(len(each) for each in inputs.values() if _is_batch(each))):
+def _count(inputs: dict[str, Any]) -> int:
+    return next(len(each) for each in inputs.values() if _is_batch(each))
+
+
+def _rows(inputs: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for row in range(_count(inputs)):
         yield {name: each[row : row + 1] if _is_batch(each) else each for name, each in inputs.items()}
 
 
@@ -212,6 +217,6 @@ class Terms:
         if self._weighting == "sum":
             return 1
         if self._weighting == "samples" or not isinstance(labels, torch.Tensor) or labels.is_floating_point():
-            return next(len(each) for each in inputs.values() if _is_batch(each))
+            return _count(inputs)
         counted = labels[..., 1:] if self._weighting == "shifted labels" and labels.dim() > 1 else labels
         return int((counted != -100).sum())

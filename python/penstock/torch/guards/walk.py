@@ -38,13 +38,10 @@ from penstock import Error
 from penstock.torch.guards.code_names import names_of
 from penstock.torch.guards.places import Item, Places
 from penstock.torch.guards.running_code import TORCH, RunningCode, owner_of_module
+from penstock.torch.guards.settings import SETTING, VALUES, setting, settings
 from penstock.torch.hooks import FORWARD_HOOKS
 from penstock.torch.memory import storage_address
 
-_VALUES: tuple[Any, ...] = (
-    *(type(None), bool, int, float, complex, str, bytes, range, slice, type(...), type(NotImplemented)),
-    *(torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format),
-)
 # Nothing that they hold reaches a model.
 _SKIPPED: tuple[Any, ...] = (
     *(logging.Logger, types.CodeType, types.FrameType, re.Pattern, ast.AST),
@@ -56,8 +53,6 @@ _PLAIN_VALUES = (dict.values, collections.OrderedDict.values)
 _FEW = 64  # entries of a dict, which are compared one by one
 _LARGEST = 1 << 24  # bytes of an array whose content is compared
 _MISSING = "nothing"
-#: The path of torch's settings: default dtype, precision and others.
-SETTING = "a setting of torch"
 _GUARDS = __name__.rpartition(".")[0]
 _OF_MODULES = vars(nn.Module()).keys()
 
@@ -152,9 +147,9 @@ class Walk:
         self._walk()
 
     def _add_settings(self) -> None:
-        self.places.call(SETTING, _settings)
+        self.places.call(SETTING, settings)
         for name, getter in self._code.getters.items():
-            self.places.call(f"{name}()", functools.partial(_setting, getter))
+            self.places.call(f"{name}()", functools.partial(setting, getter))
         names = self.names.union(*(names_of(each).globals for each in self._code.codes))
         if names & {"environ", "getenv", "environb"}:
             self._visit("os.environ", os.environ._data)  # type: ignore[attr-defined]
@@ -165,9 +160,9 @@ class Walk:
     def _walk(self) -> None:
         while self._waiting:
             path, value = self._waiting.popleft()
-            if id(value) in self._seen or type(value) in _VALUES or isinstance(value, _SKIPPED):  # others may have attributes
+            if id(value) in self._seen or type(value) in VALUES or isinstance(value, _SKIPPED):  # others may have attributes
                 continue
-            if type(value).__module__.startswith(_GUARDS):  # of a stage that is a graph
+            if _module_of(value).startswith(_GUARDS):  # of a stage that is a graph
                 continue
             if len(self._seen) > _MOST:
                 raise Error(f"'{path}': the code of stages can reach more than {_MOST} objects: keep data out of modules and globals")
@@ -435,7 +430,11 @@ _VISITS: tuple[tuple[Any, Callable[[Walk, str, Any], None]], ...] = (
 
 
 def _is_of_numpy(value: Any) -> bool:
-    return (type(value).__module__ or "").partition(".")[0] == "numpy"
+    return _module_of(value).partition(".")[0] == "numpy"
+
+
+def _module_of(value: Any) -> str:
+    return type(value).__module__ or ""
 
 
 def _content_of(cell: types.CellType) -> Any:
@@ -454,7 +453,7 @@ def _attribute(of: Any, name: str) -> Any:
 
 def _comparable(get: Callable[[], Any]) -> Any:
     value = get()
-    return value if isinstance(value, _VALUES) else (type(value).__name__, id(value))
+    return value if isinstance(value, VALUES) else (type(value).__name__, id(value))
 
 
 def _function_of(value: Any) -> Any:
@@ -477,28 +476,3 @@ def _state_of(generator: Any) -> Any:
     if hasattr(generator, "bit_generator"):
         return repr(generator.bit_generator.state)
     return hash(str(generator.get_state()[1:]))
-
-
-def _settings() -> tuple[Any, ...]:
-    return (  # each a function in C, because every step calls them
-        torch.get_default_dtype(),
-        torch._C._get_deterministic_algorithms(),
-        torch._C._get_float32_matmul_precision(),
-        torch.is_grad_enabled(),
-        _function_modes() if torch._C._len_torch_function_stack() > 0 else None,
-        torch._C._len_torch_dispatch_stack(),
-        torch._C._autograd._top_saved_tensors_default_hooks(True) is None,
-    )
-
-
-def _function_modes() -> tuple[Any, ...]:
-    modes = [torch._C._get_function_stack_at(index) for index in range(torch._C._len_torch_function_stack())]
-    return torch.get_default_device(), *(id(type(each)) for each in modes)
-
-
-def _setting(getter: Callable[[], Any]) -> Any:
-    try:
-        value = getter()
-    except TypeError:  # It needs arguments, so it asks about these.
-        return None
-    return value if isinstance(value, (*_VALUES, tuple)) else None  # Others, such as frames, may be new in each call.
